@@ -1,0 +1,46 @@
+"""detcli: object detection with YOLOv10 ONNX models, for the shell and for Python.
+
+    from detcli import Detector
+
+Importing this loads nothing heavy: each name is imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from detcli.detections import Detections
+    from detcli.detector import Detector
+    from detcli.errors import DetcliError, DetcliWarning
+    from detcli.geometry import Letterbox
+    from detcli.settings import Settings
+    from detcli.topk import top_k
+
+_HOMES = {
+    "Detections": "detcli.detections",
+    "Detector": "detcli.detector",
+    "DetcliError": "detcli.errors",
+    "DetcliWarning": "detcli.errors",
+    "Letterbox": "detcli.geometry",
+    "Settings": "detcli.settings",
+    "top_k": "detcli.topk",
+}
+
+__all__ = [
+    "DetcliError",
+    "DetcliWarning",
+    "Detections",
+    "Detector",
+    "Letterbox",
+    "Settings",
+    "__version__",
+    "top_k",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

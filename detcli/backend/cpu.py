@@ -1,0 +1,67 @@
+"""The CPU backend: OpenCV, ONNX Runtime, NumPy."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend import postprocess
+from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.protocol import Image, Limits
+from detcli.backend.session import open_session, run
+from detcli.detections import Detections
+from detcli.geometry import Letterbox
+from detcli.model.contract import BoxFormat
+from detcli.model.prepared import PreparedModel
+
+Floats = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+
+
+class CpuBackend:
+    """Runs a model on the CPU; its buffers are NumPy arrays."""
+
+    device = "cpu"
+
+    def __init__(self, model: PreparedModel) -> None:
+        self._contract = model.contract
+        self._session = open_session(model.graph(), "CPUExecutionProvider", model.name)
+
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Floats:
+        """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
+        canvas = letterboxes[0].canvas
+        tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
+        for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
+            to_tensor(letterbox_image(image, letterbox), out)
+        return tensor
+
+    def infer(self, buffer: Floats) -> Floats:
+        """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
+        size = self._contract.batch
+        if size is None or size == len(buffer):
+            return run(self._session, buffer)
+        # A graph with a fixed batch: in slices, the last one filled up.
+        heads = []
+        for start in range(0, len(buffer), size):
+            part = buffer[start : start + size]
+            filler = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
+            heads.append(run(self._session, np.concatenate([part, filler]))[: len(part)])
+        return np.concatenate(heads)
+
+    def select(
+        self, buffer: Floats, letterboxes: Sequence[Letterbox], limits: Limits
+    ) -> list[Detections]:
+        """Select detections of each picture, see `backend.postprocess`."""
+        heads = buffer.swapaxes(1, 2) if self._contract.anchors_first else buffer
+        return [
+            self._select_one(head, letterbox, limits)
+            for head, letterbox in zip(heads, letterboxes, strict=True)
+        ]
+
+    def _select_one(self, head: Floats, letterbox: Letterbox, limits: Limits) -> Detections:
+        cxcywh = self._contract.box_format is BoxFormat.CXCYWH
+        chosen = postprocess.select(head, limits, cxcywh=cxcywh)
+        return postprocess.to_detections(chosen, letterbox, self._contract.names)
+
+    def close(self) -> None:
+        """Drop the session and its memory."""
+        del self._session

@@ -1,0 +1,155 @@
+"""From the network's head to detections: the specification that every backend is held to.
+
+The head of one picture is `(4 + C, N)`: four box rows in canvas pixels, then the score of each
+class after the sigmoid; N anchors. It is never transposed in memory: a `(N, 4 + C)` head comes in
+as a view with its axes swapped.
+
+`select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with the
+ties settled, so that its rows and their order are one certain answer:
+
+1. anchor score = maximum over the classes.
+2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
+3. Of their `K x C` scores, anchors in that order, keep the `max_det` highest; of equals, the
+   lower position first.
+4. Keep scores strictly above `confidence`.
+
+NaN ranks below everything and is never kept. Scores are compared as float32; those of quantised
+heads may exceed 1 and are clipped to it when all is chosen.
+
+A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
+suppression of each anchor's best class takes the place of steps 2 and 3.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.nms import non_maximum_suppression
+from detcli.backend.protocol import Limits
+from detcli.detections import Detections
+from detcli.errors import DetcliWarning
+from detcli.geometry import Letterbox
+from detcli.topk import top_k
+
+Head = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+
+class Selection(NamedTuple):
+    """The rows that were kept, best first; M of them."""
+
+    boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
+    score: Floats  # (M,)
+    class_id: Indices  # (M,)
+
+
+def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
+    """Choose the detections of one picture.
+
+    Args:
+        head: `(4 + C, N)`.
+        limits: With `class_ids`, the other classes are treated as if the head lacked them. With
+            `nms_iou`, by non-maximum suppression.
+        cxcywh: The box rows are centre and size instead of two corners.
+
+    Returns:
+        At most `max_det` rows.
+    """
+    scores, classes = _class_scores(head, limits)  # (C, N), (C,)
+    if limits.nms_iou is None:
+        anchors, score, class_index = _select_one_to_one(scores, limits)
+        boxes = _boxes(head, anchors, cxcywh=cxcywh)
+    else:
+        anchors, score, class_index = _best_class(scores, limits)
+        boxes = _boxes(head, anchors, cxcywh=cxcywh)
+        kept = non_maximum_suppression(boxes, class_index, limits.nms_iou, limits.max_det)
+        boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
+    return Selection(boxes, np.minimum(score, np.float32(1)), classes[class_index])
+
+
+def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, ...]) -> Detections:
+    """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
+    boxes = letterbox.to_picture(selection.boxes)
+    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
+    found = Detections(boxes, selection.score, selection.class_id, names)
+    if not sound.all():
+        _warn(f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped")
+        found = found[sound]
+    return found
+
+
+def _warn(what: str) -> None:
+    warnings.warn(
+        f"{what}: an overflow in half precision, or a broken model", DetcliWarning, stacklevel=2
+    )
+
+
+def _select_one_to_one(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
+    """The four steps of the module: anchor, score and class row of each detection, best first."""
+    anchors, floor = _best_anchors(_anchor_score(scores), limits)  # (K,) best first
+    kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
+    above = np.flatnonzero(kept >= floor)
+    score, best = top_k(kept[above], limits.max_det)  # (M,)
+    rank, class_index = np.divmod(above[best], len(scores))
+    return anchors[rank], score, class_index
+
+
+def _best_anchors(anchor_score: Floats, limits: Limits) -> tuple[Indices, np.float32]:
+    """The anchors that steps 1 and 2 leave, best first, and the least score that can stay.
+
+    Two exact short cuts. An anchor whose best score is not above the confidence emits nothing,
+    and ranks behind all that do. And where `max_det` anchors are left, their best scores alone
+    fill step 3, so nothing below the least of these can be kept.
+    """
+    confidence = np.float32(limits.confidence)
+    candidate = anchor_score > confidence
+    if np.count_nonzero(candidate) <= limits.max_det:
+        anchors = np.flatnonzero(candidate)
+        order = top_k(anchor_score[anchors], len(anchors))[1]
+        return anchors[order], np.nextafter(confidence, np.float32(np.inf))
+    best, anchors = top_k(anchor_score, limits.max_det)
+    return anchors, best[-1]
+
+
+def _best_class(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
+    """Candidates for NMS: each anchor with its best class, if above the confidence; best first.
+
+    Of equal classes the lowest, of equal anchors the lower.
+    """
+    anchor_score = _anchor_score(scores)  # (N,)
+    anchors = np.flatnonzero(anchor_score > np.float32(limits.confidence))
+    score, order = top_k(anchor_score[anchors], len(anchors))
+    anchors = anchors[order]
+    # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
+    return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
+
+
+def _class_scores(head: Head, limits: Limits) -> tuple[Floats, Indices]:
+    """Scores (C, N) as float32, and the class id of each row."""
+    scores, classes = head[4:], np.arange(len(head) - 4)
+    if limits.class_ids is not None:
+        classes = np.array(sorted(limits.class_ids), np.int64)
+        scores = scores[classes]
+    return scores.astype(np.float32, copy=False), classes
+
+
+def _anchor_score(scores: Floats) -> Floats:
+    """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
+    best: Floats = scores.max(axis=0)
+    if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
+        count = np.count_nonzero(np.isnan(scores))
+        _warn(f"{count} of {scores.size} scores are NaN and were ignored")
+        best = np.fmax.reduce(scores, axis=0)
+    return best
+
+
+def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
+    """Boxes of those anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
+    boxes = head[:4, anchors].T.astype(np.float32)
+    if not cxcywh:
+        return boxes
+    centre, half = boxes[:, :2], boxes[:, 2:] / np.float32(2)
+    return np.concatenate([centre - half, centre + half], axis=1)

@@ -1,0 +1,58 @@
+"""What a backend is: three stages between a decoded picture and its detections."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.detections import Detections
+from detcli.geometry import Letterbox
+
+Image = npt.NDArray[np.uint8]
+"""A decoded picture: `(H, W, 3)` uint8, BGR, upright."""
+
+Buffer = Any
+"""What flows between the stages of one backend: an array, or device memory. Opaque outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which detections are wanted.
+
+    Attributes:
+        confidence: Scores must be strictly above it.
+        max_det: At most so many detections in a picture.
+        class_ids: Only these classes; None means all.
+        nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
+    """
+
+    confidence: float
+    max_det: int
+    class_ids: frozenset[int] | None
+    nms_iou: float | None
+
+
+class Backend(Protocol):
+    """One device's way from pictures to detections; every backend gives the same rows."""
+
+    device: str
+
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
+        """Letterbox pictures into the network's input, batch first."""
+
+    def infer(self, buffer: Buffer) -> Buffer:
+        """Run the network body on a prepared batch.
+
+        Raises:
+            InferenceError: The runtime failed.
+        """
+
+    def select(
+        self, buffer: Buffer, letterboxes: Sequence[Letterbox], limits: Limits
+    ) -> list[Detections]:
+        """Select detections from the network's head, in pixels of each picture."""
+
+    def close(self) -> None:
+        """Release the device's memory; the backend cannot be used afterwards."""

@@ -1,0 +1,109 @@
+"""The `detcli` command: its subcommands, and the one place that turns errors into exit codes.
+
+| exit | meaning |
+| --- | --- |
+| 0 | all done |
+| 1 | runtime failure |
+| 2 | usage |
+| 3 | some inputs failed; their records carry the error, the rest is complete |
+| 4 | the model cannot be used |
+| 5 | the device that was asked for cannot be used |
+| 130 | interrupted; what was written is complete and readable |
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from detcli import __version__
+from detcli.cli import predict, schema
+from detcli.cli.messages import report
+from detcli.errors import DetcliError
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+log = logging.getLogger(__name__)
+
+
+class Commands(TyperGroup):
+    """All subcommands run inside `exit_codes`."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
+        """Run the subcommand."""
+        with exit_codes():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn what ends a command into a message on stderr and an exit code."""
+    try:
+        yield
+    except DetcliError as error:
+        log.debug("%s", error, exc_info=True)
+        report(error)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader has gone (`| head`). Python would complain at exit when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith(("typer", "click")):
+            raise  # a usage error, which Typer reports itself
+        log.debug("%s", error, exc_info=True)
+        bug = DetcliError(
+            f"this is a bug in detcli: {type(error).__name__}: {error}",
+            "run it again with -vv and report what it prints",
+        )
+        report(bug)
+        raise typer.Exit(bug.exit_code) from error
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it
+    if wanted:
+        typer.echo(f"detcli {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help starts twice as fast
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def detcli(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Object detection for the shell: a YOLOv10 ONNX file and pictures in, boxes out."""
+
+
+app.command()(predict.predict)
+app.command()(schema.schema)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app(prog_name="detcli")
+    except KeyboardInterrupt:  # before a subcommand has begun
+        sys.exit(INTERRUPTED)

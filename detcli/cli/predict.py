@@ -1,0 +1,127 @@
+"""`detcli predict`: boxes from pictures."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from detcli.cli.formats import Format, choose_format
+from detcli.cli.messages import report, say, set_verbosity
+from detcli.model.contract import BoxFormat
+
+if TYPE_CHECKING:
+    from detcli.record import Record
+
+SOME_INPUTS_FAILED = 3
+
+
+def predict(  # noqa: PLR0913 - one parameter an option; they become two objects at once
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="Picture, folder, quoted glob pattern, or - for the bytes of a picture on stdin.",
+            show_default=False,
+        ),
+    ],
+    *,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="ONNX file.", metavar="FILE", show_default=False)
+    ],
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda or cuda:N; never replaced by another.")
+    ] = "auto",
+    conf: Annotated[float, typer.Option(help="Keep scores above this.")] = 0.25,
+    max_det: Annotated[int, typer.Option(help="Keep at most so many in a picture.")] = 300,
+    classes: Annotated[
+        str, typer.Option(help="Only these: names or ids, as in person,car or 0,2.", metavar="LIST")
+    ] = "",
+    nms: Annotated[
+        float | None,
+        typer.Option(help="Drop boxes of a class that overlap more than this.", metavar="IOU"),
+    ] = None,
+    imgsz: Annotated[
+        int | None, typer.Option(help="Input side length in pixels, for dynamic graphs.")
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(help="Class names, one a line, in place of the model's.")
+    ] = None,
+    box_format: Annotated[
+        BoxFormat | None,
+        typer.Option(help="What the head's boxes are, where the graph does not show it."),
+    ] = None,
+    output_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write records to this file.", metavar="FILE"),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write annotated pictures to this folder.", metavar="DIR")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")
+    ] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Say more; -vv for tracebacks.")
+    ] = 0,
+) -> None:
+    """Detect objects in pictures.
+
+    Records go to stdout, everything else to stderr. An input that fails becomes a record with an
+    error, the others are completed, and the exit code is 3.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.cli.sinks import open_sinks
+    from detcli.detector import Detector
+    from detcli.settings import Settings
+    from detcli.stream.pipeline import detect
+    from detcli.stream.source import expand
+
+    wanted = tuple(entry.strip() for entry in classes.split(",") if entry.strip())
+    settings = Settings(conf, max_det, wanted, nms, imgsz, names, box_format)
+    form = choose_format(output_format, output)
+    tally = Tally(quiet=quiet, errors_shown=form is Format.TABLE and output is None)
+    with (
+        Detector(model, device, settings) as detector,
+        open_sinks(source, form, output, save) as sinks,
+    ):
+        for record in detect(expand(source), detector):
+            for sink in sinks:
+                sink.write(record)
+            tally.add(record)
+    tally.summarise()
+    if tally.failed:
+        raise typer.Exit(SOME_INPUTS_FAILED)
+
+
+class Tally:
+    """Counts what was done, and says on stderr what failed and how much it was in the end."""
+
+    def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
+        self._quiet = quiet
+        self._errors_shown = errors_shown
+        self._start = time.perf_counter()
+        self.pictures = self.found = self.failed = 0
+
+    def add(self, record: "Record") -> None:
+        """Count a record."""
+        if record.error is not None:
+            self.failed += 1
+            if not self._quiet and not self._errors_shown:
+                report(record.error)
+        else:
+            self.pictures += 1
+            self.found += len(record.detections or ())
+
+    def summarise(self) -> None:
+        """Say how much was done."""
+        if not self._quiet:
+            seconds = time.perf_counter() - self._start
+            failed = f", {self.failed} failed" if self.failed else ""
+            say(f"{self.pictures} pictures, {self.found} detections{failed}, {seconds:.2f} s")

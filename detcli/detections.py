@@ -1,0 +1,66 @@
+"""Detections: what was found in one picture, as parallel arrays."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Detections:
+    """What was found in one picture; row i of every array describes the same object.
+
+    Attributes:
+        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, the
+            origin at its top left corner.
+        score: `(N,)` float32 confidence from 0 to 1, descending.
+        class_id: `(N,)` int64, an index into `names`.
+        names: The names of all classes that the model knows, by class id.
+
+    Indexing with a boolean mask, a slice or an array of indices gives `Detections` again:
+
+        >>> found = Detections.empty(names=("person", "car"))
+        >>> len(found[found.score > 0.5])
+        0
+    """
+
+    xyxy: npt.NDArray[np.float32]
+    score: npt.NDArray[np.float32]
+    class_id: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        count = len(self.score)
+        shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
+        if shapes != ((count, 4), (count,), (count,)):
+            raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
+        if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
+            raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
+
+    @classmethod
+    def empty(cls, names: tuple[str, ...]) -> Self:
+        """No detections."""
+        return cls(
+            np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), names
+        )
+
+    @property
+    def class_name(self) -> list[str]:
+        """The class name of each detection."""
+        return [self.names[index] for index in self.class_id]
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def __iter__(self) -> Iterator[tuple[npt.NDArray[np.float32], float, int, str]]:
+        """Yield the box, score, class id and class name of each detection."""
+        yield from zip(
+            self.xyxy, self.score.tolist(), self.class_id.tolist(), self.class_name, strict=True
+        )
+
+    def __getitem__(self, index: slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+        return type(self)(
+            self.xyxy[index], self.score[index], self.class_id[index], names=self.names
+        )

@@ -1,0 +1,59 @@
+"""Draws detections on a picture."""
+
+import colorsys
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.detections import Detections
+from detcli.opencv import cv2
+
+Image = npt.NDArray[np.uint8]
+Colour = tuple[int, int, int]
+
+GOLDEN_RATIO = 0.618033988749895  # steps of it around the colour wheel never come close again
+SEMIBOLD = 600  # font weight, 400 is regular
+BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+
+
+def annotate(image: Image, detections: Detections) -> Image:
+    """Return a copy of a picture with boxes and labels; line and text grow with its size.
+
+    Args:
+        image: `(H, W, 3)` uint8 BGR.
+        detections: In pixels of that picture; the best is drawn last, on top.
+    """
+    canvas = image.copy()
+    extent = (image.shape[0] + image.shape[1]) / 2
+    line, text_size = max(1, round(extent / 320)), max(10, round(extent / 40))
+    for box, score, class_id, name in reversed(list(detections)):
+        left, top, right, bottom = (round(float(side)) for side in box)
+        colour = class_colour(class_id)
+        cv2.rectangle(canvas, (left, top), (right, bottom), colour, line, cv2.LINE_AA)
+        _label(canvas, f"{name} {score:.2f}", (left - line // 2, top), colour, text_size)
+    return canvas
+
+
+def class_colour(class_id: int) -> Colour:
+    """A strong colour (BGR) that differs by class."""
+    red, green, blue = colorsys.hsv_to_rgb(class_id * GOLDEN_RATIO % 1, 0.9, 0.95)
+    return round(blue * 255), round(green * 255), round(red * 255)
+
+
+def _label(canvas: Image, text: str, corner: tuple[int, int], colour: Colour, size: int) -> None:
+    """Write text on a filled box above a corner, moved so that it stays in the picture."""
+    font = cv2.FontFace("sans")  # part of OpenCV; Unicode, unlike its Hershey fonts
+    height, width = canvas.shape[:2]
+    _, _, text_width, _ = cv2.getTextSize((0, 0), text, (0, 0), font, size, SEMIBOLD)
+    padding = size // 4
+    label_width, label_height = text_width + 2 * padding, size + 2 * padding
+    left = max(0, min(corner[0], width - label_width))
+    top = corner[1] - label_height if corner[1] >= label_height else corner[1]
+    top = max(0, min(top, height - label_height))
+    cv2.rectangle(canvas, (left, top), (left + label_width, top + label_height), colour, cv2.FILLED)
+    blue, green, red = colour
+    ink = (
+        BLACK if 0.114 * blue + 0.587 * green + 0.299 * red > 128 else WHITE
+    )  # half of full luma (BT.601)
+    baseline = (left + padding, top + padding + round(size * 0.8))
+    cv2.putText(canvas, text, baseline, ink, font, size, SEMIBOLD)

@@ -1,0 +1,146 @@
+"""Files: where the cache lives, and writing so that nobody ever sees half a file."""
+
+import contextlib
+import io
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from detcli.errors import OutputError
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it."""
+    if moved := os.environ.get("DETCLI_CACHE_DIR"):
+        return Path(moved)
+    import platformdirs  # 15 ms that the variable saves
+
+    return platformdirs.user_cache_path("detcli", appauthor=False)
+
+
+class StandardOutput:
+    """Standard output as UTF-8, a record at a time.
+
+    What is no Unicode in a file name comes out as an escape that JSON reads back.
+    """
+
+    def __init__(self) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        self.file: IO[Any] = sys.stdout
+
+    def write(self, text: str) -> None:
+        """Write and flush.
+
+        Raises:
+            OutputError: The disk is full, say.
+            BrokenPipeError: The reader has gone.
+        """
+        _write(self.file, text, "standard output")
+
+    def commit(self) -> None:
+        """Nothing is left to do."""
+
+
+class AtomicFile:
+    """A file that appears under its name only when it is complete.
+
+    Written beside the target under a temporary name, then moved into place. A target that is no
+    regular file (`/dev/null`, a named pipe) is written to directly; a link is followed.
+
+    Raises:
+        OutputError: The folder cannot be written to.
+    """
+
+    def __init__(self, path: Path, *, binary: bool = False) -> None:
+        self.path = path
+        target = Path(os.path.realpath(path))
+        direct = target.exists() and not target.is_file()
+        self._target = None if direct else target
+        self._written = target if direct else target.with_name(f".{secrets.token_hex(8)}.part")
+        mode = "w" if direct else "x"  # never through a link that somebody laid there
+        try:
+            self.file: IO[Any] = (
+                self._written.open(f"{mode}b")
+                if binary
+                else self._written.open(
+                    mode, encoding="utf-8", errors="backslashreplace", newline=""
+                )
+            )
+        except OSError as error:
+            raise _output_error(path, error) from error
+
+    def write(self, data: str | bytes) -> None:
+        """Write and flush.
+
+        Raises:
+            OutputError: The disk is full, say.
+        """
+        _write(self.file, data, self.path)
+
+    def commit(self) -> None:
+        """Close the file and move it into place.
+
+        Raises:
+            OutputError: The disk is full, say; nothing is left behind.
+        """
+        try:
+            self.file.close()
+            if self._target:
+                self._written.replace(self._target)
+        except OSError as error:
+            self.discard()
+            raise _output_error(self.path, error) from error
+
+    def discard(self) -> None:
+        """Close and forget what was written."""
+        with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses
+            self.file.close()
+        if self._target:
+            self._written.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a whole file, or nothing.
+
+    Raises:
+        OutputError: It could not be written.
+    """
+    target = AtomicFile(path, binary=True)
+    try:
+        target.write(data)
+    except OutputError:
+        target.discard()
+        raise
+    target.commit()
+
+
+def _write(file: IO[Any], data: str | bytes, title: str | Path) -> None:
+    try:
+        file.write(data)
+        file.flush()
+    except BrokenPipeError:
+        raise  # no failure: the reader has seen enough
+    except OSError as error:
+        raise _output_error(title, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, if they are not there.
+
+    Raises:
+        OutputError: There is a file of that name, or the place cannot be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _output_error(path, error) from error
+
+
+def _output_error(path: str | Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"cannot write {path}: {error.strerror or error}",
+        "check the folder, its permissions and the space left on the disk",
+    )

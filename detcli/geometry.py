@@ -1,0 +1,62 @@
+"""Letterbox: where a picture lies on the network's input, in both directions."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+Boxes = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Letterbox:
+    """A picture scaled to fit the network's input, centred on a grey ground.
+
+    Computed once for a picture; preprocessing follows it on the way in, and the boxes come back
+    through it. The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
+
+    Attributes:
+        picture: Height and width of the picture in pixels.
+        canvas: Height and width of the network's input.
+        gain: Canvas pixels for each picture pixel.
+        resized: Height and width of the picture on the canvas.
+        top: Rows of padding above the picture.
+        left: Columns of padding to its left.
+    """
+
+    picture: tuple[int, int]
+    canvas: tuple[int, int]
+    gain: float
+    resized: tuple[int, int]
+    top: int
+    left: int
+
+    @classmethod
+    def fit(cls, picture: tuple[int, int], canvas: tuple[int, int]) -> Self:
+        """Place a picture of (height, width) on a canvas of (height, width).
+
+        Examples:
+            >>> Letterbox.fit((1080, 810), (640, 640)).resized
+            (640, 480)
+        """
+        height, width = picture
+        gain = min(canvas[0] / height, canvas[1] / width)
+        # At least one pixel: a 1x5000 strip would vanish otherwise.
+        resized = max(1, round(height * gain)), max(1, round(width * gain))
+        # An odd row or column of padding goes to the bottom or the right.
+        top = round((canvas[0] - resized[0]) / 2 - 0.1)
+        left = round((canvas[1] - resized[1]) / 2 - 0.1)
+        return cls(picture, canvas, gain, resized, top, left)
+
+    def to_picture(self, boxes: Boxes) -> Boxes:
+        """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels, clipped to the picture.
+
+        All in float32: subtract the padding, divide by the gain, clip.
+        """
+        offset = np.array([self.left, self.top, self.left, self.top], np.float32)
+        height, width = self.picture
+        limit = np.array([width, height, width, height], np.float32)
+        mapped = (boxes.astype(np.float32, copy=False) - offset) / np.float32(self.gain)
+        clipped: Boxes = np.clip(mapped, np.float32(0), limit)
+        return clipped

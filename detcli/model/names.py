@@ -1,0 +1,66 @@
+"""Class names: from a file, from a model's metadata, or COCO's."""
+
+import ast
+import json
+from pathlib import Path
+
+from detcli.errors import UsageError
+
+# The 80 classes of COCO 2017, in the order that YOLO models number them.
+COCO = tuple(
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
+    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, "
+    "bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, "
+    "sports ball, kite, baseball bat, baseball glove, skateboard, surfboard, tennis racket, "
+    "bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, "
+    "broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, "
+    "dining table, toilet, tv, laptop, mouse, remote, keyboard, cell phone, microwave, oven, "
+    "toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, "
+    "toothbrush".split(", ")
+)
+
+
+def parse_names(text: str) -> list[str] | None:
+    """Read names from a list or a mapping by class id, in JSON or Python notation.
+
+    Exporters write `{0: 'person', 1: 'car'}`; a gap in the ids becomes `class_1`.
+    Returns None for anything else.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    if isinstance(value, dict):
+        try:
+            by_id = {int(key): str(name) for key, name in value.items()}
+        except (TypeError, ValueError):
+            return None
+        if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
+            return None
+        return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
+    return [str(name) for name in value] if isinstance(value, list | tuple) and value else None
+
+
+def read_names(path: Path) -> tuple[str, ...]:
+    """Read a names file: one name a line in class id order, or JSON (a list or a mapping).
+
+    Raises:
+        UsageError: It cannot be read or holds no names.
+    """
+    hint = "give a text file with one class name a line, or a JSON list"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read names from {path}: it is no UTF-8 text", hint) from error
+    if text.lstrip().startswith(("{", "[")):
+        names = parse_names(text)
+    else:
+        names = [line.strip() for line in text.splitlines() if line.strip()]
+    if not names:
+        raise UsageError(f"no class names in {path}", hint)
+    return tuple(names)

@@ -1,0 +1,154 @@
+"""Prepared models: what a file promises and the graph to run, cached between runs.
+
+Importing `onnx` and reading a graph with it takes longer than detecting. So what was found out
+about a file is kept in the cache folder, and the usual start needs no `onnx`. Names are made of
+the hash of the file's content and the version of the code that reads it:
+
+    prepared/<key>.contract   the contract, as JSON
+    prepared/<key>.graph      the network body, where the file's graph goes on behind it
+
+Each entry begins with the SHA-256 of the rest; one that does not match is made anew. Where the
+cache cannot be written to, the work is done at every start.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcli.errors import ModelError, OutputError
+from detcli.files import cache_folder, make_folder, write_file
+from detcli.model.contract import BoxFormat, Contract
+
+if TYPE_CHECKING:
+    import onnx
+
+VERSION = 1
+"""Raise it with any change to what `recognise` finds or `passes` make of a graph."""
+
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model file, recognised.
+
+    Attributes:
+        path: The file.
+        contract: What it promises.
+    """
+
+    path: Path
+    contract: Contract
+    _content: bytes
+    _key: str
+    _as_it_is: bool  # the file's own graph ends in the head, and holds all its weights
+
+    @property
+    def name(self) -> str:
+        """What records call it: the file's name without its suffix."""
+        return self.path.stem
+
+    def graph(self) -> bytes:
+        """Serialised ONNX graph whose only output is the head."""
+        if self._as_it_is:
+            return self._content
+        return _cached(f"{self._key}.graph", self._cut)
+
+    def _cut(self) -> bytes:
+        from detcli.model.passes import cut  # imports onnx
+
+        model, _ = _load(self.path, self._content)
+        body: bytes = cut(model, self.contract.head).SerializeToString(deterministic=True)
+        return body
+
+
+def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
+    """Read a model file and recognise it.
+
+    Args:
+        path: An ONNX file, with any external data beside it.
+        box_format: What the box rows are, where the caller knows better than the graph.
+
+    Raises:
+        ModelError: It cannot be read, or is no detector.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"cannot read the model {path}: {error.strerror}", "give the path of an ONNX file"
+        ) from error
+    key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}-{box_format or 'auto'}"
+    described = json.loads(_cached(f"{key}.contract", lambda: _describe(path, content, box_format)))
+    external = described["external"]
+    if external != _hashes(path, external):
+        # The weights beside the file are not those that were described.
+        described = json.loads(_describe(path, content, box_format))
+    if external:
+        key = hashlib.sha256(f"{key} {described['external']}".encode()).hexdigest()
+    contract = Contract.from_json(described["contract"])
+    as_it_is = described["output"] == contract.head and not external
+    return PreparedModel(path, contract, content, key, as_it_is)
+
+
+def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes:
+    """All that a warm start has to know about a file, as JSON."""
+    from detcli.model.recognise import recognise  # imports onnx
+
+    model, external = _load(path, content)
+    contract = recognise(model, path.name, box_format)
+    output = model.graph.output[0].name
+    described = {
+        "contract": contract.to_json(),
+        "output": output,
+        "external": _hashes(path, external),
+    }
+    return json.dumps(described).encode()
+
+
+def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":
+    """The model with shapes inferred, and the names of the files that hold its weights."""
+    from detcli.model.loading import load  # imports onnx
+    from detcli.model.passes import infer_shapes  # imports onnx
+
+    model, external = load(path, content)
+    return infer_shapes(model), external
+
+
+def _hashes(path: Path, external: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of each file of external data that is there."""
+    found = {}
+    for name in external:
+        try:
+            with (path.parent / name).open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            continue
+    return found
+
+
+def _cached(name: str, build: Callable[[], bytes]) -> bytes:
+    """Read an entry of the cache, or build it and store it."""
+    path = cache_folder() / "prepared" / name
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        log.info("%s is not cached: made now", name)
+    else:
+        digest, entry = stored[:DIGEST_SIZE], stored[DIGEST_SIZE:]
+        if hashlib.sha256(entry).digest() == digest:
+            return entry
+        log.info("%s is damaged: made anew", name)
+    entry = build()
+    try:
+        make_folder(path.parent)
+        write_file(path, hashlib.sha256(entry).digest() + entry)
+    except OutputError as error:
+        log.info("%s is not cached: %s", name, error)
+    return entry

@@ -1,0 +1,258 @@
+"""Reads an ONNX graph and says what it promises, by its structure; node names do not matter.
+
+The ways that exporters end a YOLO graph are laid out in `detcli.model.contract`. The box format
+is read from the decode nodes: Ultralytics' `dist2bbox` computes anchor - left/top and anchor +
+right/bottom, and either joins the two corners (Concat of Sub and Add) or their centre and
+difference (Concat of a halved Add, and Sub).
+"""
+
+import onnx
+from onnx import NodeProto
+
+from detcli.errors import ModelError
+from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.graph import GraphIndex, attribute, shape
+from detcli.model.names import COCO, parse_names
+
+EXPECTED = (
+    "expected one image input [B, 3, H, W] and one output: [B, 4 + C, N], [B, N, 4 + C], "
+    "or [B, K, 6] from two TopK stages"
+)
+DTYPES: dict[int, str] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.FLOAT16: "float16"}
+DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
+ROW_WIDTH = 6  # x1, y1, x2, y2, score, class
+BOX_ROWS = 4
+DECODE_DEPTH = 8  # nodes between the head and the decode of its boxes; 1 to 4 in practice
+
+
+def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None = None) -> Contract:
+    """Say what a graph promises.
+
+    Args:
+        model: The graph; intermediate shapes help (`onnx.shape_inference`).
+        title: What to call it in errors.
+        box_format: What the box rows are, where the caller knows better.
+
+    Raises:
+        ModelError: It is no detector of a known kind; the message lists what it has.
+    """
+    index = GraphIndex(model.graph)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    image = _image_input(index, title)
+    if metadata.get("task", "detect") != "detect":
+        raise _refusal(index, title, f"its metadata says task '{metadata['task']}'")
+    if len(model.graph.output) != 1:
+        raise _refusal(index, title, f"it has {len(model.graph.output)} outputs")
+    output = model.graph.output[0].name
+
+    cut_at = _end_to_end_head(index)
+    head, anchors_first = cut_at or (output, _anchors_first(index, output, metadata))
+    if anchors_first is None:
+        raise _refusal(index, title, _why_no_head(index))
+    boxes = _box_tensor(index, head)
+    box_rows = index.shapes.get(boxes, [None] * 3)[2 if anchors_first else 1]
+    if boxes != head and box_rows not in {None, BOX_ROWS}:
+        raise _refusal(index, title, f"{box_rows} rows come before its class scores, not 4")
+    box_format = box_format or _box_format(index, boxes)
+    if box_format is None:
+        raise _refusal(
+            index,
+            title,
+            "its boxes are not decoded in a known way",
+            "if its head is boxes in pixels and then class scores, pass --box-format; ",
+        )
+    class_count = _class_count(index, head, anchors_first=anchors_first)
+    if class_count is None:
+        raise _refusal(index, title, "the number of its classes is not to be found")
+    layout = _layout(
+        end_to_end=cut_at is not None,
+        anchors_first=anchors_first,
+        one_to_many=metadata.get("end2end") == "False"
+        or (box_format is BoxFormat.CXCYWH and metadata.get("end2end") != "True"),
+    )
+    names, names_origin, warnings = _names(metadata, class_count)
+    head_shape = index.shapes.get(head, [None, None, None])
+    batch, _, height, width = shape(image)
+    return Contract(
+        layout=layout,
+        head=head,
+        anchors_first=anchors_first,
+        box_format=box_format,
+        class_count=class_count,
+        anchor_count=_number(head_shape[1 if anchors_first else 2]),
+        input_name=image.name,
+        input_dtype=DTYPES[image.type.tensor_type.elem_type],
+        batch=_number(batch),
+        input_size=_size(height, width),
+        default_size=_size(*_integers(metadata.get("imgsz"), 2)) or (640, 640),
+        stride=max(*_integers(metadata.get("stride"), 1), 0) or DEFAULT_STRIDE,
+        names=names,
+        names_origin=names_origin,
+        warnings=warnings,
+    )
+
+
+def _image_input(index: GraphIndex, title: str) -> onnx.ValueInfoProto:
+    inputs = index.image_inputs()
+    if len(inputs) != 1:
+        raise _refusal(index, title, f"it has {len(inputs)} inputs")
+    dims = shape(inputs[0])
+    if len(dims) != 4 or (isinstance(dims[1], int) and dims[1] != 3):  # B, 3, H, W
+        raise _refusal(index, title, "its input is no batch of colour pictures")
+    if inputs[0].type.tensor_type.elem_type not in DTYPES:
+        raise _refusal(index, title, "its input is neither float32 nor float16")
+    return inputs[0]
+
+
+def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
+    """The tensor that feeds the first top-k stage, and whether its anchors come first.
+
+    TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
+    """
+    for node in index.graph.node:
+        reduced = index.producer(node.input[0]) if node.op_type == "TopK" else None
+        if reduced is None or reduced.op_type != "ReduceMax":
+            continue
+        split = index.producer(reduced.input[0])
+        if split is None or split.op_type not in {"Split", "Slice"}:
+            continue
+        joined = split.input[0]
+        transpose = index.producer(joined)
+        if transpose is not None and _swaps_last_axes(transpose):
+            return transpose.input[0], False
+        return joined, index.axes(reduced) in ([-1], [2])
+    return None
+
+
+def _anchors_first(index: GraphIndex, output: str, metadata: dict[str, str]) -> bool | None:
+    """Whether a head is [B, N, 4 + C] rather than [B, 4 + C, N]; None if it is no head."""
+    dims = index.shapes.get(output, [])
+    node = index.producer(output)
+    swapped = node is not None and _swaps_last_axes(node)
+    if node is not None and swapped:
+        node = index.producer(node.input[0])
+    if node is not None and node.op_type == "Concat" and len(node.input) == 2:  # boxes, scores
+        axis = attribute(node, "axis", 0) % 3
+        if axis:
+            return (axis == 2) != swapped  # the last of three axes
+    # No join of boxes and scores to see: only a match with the number of names is certain.
+    names = parse_names(metadata.get("names", ""))
+    channels = BOX_ROWS + len(names) if names else None
+    if len(dims) == 3 and channels in dims[1:] and dims[1] != dims[2]:  # B, channels, N
+        return channels == dims[2]
+    return None
+
+
+def _box_tensor(index: GraphIndex, head: str) -> str:
+    """The four box rows before they are joined to the scores, else the head itself."""
+    node = index.producer(head)
+    while node is not None and _swaps_last_axes(node):
+        node = index.producer(node.input[0])
+    return node.input[0] if node is not None and node.op_type == "Concat" else head
+
+
+def _box_format(index: GraphIndex, boxes: str) -> BoxFormat | None:
+    """What the decode nodes compute, looking back from the box rows; None if not recognised."""
+    level = {boxes}
+    for _ in range(DECODE_DEPTH):
+        nodes = [node for node in map(index.producer, sorted(level)) if node is not None]
+        for node in nodes:
+            if node.op_type == "Concat" and len(node.input) == 2:  # two halves of a box
+                first, second = map(index.producer, node.input)
+                match (_operator(first), _operator(second)):
+                    case ("Sub", "Add"):
+                        return BoxFormat.XYXY
+                    case ("Div" | "Mul", "Sub") if _halves_a_sum(index, first):
+                        return BoxFormat.CXCYWH
+        level = {name for node in nodes for name in node.input if name}
+    return None
+
+
+def _operator(node: NodeProto | None) -> str:
+    return node.op_type if node is not None else ""
+
+
+def _halves_a_sum(index: GraphIndex, node: NodeProto | None) -> bool:
+    return node is not None and "Add" in {_operator(index.producer(name)) for name in node.input}
+
+
+def _class_count(index: GraphIndex, head: str, *, anchors_first: bool) -> int | None:
+    dims = index.shapes.get(head, [])
+    channels = dims[2 if anchors_first else 1] if len(dims) == 3 else None
+    if isinstance(channels, int):
+        return channels - BOX_ROWS if channels > BOX_ROWS else None
+    for node in index.graph.node:  # the sizes that an in-graph tail splits the head into
+        if node.op_type == "Split" and len(node.input) > 1:
+            sizes = index.constant(node.input[1])
+            if sizes and len(sizes) == 2 and sizes[0] == BOX_ROWS:
+                return sizes[1]
+    return None
+
+
+def _layout(*, end_to_end: bool, anchors_first: bool, one_to_many: bool) -> Layout:
+    if end_to_end:
+        return Layout.END_TO_END
+    if one_to_many:
+        return Layout.ONE_TO_MANY
+    return Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY
+
+
+def _names(metadata: dict[str, str], count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Class names, where they came from, and what is odd about them."""
+    names = parse_names(metadata.get("names", ""))
+    if names and len(names) == count:
+        return tuple(names), "the model's metadata", ()
+    if names:
+        warning = f"the metadata names {len(names)} classes, the graph has {count}"
+        filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
+        return tuple(filled), "the model's metadata", (warning,)
+    if count == len(COCO):
+        return COCO, "COCO, since the model names none of its 80 classes", ()
+    return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()
+
+
+def _swaps_last_axes(node: NodeProto) -> bool:
+    permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    return node.op_type == "Transpose" and permutation == [0, 2, 1]
+
+
+def _number(dim: int | str | None) -> int | None:
+    return dim if isinstance(dim, int) and dim > 0 else None
+
+
+def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
+    sides = _number(height), _number(width)
+    return (sides[0], sides[1]) if sides[0] and sides[1] else None
+
+
+def _integers(text: str | None, count: int) -> list[int]:
+    """Integers from metadata such as "32", "[640, 640]"; zeros for anything else."""
+    parts = (text or "").strip("[]() ").split(",")
+    numbers = [int(part) for part in parts if part.strip().isdecimal()]
+    if len(numbers) == 1:
+        numbers *= count
+    return numbers if len(numbers) >= count else [0] * count
+
+
+def _why_no_head(index: GraphIndex) -> str:
+    tail = {node.op_type for node in index.graph.node} & {"NonMaxSuppression", "TopK"}
+    if tail:
+        return (
+            f"it selects boxes itself ({', '.join(sorted(tail))}) in a way that cannot be cut off"
+        )
+    return "its output is no detection head"
+
+
+def _refusal(index: GraphIndex, title: str, reason: str, hint: str = "") -> ModelError:
+    inputs = ", ".join(map(_signature, index.image_inputs())) or "none"
+    outputs = ", ".join(map(_signature, index.graph.output)) or "none"
+    return ModelError(
+        f"{title} is not a detector that detcli knows: {reason}. "
+        f"Inputs: {inputs}. Outputs: {outputs}",
+        hint + EXPECTED,
+    )
+
+
+def _signature(value: onnx.ValueInfoProto) -> str:
+    dtype = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+    return f"{value.name} {dtype}[{', '.join('?' if d is None else str(d) for d in shape(value))}]"

@@ -1,0 +1,43 @@
+"""CSV: a row for each detection and for each input that failed."""
+
+import csv
+import io
+
+from detcli.record import Record
+from detcli.sink import Output
+
+COLUMNS = "source index width height class_id class_name score x1 y1 x2 y2 error".split()
+
+
+class CsvSink:
+    """Comma-separated values with a header; a picture without detections has no row."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._write_rows([COLUMNS])
+
+    def write(self, record: Record) -> None:
+        """Write the rows of a record."""
+        fields = record.to_json()
+        head = [fields["source"], fields["index"]]
+        if "error" in fields:
+            self._write_rows([[*head, *[""] * 9, fields["error"]["message"]]])
+            return
+        self._write_rows(
+            [
+                [
+                    *(*head, fields["width"], fields["height"]),
+                    *(found["class_id"], found["class_name"], found["score"], *found["box"], ""),
+                ]
+                for found in fields["detections"]
+            ]
+        )
+
+    def close(self) -> None:
+        """Make the file visible."""
+        self._output.commit()
+
+    def _write_rows(self, rows: list[list[str]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._output.write(text.getvalue())

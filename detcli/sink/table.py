@@ -1,0 +1,46 @@
+"""A table a picture, for people."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from detcli.record import Record
+from detcli.sink import Output
+
+
+class TableSink:
+    """What was found in each picture, aligned and coloured as far as the output shows colours."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._console = Console(file=output.file)
+
+    def write(self, record: Record) -> None:
+        """Write one table, or one line where nothing was found."""
+        with self._console.capture() as text:
+            # soft_wrap: a long path is the terminal's to wrap, so that it can be copied
+            for part in _parts(record):
+                self._console.print(part, soft_wrap=isinstance(part, Text))
+        self._output.write(text.get())
+
+    def close(self) -> None:
+        """Make the file visible."""
+        self._output.commit()
+
+
+def _parts(record: Record) -> list[Table | Text]:
+    """A heading, then a table if there is something to show."""
+    fields = record.to_json()
+    if "error" in fields:
+        return [Text(f"{record.source}: {fields['error']['message']}", style="red")]
+    heading = Text(f"{record.source}  {fields['width']}x{fields['height']}", style="bold")
+    if not fields["detections"]:
+        return [heading.append("  nothing found", style="not bold dim")]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("class", style="cyan")
+    for column in ("score", "x1", "y1", "x2", "y2"):
+        table.add_column(column, justify="right")
+    for found in fields["detections"]:
+        box = (f"{side:.1f}" for side in found["box"])
+        table.add_row(Text(found["class_name"]), f"{found['score']:.2f}", *box)
+    return [heading, table]

@@ -1,0 +1,1 @@
+"""From sources to records: source -> decode -> (the detector) -> record."""

@@ -1,0 +1,22 @@
+"""The flow: each input is read, decoded and detected on; errors become records too."""
+
+from collections.abc import Iterable, Iterator
+
+from detcli.detector import Detector
+from detcli.errors import DetcliError
+from detcli.record import Record
+from detcli.stream.decode import decode
+from detcli.stream.source import Item
+
+
+def detect(items: Iterable[Item], detector: Detector) -> Iterator[Record]:
+    """Yield one record for each item, in order; an item that fails does not stop the others."""
+    model, device = detector.model_name, detector.device
+    for index, item in enumerate(items):
+        try:
+            image = decode(item)
+            detections = detector(image)
+        except DetcliError as error:
+            yield Record(item.source, index, model, device, error=error)
+        else:
+            yield Record(item.source, index, model, device, image, detections)

@@ -1,0 +1,108 @@
+"""The k largest of each row, in a total order: the NumPy specification.
+
+Largest first; of equals, the lower index first. NaN ranks below everything, -inf included, and
+-0 equals +0. No row is sorted whole: `np.partition` finds the k-th largest value in linear time,
+and only the k survivors are sorted.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+
+
+def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002 - the name torch.topk and numpy users know
+    """Return the k largest entries along the last axis, and where they are.
+
+    Any row length and any leading shape; float16, float32, float64 and integers. The semantics
+    are those of `torch.topk(values, k, sorted=sorted)` with ties and NaN settled (see the module).
+
+    Args:
+        values: `(..., N)`.
+        k: How many; more than N means all N.
+        sorted: Largest first; otherwise the same set, ordered by index.
+
+    Returns:
+        Values `(..., min(k, N))` with the dtype of `values`, and int64 indices of that shape.
+
+    Raises:
+        ValueError: `k` is negative or `values` has no axis.
+
+    Examples:
+        >>> values, indices = top_k([3.0, 9.0, 9.0, float("nan")], 3)
+        >>> values.tolist(), indices.tolist()
+        ([9.0, 9.0, 3.0], [1, 2, 0])
+    """
+    values = np.asarray(values)
+    if values.ndim == 0:
+        raise ValueError("top_k needs at least one axis")
+    if k < 0:
+        raise ValueError(f"k must not be negative, got {k}")
+    keys = _ordered_without_nan(values)
+    indices = _largest(keys, min(k, values.shape[-1]))  # (..., k), ascending
+    if sorted:
+        indices = _gather(indices, _descending(_gather(keys, indices)))
+    return _gather(values, indices), indices
+
+
+def _largest(keys: Array, k: int) -> Indices:
+    """Indices of the k largest of each row, ascending: (..., N) -> (..., k)."""
+    *leading, length = keys.shape
+    if k == length:
+        everything = np.empty(keys.shape, np.int64)
+        everything[...] = np.arange(length)
+        return everything
+    if k == 0:
+        return np.empty((*leading, 0), np.int64)
+    kth = np.partition(keys, length - k, axis=-1)[..., length - k, None]  # (..., 1)
+    chosen = np.flatnonzero(keys >= kth)  # positions in all rows, at least k of each
+    if len(chosen) > k * kth.size:
+        chosen = _without_surplus_ties(chosen, keys, kth, k)
+    indices: Indices = (chosen % length).reshape(*leading, k)
+    return indices
+
+
+def _without_surplus_ties(chosen: Indices, keys: Array, kth: Array, k: int) -> Indices:
+    """Leave exactly k positions of each row: of those that equal the k-th, the lowest stay."""
+    row = chosen // keys.shape[-1]  # ascending
+    tied = keys.ravel()[chosen] == kth.ravel()[row]
+    room = k - np.bincount(row[~tied], minlength=kth.size)  # for ties, in each row
+    ties_before = np.cumsum(tied) - tied
+    row_start = np.searchsorted(row, np.arange(kth.size))
+    rank = ties_before - ties_before[row_start][row]  # of a tie among those of its row
+    kept: Indices = chosen[~tied | (rank < room[row])]
+    return kept
+
+
+def _descending(keys: Array) -> Indices:
+    """Order that sorts each row descending, of equals the first first: (..., k) -> (..., k)."""
+    # A stable ascending sort of the reversed row, read backwards, is a stable descending one;
+    # negating the keys instead would overflow for integers.
+    last = keys.shape[-1] - 1
+    reverse: Indices = last - np.argsort(keys[..., ::-1], axis=-1, kind="stable")
+    return reverse[..., ::-1]
+
+
+def _gather(values: Array, indices: Indices) -> Array:
+    """Entries of each row: (..., N) and (..., k) -> (..., k)."""
+    # Plain indexing says the same for one row, without 2 us of bookkeeping.
+    return values[indices] if values.ndim == 1 else np.take_along_axis(values, indices, axis=-1)
+
+
+def _ordered_without_nan(values: Array) -> Array:
+    """Return `values`, or where NaN is among them integers in the same order, NaN lowest."""
+    if values.size == 0 or values.dtype.kind != "f":
+        return values
+    highest = values.max()  # NaN if there is one anywhere
+    if highest == highest:  # noqa: PLR0124 - only NaN differs from itself, and `isnan` takes longer
+        return values
+    # IEEE 754 bit patterns read as integers are already ordered for positive numbers; flipping
+    # the magnitude bits orders the negative ones. Adding 0 turns -0 into +0.
+    integer = np.dtype(f"i{values.dtype.itemsize}").type
+    bits = (values + values.dtype.type(0)).view(integer)
+    limits = np.iinfo(integer)
+    keys = np.where(bits < 0, bits ^ limits.max, bits)
+    return np.where(np.isnan(values), limits.min, keys)
