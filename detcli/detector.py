@@ -4,6 +4,7 @@ import difflib
 import logging
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, overload
@@ -75,7 +76,7 @@ class Detector:
             class_ids=_class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
         )
-        self._backend = open_backend(device, prepared)
+        self._backend = open_backend(device, replace(prepared, contract=contract))
         self.device = self._backend.device
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",

@@ -28,9 +28,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
     model: Annotated[
         str, typer.Option("--model", "-m", help="ONNX file.", metavar="FILE", show_default=False)
     ],
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda or cuda:N; never replaced by another.")
-    ] = "auto",
+    device: Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda or cuda:N.")] = "auto",
     conf: Annotated[float, typer.Option(help="Keep scores above this.")] = 0.25,
     max_det: Annotated[int, typer.Option(help="Keep at most so many in a picture.")] = 300,
     classes: Annotated[
@@ -67,7 +65,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
         bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")
     ] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Say more; -vv for tracebacks.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Say more; -vv for tracebacks."
+        ),
     ] = 0,
 ) -> None:
     """Detect objects in pictures.

@@ -46,14 +46,21 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     output = model.graph.output[0].name
 
     cut_at = _end_to_end_head(index)
-    head, anchors_first = cut_at or (output, _anchors_first(index, output, metadata))
+    head = cut_at[0] if cut_at else output
+    join, swapped = _join(index, head)
+    if cut_at:
+        anchors_first: bool | None = cut_at[1]
+    elif join is not None:
+        anchors_first = (_axis(join) == 2) != swapped
+    else:
+        anchors_first = _anchors_first_by_names(index.shapes.get(head, []), metadata)
     if anchors_first is None:
         raise _refusal(index, title, _why_no_head(index))
-    boxes = _box_tensor(index, head)
-    box_rows = index.shapes.get(boxes, [None] * 3)[2 if anchors_first else 1]
-    if boxes != head and box_rows not in {None, BOX_ROWS}:
-        raise _refusal(index, title, f"{box_rows} rows come before its class scores, not 4")
-    box_format = box_format or _box_format(index, boxes)
+    if join is not None:
+        rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
+        if isinstance(rows, int) and rows != BOX_ROWS:
+            raise _refusal(index, title, f"{rows} rows come before its class scores, not 4")
+    box_format = box_format or _box_format(index, join.input[0] if join is not None else head)
     if box_format is None:
         raise _refusal(
             index,
@@ -124,31 +131,32 @@ def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
     return None
 
 
-def _anchors_first(index: GraphIndex, output: str, metadata: dict[str, str]) -> bool | None:
-    """Whether a head is [B, N, 4 + C] rather than [B, 4 + C, N]; None if it is no head."""
-    dims = index.shapes.get(output, [])
-    node = index.producer(output)
+def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
+    """The Concat of boxes and scores behind a head, and whether a Transpose follows it."""
+    node = index.producer(head)
     swapped = node is not None and _swaps_last_axes(node)
     if node is not None and swapped:
         node = index.producer(node.input[0])
-    if node is not None and node.op_type == "Concat" and len(node.input) == 2:  # boxes, scores
-        axis = attribute(node, "axis", 0) % 3
-        if axis:
-            return (axis == 2) != swapped  # the last of three axes
-    # No join of boxes and scores to see: only a match with the number of names is certain.
+    if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
+        return None, swapped
+    return node, swapped
+
+
+def _axis(concat: NodeProto) -> int:
+    """The axis of a Concat of three-axis tensors."""
+    return attribute(concat, "axis", 0) % 3
+
+
+def _anchors_first_by_names(dims: list[int | str | None], metadata: dict[str, str]) -> bool | None:
+    """Whether a head is [B, N, 4 + C], where no join of boxes and scores is to be seen.
+
+    Only a match of one axis with the number of class names is certain; None without it.
+    """
     names = parse_names(metadata.get("names", ""))
     channels = BOX_ROWS + len(names) if names else None
-    if len(dims) == 3 and channels in dims[1:] and dims[1] != dims[2]:  # B, channels, N
+    if len(dims) == 3 and channels in dims[1:] and dims[1] != dims[2]:
         return channels == dims[2]
     return None
-
-
-def _box_tensor(index: GraphIndex, head: str) -> str:
-    """The four box rows before they are joined to the scores, else the head itself."""
-    node = index.producer(head)
-    while node is not None and _swaps_last_axes(node):
-        node = index.producer(node.input[0])
-    return node.input[0] if node is not None and node.op_type == "Concat" else head
 
 
 def _box_format(index: GraphIndex, boxes: str) -> BoxFormat | None:

@@ -1,0 +1,166 @@
+"""The selection against a slow, plainly right implementation of its four steps."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from detcli import DetcliWarning, Letterbox
+from detcli.backend import Limits
+from detcli.backend.postprocess import Selection, select, to_detections
+
+ALL = Limits(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
+
+
+def limits(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
+    return Limits(confidence, max_det, class_ids, nms_iou)
+
+
+def plain_select(head, wanted):
+    """The four steps, one loop at a time; rows are (anchor, class id, score)."""
+    classes = sorted(wanted.class_ids if wanted.class_ids is not None else range(len(head) - 4))
+    scores = {
+        (anchor, class_id): float(head[4 + class_id, anchor])
+        for anchor in range(head.shape[1])
+        for class_id in classes
+        if not math.isnan(head[4 + class_id, anchor])
+    }
+    # 1. anchor score = maximum over the classes
+    best = {}
+    for (anchor, _), score in scores.items():
+        best[anchor] = max(score, best.get(anchor, -math.inf))
+    # 2. the max_det best anchors; of equals, the lower
+    anchors = sorted(best, key=lambda anchor: (-best[anchor], anchor))[: wanted.max_det]
+    # 3. the max_det best of their scores; of equals, the lower position
+    flat = [(anchor, class_id) for anchor in anchors for class_id in classes]
+    flat = [pair for pair in flat if pair in scores]
+    kept = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: wanted.max_det]
+    # 4. strictly above the confidence
+    return [(*pair, scores[pair]) for pair in kept if scores[pair] > wanted.confidence]
+
+
+def head_of(scores, dtype=np.float32):
+    """A head whose boxes tell their anchor: x1 = anchor."""
+    scores = np.asarray(scores, dtype)
+    boxes = np.zeros((4, scores.shape[1]), dtype)
+    boxes[0] = np.arange(scores.shape[1])
+    return np.concatenate([boxes, scores])
+
+
+def rows(selection):
+    return list(
+        zip(
+            selection.boxes[:, 0].astype(int).tolist(),
+            selection.class_id.tolist(),
+            selection.score.tolist(),
+            strict=True,
+        )
+    )
+
+
+SCORES = st_numpy.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 5), st.integers(1, 12)),
+    elements=st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0, -math.inf, math.nan]),
+)
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@given(
+    SCORES,
+    st.sampled_from([np.float32, np.float16]),
+    st.sampled_from([-math.inf, 0.0, 0.25, 0.3, 1.0]),
+    st.integers(1, 15),
+    st.booleans(),
+)
+def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_classes_only):
+    class_ids = frozenset(range((len(scores) + 1) // 2)) if first_classes_only else None
+    wanted = limits(confidence, max_det, class_ids)
+    head = head_of(scores, dtype)
+    assert rows(select(head, wanted)) == plain_select(head, wanted)
+
+
+@pytest.mark.parametrize("anchors", [1, 31, 1023, 1024, 1025, 2100])
+@pytest.mark.parametrize("confidence", [-math.inf, 0.25, 0.9])
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_real_sizes(anchors, confidence, levels, random):
+    scores = random.integers(0, levels, (8, anchors)) / np.float32(levels)
+    head = head_of(scores)
+    head[4:] = scores
+    head[0] = np.arange(anchors)
+    wanted = limits(confidence, max_det=30)
+    assert rows(select(head, wanted)) == plain_select(head, wanted)
+
+
+def test_a_head_with_anchors_first_comes_as_a_view_and_gives_the_same(random):
+    head = head_of(random.random((8, 500)))
+    stored = np.ascontiguousarray(head.T)
+    assert rows(select(stored.T, ALL)) == rows(select(head, ALL))
+
+
+def test_one_anchor_can_be_several_classes():
+    assert rows(select(head_of([[0.5], [0.9]]), ALL)) == [(0, 1, np.float32(0.9)), (0, 0, 0.5)]
+
+
+def test_confidence_is_strict_and_compared_as_float32():
+    third = np.float32(0.3)
+    head = head_of([[third, np.nextafter(third, np.float32(1))]])
+    assert [anchor for anchor, *_ in rows(select(head, limits(0.3)))] == [1]
+
+
+def test_nan_is_counted_in_a_warning():
+    with pytest.warns(DetcliWarning, match="2 of 4 scores are NaN"):
+        found = select(head_of([[np.nan, 0.5], [np.nan, 0.25]]), ALL)
+    assert len(found.score) == 2
+
+
+def test_no_warning_without_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        select(head_of([[math.inf, -math.inf]]), ALL)
+
+
+def test_scores_above_one_are_clipped_after_the_choice():
+    chosen = select(head_of([[1.01, 1.02]]), ALL)
+    assert rows(chosen) == [(1, 0, 1.0), (0, 0, 1.0)]
+
+
+def test_class_ids_leave_room_for_the_wanted_classes():
+    head = head_of([[0.9, 0.8, 0.7], [0.1, 0.2, 0.3]])
+    chosen = select(head, limits(max_det=2, class_ids=frozenset({1})))
+    assert [(anchor, class_id) for anchor, class_id, _ in rows(chosen)] == [(2, 1), (1, 1)]
+
+
+def test_centre_and_size_become_corners():
+    head = head_of([[1.0]])
+    head[:4, 0] = [10, 20, 4, 6]
+    np.testing.assert_array_equal(select(head, ALL, cxcywh=True).boxes, [[8, 17, 12, 23]])
+
+
+def test_nms_takes_the_best_class_of_each_anchor():
+    head = head_of([[0.9, 0.8, 0.6], [0.9, 0.1, 0.7]])
+    head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
+    chosen = select(head, limits(0.25, nms_iou=0.5))
+    # anchor 1 overlaps anchor 0 in class 0; anchor 2 is class 1, which nobody else is
+    assert chosen.class_id.tolist() == [0, 1]
+    np.testing.assert_array_equal(chosen.boxes, [[0, 0, 10, 10], [0, 0, 10, 10]])
+
+
+def test_nms_ignores_nan_scores():
+    head = head_of([[np.nan, 0.5], [0.75, 0.25]])
+    with pytest.warns(DetcliWarning, match="1 of 4"):
+        chosen = select(head, limits(nms_iou=0.5))
+    assert chosen.score.tolist() == [0.75, 0.5]
+    assert chosen.class_id.tolist() == [1, 0]
+
+
+def test_a_box_with_nan_is_dropped_with_a_warning():
+    boxes = np.array([[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]], np.float32)
+    selection = Selection(boxes, np.ones(3, np.float32), np.zeros(3, np.int64))
+    with pytest.warns(DetcliWarning, match="1 of 3 boxes"):
+        found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), ("thing",))
+    np.testing.assert_array_equal(found.xyxy, [[0, 0, 5, 5], [0, 0, 8, 5]])

@@ -1,0 +1,96 @@
+"""Detector: the library's front door."""
+
+import numpy as np
+import pytest
+from colour_model import NAMES, cell_box, picture
+
+from detcli import DetcliWarning, Detections, Detector, Settings
+from detcli.errors import ModelError, UsageError
+
+STRICT = Settings(conf=0.6)
+
+
+def test_one_picture(make_model):
+    with Detector(make_model(), device="cpu", settings=STRICT) as detector:
+        found = detector(picture(("red", 2, 3)))
+    assert isinstance(found, Detections)
+    assert (detector.device, detector.model_name) == ("cpu", "colours")
+    assert found.xyxy.tolist() == [cell_box(2, 3)]
+    assert found.score.tolist() == [1.0]
+    assert found.class_id.tolist() == [0]
+    assert found.names == NAMES
+
+
+def test_a_list_of_pictures_of_different_sizes(make_model):
+    with Detector(str(make_model()), settings=STRICT) as detector:
+        images = [picture(("red", 2, 3)), picture(("blue", 0, 1), size=(64, 48)), picture()]
+        found = detector(images)
+        assert [one.class_name for one in found] == [["red"], ["blue"], []]
+        assert [one.class_name for one in (detector(image) for image in images)] == [
+            one.class_name for one in found
+        ]
+        assert detector([]) == []
+
+
+def test_a_view_of_a_picture(make_model):
+    wide = np.concatenate([picture(("red", 1, 1)), picture(("blue", 1, 1))], axis=1)
+    with Detector(make_model(), settings=STRICT) as detector:
+        assert detector(wide[:, 64:]).class_name == ["blue"]
+        assert detector(wide[:, :64][::-1]).xyxy.tolist() == [cell_box(1, 6)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((0, 4, 3), np.uint8),
+    ],
+)
+def test_what_is_no_picture_is_refused(wrong, make_model):
+    with Detector(make_model()) as detector, pytest.raises(ValueError, match="uint8 BGR"):
+        detector(wrong)
+
+
+def test_settings_reach_the_selection(make_model):
+    image = picture(("red", 2, 3), ("green", 4, 4))
+    settings = Settings(conf=0.6, classes=("green", 2), max_det=5)
+    with Detector(make_model(), settings=settings) as detector:
+        assert detector(image).class_name == ["green"]
+
+
+@pytest.mark.parametrize("size", [64, 96, 192])
+def test_image_size_of_a_dynamic_graph(size, make_model):
+    metadata = {"stride": "8", "names": str(list(NAMES))}
+    settings = Settings(conf=0.6, imgsz=size)
+    with Detector(make_model(size=None, metadata=metadata), settings=settings) as detector:
+        canvas = np.kron(picture(("red", 1, 1)), np.ones((3, 3, 1), np.uint8))
+        found = detector(canvas)
+    assert found.class_name
+    assert set(found.class_name) == {"red"}
+
+
+def test_unknown_classes_are_refused_with_close_matches(make_model):
+    with pytest.raises(UsageError, match="no class 'gren'") as caught:
+        Detector(make_model(), settings=Settings(classes=("gren",)))
+    assert caught.value.hint == "did you mean green?"
+    with pytest.raises(UsageError) as caught:
+        Detector(make_model(), settings=Settings(classes=("7",)))
+    assert "red, green, blue" in caught.value.hint
+
+
+def test_a_one_to_many_head_needs_nms(make_model):
+    model = make_model(tail="one-to-many")
+    with pytest.raises(ModelError, match="one-to-many") as caught:
+        Detector(model)
+    assert "--nms" in caught.value.hint
+    with Detector(model, settings=Settings(conf=0.6, nms=0.5)) as detector:
+        assert detector(picture(("red", 2, 3))).xyxy.tolist() == [cell_box(2, 3)]
+
+
+def test_odd_names_are_warned_about(make_model):
+    model = make_model(metadata={"names": "['red']"})
+    with pytest.warns(DetcliWarning, match="names 1 classes, the graph has 3"):
+        detector = Detector(model)
+    assert detector.contract.names == ("red", "class_1", "class_2")

@@ -1,0 +1,140 @@
+"""The documentation is executed: recipes, examples and generated parts."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+from colour_model import build, picture
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with what the documentation names: a model, a picture, a folder of pictures."""
+    names = {0: "person", 1: "dog", 2: "car"}
+    model = build(size=None, batch=None, metadata={"names": str(names), "stride": "8"})
+    (tmp_path / "yolov10n.onnx").write_bytes(model.SerializeToString())
+    pictures = {
+        "street.jpg": picture(("red", 2, 3), size=(640, 640)),
+        "docs/images/street.jpg": picture(("red", 2, 3), size=(640, 640)),
+        "pics/person.jpg": picture(("red", 2, 3), ("blue", 0, 0), size=(640, 640)),
+        "pics/car.jpg": picture(("blue", 5, 5), size=(640, 640)),
+    }
+    for name, image in pictures.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
+    (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def shell(script):
+    return subprocess.run(
+        ["bash", "-c", script],  # noqa: S607 - bash is wherever it is
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+RECIPES = blocks(README.partition("## Recipes")[2].partition("\n## ")[0], "sh")
+EXPECTED = [
+    lambda done, _: "person" in done.stdout and "car" in done.stdout,
+    lambda done, _: done.stdout == "pics/person.jpg\n",
+    lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
+    lambda done, _: done.stdout.startswith('["person",[1'),
+    lambda _, place: (
+        (place / "broken.txt").read_text() == "pics/torn.jpg\n"
+        and sorted(path.name for path in (place / "out").iterdir()) == ["car.jpg", "person.jpg"]
+    ),
+]
+
+
+def test_there_are_five_recipes():
+    assert len(RECIPES) == len(EXPECTED) == 5
+
+
+@pytest.mark.parametrize(("recipe", "shows"), list(zip(RECIPES, EXPECTED, strict=True)))
+def test_recipe(recipe, shows, workplace):
+    if "jq" in recipe and shutil.which("jq") is None and not os.environ.get("CI"):
+        pytest.skip("jq is not installed")
+    done = shell(recipe)
+    assert "Traceback" not in done.stderr
+    assert shows(done, workplace), done
+
+
+def test_the_two_commands(workplace):
+    install, predict = next(b for b in blocks(README, "sh") if "pip install ." in b).splitlines()
+    assert install == "pip install ."  # what the environment of this test was made by
+    done = shell(predict)
+    assert done.returncode == 0, done.stderr
+    assert '"class_name": "person"' in done.stdout
+    assert workplace.joinpath("docs/images/street.jpg").exists()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.usefixtures("workplace")
+def test_python_examples(page):
+    code = "\n".join(blocks((ROOT / page).read_text(encoding="utf-8"), "python"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "person" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def generate():
+    """The functions of docs/generate.py."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_reference_is_the_programs_help(generate):
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == generate.cli(), "run make docs"
+
+
+def test_the_schema_on_the_page_is_the_programs(generate):
+    text = (ROOT / "docs/output.md").read_text(encoding="utf-8")
+    assert generate.output(text) == text, "run make docs"
+    assert "urn:detcli:predict" in text
+
+
+def test_every_option_is_explained():
+    """Click prints an option without help as a line that ends after its type."""
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    options = re.findall(r"^  (?:-\w, )?--[\w-]+.*(?:\n {4,}.*)*", text, re.MULTILINE)
+    assert len(options) > 15
+    for option in options:
+        assert re.search(r" {2,}[A-Z][^\n]+", option.strip()), option
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_demonstration_picture_is_what_its_script_draws(tmp_path):
+    script = ROOT / "docs/images/draw_street.py"
+    subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)
+    drawn = cv2.imread(tmp_path / "street.png").astype(int)
+    kept = cv2.imread(ROOT / "docs/images/street.jpg").astype(int)
+    assert abs(drawn - kept).mean() < 3  # what JPEG loses

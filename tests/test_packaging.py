@@ -1,0 +1,49 @@
+"""The wheel holds the package and nothing else."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import detcli
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_the_package_its_licence_and_metadata(wheel):
+    package = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "detcli").rglob("*")
+        if path.is_file() and path.suffix in {".py", ".json", ".typed"} | {""}
+    } | {"detcli/py.typed"}
+    info = f"detcli-{detcli.__version__}.dist-info"
+    extra = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+    assert set(wheel.namelist()) == package | {f"{info}/{name}" for name in extra}
+
+
+def test_metadata(wheel):
+    metadata = wheel.read(f"detcli-{detcli.__version__}.dist-info/METADATA").decode()
+    needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
+    gpu, cpu = (
+        next(n for n in needs if f" {name}>" in n) for name in ("onnxruntime-gpu", "onnxruntime")
+    )
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+    assert "platform_machine" in gpu
+    assert "platform_machine" in cpu
+    assert b"detcli = detcli.cli.app:main" in wheel.read(
+        f"detcli-{detcli.__version__}.dist-info/entry_points.txt"
+    )
