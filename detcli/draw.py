@@ -12,6 +12,7 @@ Image = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 GOLDEN_RATIO = 0.618033988749895  # steps of it around the colour wheel never come close again
+SHADES = ((0.9, 0.95), (0.65, 1.0), (1.0, 0.7), (0.65, 0.75))  # saturation, value; 20 classes each
 SEMIBOLD = 600  # font weight, 400 is regular
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
@@ -30,13 +31,16 @@ def annotate(image: Image, detections: Detections) -> Image:
         left, top, right, bottom = (round(float(side)) for side in box)
         colour = class_colour(class_id)
         cv2.rectangle(canvas, (left, top), (right, bottom), colour, line, cv2.LINE_AA)
-        _label(canvas, f"{name} {score:.2f}", (left - line // 2, top), colour, text_size)
+        # Half a surrogate pair, which a file of names can hold, would crash OpenCV.
+        label = f"{name} {score:.2f}".encode(errors="replace").decode()
+        _label(canvas, label, (left - line // 2, top), colour, text_size)
     return canvas
 
 
 def class_colour(class_id: int) -> Colour:
     """A strong colour (BGR) that differs by class."""
-    red, green, blue = colorsys.hsv_to_rgb(class_id * GOLDEN_RATIO % 1, 0.9, 0.95)
+    saturation, value = SHADES[class_id // 20 % len(SHADES)]
+    red, green, blue = colorsys.hsv_to_rgb(class_id * GOLDEN_RATIO % 1, saturation, value)
     return round(blue * 255), round(green * 255), round(red * 255)
 
 

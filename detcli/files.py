@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import secrets
+import shutil
 import sys
 from pathlib import Path
 from typing import IO, Any
@@ -24,9 +25,14 @@ class StandardOutput:
     """Standard output as UTF-8, a record at a time.
 
     What is no Unicode in a file name comes out as an escape that JSON reads back.
+
+    Raises:
+        OutputError: It is closed.
     """
 
     def __init__(self) -> None:
+        if sys.stdout is None:
+            raise OutputError("standard output is closed", "open it, or use --output FILE")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         self.file: IO[Any] = sys.stdout
@@ -57,11 +63,11 @@ class AtomicFile:
     def __init__(self, path: Path, *, binary: bool = False) -> None:
         self.path = path
         target = Path(os.path.realpath(path))
-        direct = target.exists() and not target.is_file()
-        self._target = None if direct else target
-        self._written = target if direct else target.with_name(f".{secrets.token_hex(8)}.part")
-        mode = "w" if direct else "x"  # never through a link that somebody laid there
         try:
+            direct = target.exists() and not target.is_file()
+            self._target = None if direct else target
+            self._written = target if direct else target.with_name(f".{secrets.token_hex(8)}.part")
+            mode = "w" if direct else "x"  # never through a link that somebody laid there
             self.file: IO[Any] = (
                 self._written.open(f"{mode}b")
                 if binary
@@ -69,6 +75,8 @@ class AtomicFile:
                     mode, encoding="utf-8", errors="backslashreplace", newline=""
                 )
             )
+            if self._target and self._target.exists():
+                shutil.copymode(self._target, self._written)
         except OSError as error:
             raise _output_error(path, error) from error
 

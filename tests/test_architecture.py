@@ -15,7 +15,17 @@ LAYERS = [
     {"cli", "__main__"},
     {"stream", "detector"},
     {"backend", "model", "sink", "settings", "draw"},
-    {"geometry", "detections", "topk", "record", "files", "opencv", "errors", "__init__"},
+    {
+        "geometry",
+        "detections",
+        "topk",
+        "record",
+        "files",
+        "opencv",
+        "printable",
+        "errors",
+        "__init__",
+    },
 ]
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 

@@ -21,4 +21,4 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     if output is not None:
         suffix = output.suffix.lower().removeprefix(".")
         return Format(suffix) if suffix in list(Format) else Format.JSONL
-    return Format.TABLE if sys.stdout.isatty() else Format.JSONL
+    return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from detcli.errors import DetcliError, DetcliWarning
+from detcli.printable import printable
 
 
 def report(error: DetcliError) -> None:
@@ -17,8 +18,7 @@ def report(error: DetcliError) -> None:
 
 def say(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; a terminal's control codes in file names are made harmless."""
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    print(prefix + line, file=sys.stderr)  # noqa: T201 - this is where it is printed
+    print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - this is where it is printed
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:

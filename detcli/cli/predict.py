@@ -20,46 +20,58 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
     source: Annotated[
         list[str],
         typer.Argument(
+            metavar="SOURCE...",
             help="Picture, folder, quoted glob pattern, or - for the bytes of a picture on stdin.",
             show_default=False,
         ),
     ],
     *,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="ONNX file.", metavar="FILE", show_default=False)
+        str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
     ],
-    device: Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda or cuda:N.")] = "auto",
-    conf: Annotated[float, typer.Option(help="Keep scores above this.")] = 0.25,
-    max_det: Annotated[int, typer.Option(help="Keep at most so many in a picture.")] = 300,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="Where to run: auto, cpu, cuda or cuda:N.")
+    ] = "auto",
+    conf: Annotated[float, typer.Option(metavar="SCORE", help="Keep scores above this.")] = 0.25,
+    max_det: Annotated[
+        int, typer.Option(metavar="N", help="Keep at most so many in a picture.")
+    ] = 300,
     classes: Annotated[
-        str, typer.Option(help="Only these: names or ids, as in person,car or 0,2.", metavar="LIST")
+        str, typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2.")
     ] = "",
     nms: Annotated[
         float | None,
-        typer.Option(help="Drop boxes of a class that overlap more than this.", metavar="IOU"),
+        typer.Option(metavar="IOU", help="Drop boxes of a class that overlap more than this."),
     ] = None,
     imgsz: Annotated[
-        int | None, typer.Option(help="Input side length in pixels, for dynamic graphs.")
+        int | None,
+        typer.Option(metavar="N", help="Input side length in pixels, for dynamic graphs."),
     ] = None,
     names: Annotated[
-        Path | None, typer.Option(help="Class names, one a line, in place of the model's.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Class names, one a line, in place of the model's."),
     ] = None,
     box_format: Annotated[
         BoxFormat | None,
-        typer.Option(help="What the head's boxes are, where the graph does not show it."),
+        typer.Option(
+            metavar="xyxy|cxcywh",
+            help="What the head's boxes are, where the graph does not show it.",
+        ),
     ] = None,
     output_format: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe."
+            "--format",
+            metavar="table|jsonl|json|csv",
+            help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write records to this file.", metavar="FILE"),
+        typer.Option("--output", "-o", metavar="FILE", help="Write records to this file."),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Write annotated pictures to this folder.", metavar="DIR")
+        Path | None, typer.Option(metavar="DIR", help="Write annotated pictures to this folder.")
     ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")
@@ -67,7 +79,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
     verbose: Annotated[
         int,
         typer.Option(
-            "--verbose", "-v", count=True, show_default=False, help="Say more; -vv for tracebacks."
+            *("--verbose", "-v"),
+            count=True,
+            show_default=False,
+            help="Say more; -vv for tracebacks.",
         ),
     ] = 0,
 ) -> None:
@@ -125,4 +140,5 @@ class Tally:
         if not self._quiet:
             seconds = time.perf_counter() - self._start
             failed = f", {self.failed} failed" if self.failed else ""
-            say(f"{self.pictures} pictures, {self.found} detections{failed}, {seconds:.2f} s")
+            pictures = "picture" if self.pictures == 1 else "pictures"
+            say(f"{self.pictures} {pictures}, {self.found} detections{failed}, {seconds:.2f} s")

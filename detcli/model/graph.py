@@ -71,6 +71,16 @@ def attribute(node: NodeProto, name: str, default: int) -> int:
     return next((a.i for a in node.attribute if a.name == name), default)
 
 
+def tensors(graph: GraphProto) -> Iterator[onnx.TensorProto]:
+    """All constant tensors of a graph: its initializers and those in its nodes, however deep."""
+    yield from graph.initializer
+    for node in graph.node:
+        for entry in node.attribute:
+            yield from (entry.t, *entry.tensors)
+            for inner in (entry.g, *entry.graphs):
+                yield from tensors(inner)
+
+
 def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[str]]:
     """Nodes that a tensor depends on, in graph order, and every tensor name they read."""
     producer = {name: index for index, node in enumerate(graph.node) for name in node.output}

@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from detcli.errors import ModelError
+from detcli.model.graph import tensors
 
 
 def load(path: Path, content: bytes) -> tuple[onnx.ModelProto, list[str]]:
@@ -36,7 +37,7 @@ def load(path: Path, content: bytes) -> tuple[onnx.ModelProto, list[str]]:
         )
     locations = {
         entry.value
-        for tensor in model.graph.initializer
+        for tensor in tensors(model.graph)
         if uses_external_data(tensor)
         for entry in tensor.external_data
         if entry.key == "location"

@@ -19,6 +19,8 @@ COCO = tuple(
     "toothbrush".split(", ")
 )
 
+NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
 
 def parse_names(text: str) -> list[str] | None:
     """Read names from a list or a mapping by class id, in JSON or Python notation.
@@ -31,12 +33,14 @@ def parse_names(text: str) -> list[str] | None:
     except ValueError:
         try:
             value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except NOT_A_LITERAL:
             return None
+    except RecursionError:
+        return None
     if isinstance(value, dict):
         try:
             by_id = {int(key): str(name) for key, name in value.items()}
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
             return None

@@ -86,12 +86,9 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
         ) from error
     key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}-{box_format or 'auto'}"
     described = json.loads(_cached(f"{key}.contract", lambda: _describe(path, content, box_format)))
-    external = described["external"]
-    if external != _hashes(path, external):
-        # The weights beside the file are not those that were described.
-        described = json.loads(_describe(path, content, box_format))
-    if external:
-        key = hashlib.sha256(f"{key} {described['external']}".encode()).hexdigest()
+    external = _hashes(path, described["external"])
+    if external:  # the graph that is cached holds these weights
+        key = hashlib.sha256(f"{key} {external}".encode()).hexdigest()
     contract = Contract.from_json(described["contract"])
     as_it_is = described["output"] == contract.head and not external
     return PreparedModel(path, contract, content, key, as_it_is)
@@ -101,15 +98,16 @@ def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes
     """All that a warm start has to know about a file, as JSON."""
     from detcli.model.recognise import recognise  # imports onnx
 
-    model, external = _load(path, content)
-    contract = recognise(model, path.name, box_format)
-    output = model.graph.output[0].name
-    described = {
-        "contract": contract.to_json(),
-        "output": output,
-        "external": _hashes(path, external),
-    }
-    return json.dumps(described).encode()
+    try:
+        model, external = _load(path, content)
+        contract = recognise(model, path.name, box_format)
+        output = model.graph.output[0].name
+        described = {"contract": contract.to_json(), "output": output, "external": external}
+        return json.dumps(described).encode()
+    except (UnicodeDecodeError, TypeError) as error:  # protobuf leaves such a name as bytes
+        raise ModelError(
+            f"{path} is damaged: it holds a name that is no text", "fetch or copy the file again"
+        ) from error
 
 
 def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":
@@ -122,15 +120,18 @@ def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":
 
 
 def _hashes(path: Path, external: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file of external data that is there."""
-    found = {}
+    """SHA-256 of each file of external data."""
+    hashes = {}
     for name in external:
         try:
             with (path.parent / name).open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            continue
-    return found
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ModelError(
+                f"the external data of {path} cannot be read: {name}: {error.strerror}",
+                f"put {name} beside the model",
+            ) from error
+    return hashes
 
 
 def _cached(name: str, build: Callable[[], bytes]) -> bytes:

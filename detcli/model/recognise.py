@@ -20,7 +20,7 @@ EXPECTED = (
 )
 DTYPES: dict[int, str] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.FLOAT16: "float16"}
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
-ROW_WIDTH = 6  # x1, y1, x2, y2, score, class
+SELECTION = {"NonMaxSuppression", "TopK"}  # operators that end an end-to-end graph
 BOX_ROWS = 4
 DECODE_DEPTH = 8  # nodes between the head and the decode of its boxes; 1 to 4 in practice
 
@@ -41,26 +41,9 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     image = _image_input(index, title)
     if metadata.get("task", "detect") != "detect":
         raise _refusal(index, title, f"its metadata says task '{metadata['task']}'")
-    if len(model.graph.output) != 1:
-        raise _refusal(index, title, f"it has {len(model.graph.output)} outputs")
-    output = model.graph.output[0].name
-
-    cut_at = _end_to_end_head(index)
-    head = cut_at[0] if cut_at else output
-    join, swapped = _join(index, head)
-    if cut_at:
-        anchors_first: bool | None = cut_at[1]
-    elif join is not None:
-        anchors_first = (_axis(join) == 2) != swapped
-    else:
-        anchors_first = _anchors_first_by_names(index.shapes.get(head, []), metadata)
-    if anchors_first is None:
-        raise _refusal(index, title, _why_no_head(index))
-    if join is not None:
-        rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
-        if isinstance(rows, int) and rows != BOX_ROWS:
-            raise _refusal(index, title, f"{rows} rows come before its class scores, not 4")
-    box_format = box_format or _box_format(index, join.input[0] if join is not None else head)
+    head, anchors_first = _find_head(index, metadata, title)
+    box_rows = _box_rows(index, head, title)
+    box_format = box_format or _box_format(index, box_rows)
     if box_format is None:
         raise _refusal(
             index,
@@ -72,7 +55,7 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     if class_count is None:
         raise _refusal(index, title, "the number of its classes is not to be found")
     layout = _layout(
-        end_to_end=cut_at is not None,
+        end_to_end=head != model.graph.output[0].name,
         anchors_first=anchors_first,
         one_to_many=metadata.get("end2end") == "False"
         or (box_format is BoxFormat.CXCYWH and metadata.get("end2end") != "True"),
@@ -109,6 +92,36 @@ def _image_input(index: GraphIndex, title: str) -> onnx.ValueInfoProto:
     if inputs[0].type.tensor_type.elem_type not in DTYPES:
         raise _refusal(index, title, "its input is neither float32 nor float16")
     return inputs[0]
+
+
+def _find_head(index: GraphIndex, metadata: dict[str, str], title: str) -> tuple[str, bool]:
+    """Name of the head tensor, and whether its anchors come before its channels."""
+    if len(index.graph.output) != 1:
+        raise _refusal(index, title, f"it has {len(index.graph.output)} outputs")
+    if cut_at := _end_to_end_head(index):
+        return cut_at
+    if own := {node.op_type for node in index.graph.node} & SELECTION:
+        reason = f"it selects boxes itself ({', '.join(sorted(own))}), and where is not clear"
+        raise _refusal(index, title, reason)
+    head = index.graph.output[0].name
+    join, swapped = _join(index, head)
+    if join is not None:
+        return head, (_axis(join) == 2) != swapped
+    by_names = _anchors_first_by_names(index.shapes.get(head, []), metadata)
+    if by_names is None:
+        raise _refusal(index, title, "its output is no detection head")
+    return head, by_names
+
+
+def _box_rows(index: GraphIndex, head: str, title: str) -> str:
+    """The tensor with the four box rows, where it is joined to the scores; else the head."""
+    join, _ = _join(index, head)
+    if join is None:
+        return head
+    rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
+    if isinstance(rows, int) and rows != BOX_ROWS:
+        raise _refusal(index, title, f"{rows} rows come before its class scores, not 4")
+    return join.input[0]
 
 
 def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
@@ -242,15 +255,6 @@ def _integers(text: str | None, count: int) -> list[int]:
     return numbers if len(numbers) >= count else [0] * count
 
 
-def _why_no_head(index: GraphIndex) -> str:
-    tail = {node.op_type for node in index.graph.node} & {"NonMaxSuppression", "TopK"}
-    if tail:
-        return (
-            f"it selects boxes itself ({', '.join(sorted(tail))}) in a way that cannot be cut off"
-        )
-    return "its output is no detection head"
-
-
 def _refusal(index: GraphIndex, title: str, reason: str, hint: str = "") -> ModelError:
     inputs = ", ".join(map(_signature, index.image_inputs())) or "none"
     outputs = ", ".join(map(_signature, index.graph.output)) or "none"
@@ -262,5 +266,7 @@ def _refusal(index: GraphIndex, title: str, reason: str, hint: str = "") -> Mode
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:
-    dtype = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
-    return f"{value.name} {dtype}[{', '.join('?' if d is None else str(d) for d in shape(value))}]"
+    number = value.type.tensor_type.elem_type
+    dtypes = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
+    dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
+    return f"{value.name} {dtypes.get(number, f'type {number}')}[{dims}]"

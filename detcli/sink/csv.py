@@ -39,5 +39,10 @@ class CsvSink:
 
     def _write_rows(self, rows: list[list[str]]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        # The csv module leaves a lone carriage return unquoted, which no reader takes.
+        odd = any("\r" in str(cell) for row in rows for cell in row)
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL
+        )
+        writer.writerows(rows)
         self._output.write(text.getvalue())

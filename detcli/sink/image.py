@@ -6,7 +6,7 @@ from pathlib import Path
 from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.files import make_folder, write_file
-from detcli.opencv import cv2
+from detcli.opencv import cv2, quiet
 from detcli.record import Record
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -31,7 +31,8 @@ class ImageSink:
             return
         path = self._free_name(record.source)
         try:
-            encoded, data = cv2.imencode(path.suffix, annotate(record.image, record.detections))
+            with quiet():
+                encoded, data = cv2.imencode(path.suffix, annotate(record.image, record.detections))
         except cv2.error as error:
             raise OutputError(f"cannot encode {path}: {error.err}", "save fewer pixels") from error
         if not encoded:

@@ -4,8 +4,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from detcli.printable import printable
 from detcli.record import Record
 from detcli.sink import Output
+
+WIDE = 10_000
 
 
 class TableSink:
@@ -18,9 +21,9 @@ class TableSink:
     def write(self, record: Record) -> None:
         """Write one table, or one line where nothing was found."""
         with self._console.capture() as text:
-            # soft_wrap: a long path is the terminal's to wrap, so that it can be copied
+            # As wide as it gets: long names are the terminal's to wrap, so that they can be copied.
             for part in _parts(record):
-                self._console.print(part, soft_wrap=isinstance(part, Text))
+                self._console.print(part, soft_wrap=isinstance(part, Text), crop=False, width=WIDE)
         self._output.write(text.get())
 
     def close(self) -> None:
@@ -32,8 +35,9 @@ def _parts(record: Record) -> list[Table | Text]:
     """A heading, then a table if there is something to show."""
     fields = record.to_json()
     if "error" in fields:
-        return [Text(f"{record.source}: {fields['error']['message']}", style="red")]
-    heading = Text(f"{record.source}  {fields['width']}x{fields['height']}", style="bold")
+        return [Text(printable(f"{record.source}: {fields['error']['message']}"), style="red")]
+    size = f"{fields['width']}x{fields['height']}"
+    heading = Text(f"{printable(record.source)}  {size}", style="bold")
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim")]
     table = Table(box=None, pad_edge=False)
@@ -42,5 +46,5 @@ def _parts(record: Record) -> list[Table | Text]:
         table.add_column(column, justify="right")
     for found in fields["detections"]:
         box = (f"{side:.1f}" for side in found["box"])
-        table.add_row(Text(found["class_name"]), f"{found['score']:.2f}", *box)
+        table.add_row(Text(printable(found["class_name"])), f"{found['score']:.2f}", *box)
     return [heading, table]

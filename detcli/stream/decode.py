@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import DecodeError, SourceError
-from detcli.opencv import cv2
+from detcli.opencv import cv2, quiet
 from detcli.stream.source import Item
 
 
@@ -37,17 +37,14 @@ def decode_bytes(data: bytes, source: str) -> npt.NDArray[np.uint8]:
     """
     if not data:
         raise DecodeError(f"{source} is empty", "fetch or copy the file again")
-    # OpenCV explains failures on stderr in its own words; ours follow.
-    level = cv2.utils.logging.setLogLevel(0)
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        with quiet():
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
         raise DecodeError(
             f"{source} cannot be decoded: {' '.join(str(error.err).split())}",
             "open it in an image viewer and save it again",
         ) from error
-    finally:
-        cv2.utils.logging.setLogLevel(level)
     if image is None:
         raise DecodeError(
             f"{source} is no picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
@@ -58,14 +55,24 @@ def decode_bytes(data: bytes, source: str) -> npt.NDArray[np.uint8]:
 
 def _read(path: Path | None) -> bytes:
     if path is None:
-        if sys.stdin.isatty():
-            raise SourceError("standard input is a terminal", "pipe a picture in: ... < bus.jpg")
-        return sys.stdin.buffer.read()
+        return _read_stdin()
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SourceError(f"cannot read {path}: {reason}", "check its permissions") from error
+
+
+def _read_stdin() -> bytes:
+    hint = "pipe a picture in, as in: detcli predict - ... < bus.jpg"
+    if sys.stdin is None:
+        raise SourceError("standard input is closed", hint)
+    if sys.stdin.isatty():
+        raise SourceError("standard input is a terminal", hint)
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise SourceError(f"cannot read standard input: {error.strerror}", hint) from error
 
 
 def _signature(data: bytes) -> str:

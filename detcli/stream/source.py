@@ -59,11 +59,7 @@ def _file(name: str) -> Item:
 def _folder(name: str) -> Iterator[Item]:
     try:
         with os.scandir(name) as entries:
-            found = sorted(
-                entry.path
-                for entry in entries
-                if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and entry.is_file()
-            )
+            found = sorted(entry.path for entry in entries if _may_be_picture(entry))
     except OSError as error:
         failure = SourceError(f"cannot list {name}: {error.strerror}", "check its permissions")
         yield Item(name, error=failure)
@@ -77,6 +73,15 @@ def _folder(name: str) -> Iterator[Item]:
     yield from (Item(path, Path(path)) for path in found)
 
 
+def _may_be_picture(entry: os.DirEntry[str]) -> bool:
+    if os.path.splitext(entry.name)[1].lower() not in IMAGE_SUFFIXES:
+        return False
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, say: reading it will tell
+        return True
+
+
 def _pattern(name: str) -> Iterator[Item]:
     found = sorted(path for path in glob.glob(name, recursive=True) if os.path.isfile(path))
     if not found:
@@ -85,19 +90,20 @@ def _pattern(name: str) -> Iterator[Item]:
 
 
 class InputGuard:
-    """Tells whether a file is one of the inputs."""
+    """Tells whether a file is one of the inputs, by whatever path or link it is reached."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        named = [os.path.realpath(name) for name in names if name != STDIN]
-        self._folders = frozenset(path for path in named if os.path.isdir(path))
-        matches = (glob.iglob(name, recursive=True) for name in names if glob.has_magic(name))
-        self._files = frozenset(
-            [*named, *(os.path.realpath(path) for found in matches for path in found)]
-        )
+        paths = (item.path for item in expand(names))
+        self._identities = frozenset(_identity(path) for path in paths if path) - {None}
 
     def __contains__(self, path: object) -> bool:
-        if not isinstance(path, Path):
-            return False
-        real = os.path.realpath(path)
-        inside = os.path.dirname(real) in self._folders
-        return real in self._files or (inside and path.suffix.lower() in IMAGE_SUFFIXES)
+        return isinstance(path, Path) and _identity(path) in self._identities
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None if it is not there."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino

@@ -42,7 +42,8 @@ def test_nothing_heavy_is_loaded_for_help_and_the_like(arguments):
     assert imported_by(*arguments) & HEAVY == set()
 
 
-def test_a_warm_start_loads_neither_onnx_nor_rich(make_model, make_picture):
+def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_picture):
+    assert not cache.exists()
     arguments = ["predict", "-q", make_picture("a.png"), "-m", make_model(tail="authors")]
     assert "onnx" in imported_by(*arguments)
     assert imported_by(*arguments) & {"onnx", "rich", "platformdirs"} == set()

@@ -82,7 +82,7 @@ def test_inputs_that_fail_are_records_and_the_others_complete(detcli, make_model
     ]
     assert len(lines[2]["detections"]) == 1
     assert "no such file: no/such.jpg" in finished.stderr
-    assert "1 pictures, 1 detections, 2 failed" in finished.stderr
+    assert "1 picture, 1 detections, 2 failed" in finished.stderr
 
 
 def test_a_picture_on_stdin(detcli, make_model, make_picture):

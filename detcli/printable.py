@@ -1,0 +1,6 @@
+"""Text that is safe to print."""
+
+
+def printable(text: str) -> str:
+    """Make control codes, which a file or class name may hold, visible and harmless."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

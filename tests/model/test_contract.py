@@ -1,0 +1,94 @@
+"""What a contract answers: the canvas for a picture size, other names, its JSON form."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from detcli.errors import UsageError
+from detcli.model.contract import BoxFormat, Contract, Layout
+
+STATIC = Contract(
+    layout=Layout.END_TO_END,
+    head="/model.23/Concat",
+    anchors_first=False,
+    box_format=BoxFormat.XYXY,
+    class_count=2,
+    anchor_count=84,
+    input_name="images",
+    input_dtype="float16",
+    batch=1,
+    input_size=(64, 96),
+    default_size=(640, 640),
+    stride=32,
+    names=("cat", "dög"),
+    names_origin="the model's metadata",
+    warnings=("the metadata names 3 classes, the graph has 2",),
+)
+SQUARE = replace(STATIC, input_size=(64, 64))
+DYNAMIC = replace(STATIC, input_size=None, anchor_count=None, batch=None, default_size=(320, 416))
+
+
+@pytest.mark.parametrize(
+    ("contract", "image_size", "canvas"),
+    [
+        (STATIC, None, (64, 96)),
+        (SQUARE, None, (64, 64)),
+        (SQUARE, 64, (64, 64)),
+        (DYNAMIC, None, (320, 416)),
+        (DYNAMIC, 32, (32, 32)),
+        (DYNAMIC, 1280, (1280, 1280)),
+        (replace(DYNAMIC, stride=8), 72, (72, 72)),
+    ],
+)
+def test_canvas_is_the_size_asked_for_else_the_graphs_else_the_default(
+    contract, image_size, canvas
+):
+    assert contract.canvas(image_size) == canvas
+
+
+@pytest.mark.parametrize("image_size", [64, 96, 640])
+def test_static_graph_refuses_another_size_and_says_its_own(image_size):
+    with pytest.raises(UsageError, match=f"--imgsz {image_size}: .*96x64") as error:
+        STATIC.canvas(image_size)
+    assert "leave --imgsz out" in error.value.hint
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("image_size", "stride", "lower", "upper"),
+    [(330, 32, 320, 352), (31, 32, 32, 64), (1, 32, 32, 64), (639, 64, 576, 640)],
+)
+def test_size_off_the_stride_is_refused_with_the_multiples_next_to_it(
+    image_size, stride, lower, upper
+):
+    contract = replace(DYNAMIC, stride=stride)
+    with pytest.raises(UsageError, match=f"--imgsz {image_size} .* stride, {stride}$") as error:
+        contract.canvas(image_size)
+    assert error.value.hint == f"use --imgsz {lower} or --imgsz {upper}"
+    assert contract.canvas(lower) == (lower, lower)
+    assert contract.canvas(upper) == (upper, upper)
+
+
+def test_names_are_replaced_together_with_their_origin():
+    renamed = STATIC.with_names(("Katze", "Hund"), "names.txt")
+    assert renamed == replace(STATIC, names=("Katze", "Hund"), names_origin="names.txt")
+    assert STATIC.names == ("cat", "dög")
+
+
+@pytest.mark.parametrize("names", [(), ("cat",), ("cat", "dog", "bird")])
+def test_names_of_another_count_are_refused(names):
+    with pytest.raises(UsageError, match=f"names.txt has {len(names)} names.* 2 classes"):
+        STATIC.with_names(names, "names.txt")
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("box_format", BoxFormat)
+@pytest.mark.parametrize("contract", [STATIC, DYNAMIC], ids=["static", "dynamic"])
+def test_json_form_reads_back_to_the_same_contract(contract, layout, box_format):
+    contract = replace(contract, layout=layout, box_format=box_format)
+    again = Contract.from_json(json.loads(json.dumps(contract.to_json())))
+    assert again == contract
+    assert hash(again) == hash(contract)  # tuples all the way, no lists from JSON
+    assert isinstance(again.layout, Layout)
+    assert isinstance(again.box_format, BoxFormat)

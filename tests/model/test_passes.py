@@ -1,0 +1,142 @@
+"""A cut graph computes exactly what the whole one computes on the way."""
+
+import colour_model
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from detcli.model.passes import cut, infer_shapes
+
+END_TO_END = ("ultralytics", "authors")
+BRANCHES = """
+    <ir_version: 8, opset_import: ["": 17]>
+    branches (float[1, 3, 8, 8] images) => (float[1, 3, 8, 8] result)
+    <float scale = {3}, float shift = {5}, float unused = {7}>
+    {
+        smooth = Sigmoid(images)
+        forgotten = Mul(images, unused)
+        sum = ReduceSum<keepdims = 0>(images)
+        zero = Sub(sum, sum)
+        positive = Greater(sum, zero)
+        head = If (positive) <
+            then_branch = higher () => (float[1, 3, 8, 8] high) {
+                high = If (positive) <
+                    then_branch = inner () => (float[1, 3, 8, 8] deep) {
+                        deep = Mul(smooth, scale)
+                    },
+                    else_branch = other () => (float[1, 3, 8, 8] flat) {
+                        flat = Identity(smooth)
+                    }
+                >
+            },
+            else_branch = lower () => (float[1, 3, 8, 8] low) {
+                local = Add(smooth, shift)
+                low = Neg(local)
+            }
+        >
+        late = Add(head, head)
+        result = Add(late, forgotten)
+    }
+"""
+
+
+def run(model, picture):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {model.graph.input[0].name: picture})
+
+
+def with_output(model, tensor):
+    """The whole graph, telling the value of a tensor inside as well."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    value = next(value for value in model.graph.value_info if value.name == tensor)
+    whole.graph.output.append(value)
+    return whole
+
+
+@pytest.mark.parametrize("tail", END_TO_END)
+@pytest.mark.parametrize("opset", [13, 17, 18])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("size", [64, None])
+def test_body_gives_what_the_whole_graph_computes_inside(tail, opset, dtype, size, random):
+    model = infer_shapes(colour_model.build(tail, size=size, opset=opset, dtype=dtype))
+    picture = random.random((1, 3, 64, 64)).astype(dtype)
+    [head] = run(cut(model, "head"), picture)
+    np.testing.assert_array_equal(head, run(with_output(model, "head"), picture)[1], strict=True)
+    assert head.shape == (1, 7, 64)
+    assert np.ptp(head) > 0
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+def test_body_is_valid_and_ends_in_the_head_alone(tail):
+    body = cut(infer_shapes(colour_model.build(tail)), "head")
+    onnx.checker.check_model(body, full_check=True)
+    [output] = body.graph.output
+    assert output.name == "head"
+    assert output.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 7, 64]
+    assert body.graph.node[-1].output == ["head"]
+
+
+def test_cutting_again_changes_nothing():
+    body = cut(infer_shapes(colour_model.build("authors")), "head")
+    assert cut(body, "head") == body
+
+
+def test_the_model_that_is_cut_stays_as_it_was():
+    model = infer_shapes(colour_model.build("authors"))
+    before = model.SerializeToString(deterministic=True)
+    cut(model, "head")
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_metadata_opset_and_inputs_stay():
+    model = infer_shapes(colour_model.build("authors", metadata={"task": "detect"}, opset=13))
+    body = cut(model, "head")
+    assert body.metadata_props == model.metadata_props
+    assert body.opset_import == model.opset_import
+    assert body.ir_version == model.ir_version
+    assert body.graph.input == model.graph.input
+
+
+def test_only_the_constants_that_are_used_stay():
+    body = cut(infer_shapes(colour_model.build("authors")), "head")
+    read = {name for node in body.graph.node for name in node.input}
+    assert {tensor.name for tensor in body.graph.initializer} == read - {
+        "images",
+        *(name for node in body.graph.node for name in node.output),
+    }
+    assert {value.name for value in body.graph.value_info} <= read
+
+
+@pytest.mark.parametrize("tensor", ["", "Head", "no such tensor"])
+def test_unknown_tensor_is_a_value_error(tensor):
+    with pytest.raises(ValueError, match=f"no node computes {tensor}"):
+        cut(colour_model.build("authors"), tensor)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_tensors_that_only_a_branch_reads_survive(sign, random):
+    model = infer_shapes(onnx.parser.parse_model(BRANCHES))
+    body = cut(model, "head")
+    picture = (sign * random.random((1, 3, 8, 8))).astype(np.float32)
+    [head] = run(body, picture)
+    np.testing.assert_array_equal(head, run(with_output(model, "head"), picture)[1], strict=True)
+    assert {tensor.name for tensor in body.graph.initializer} == {"scale", "shift"}
+    assert "forgotten" not in {name for node in body.graph.node for name in node.output}
+
+
+def test_shapes_are_inferred_up_to_the_head():
+    model = infer_shapes(colour_model.build("ultralytics"))
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in model.graph.value_info
+    }
+    assert (shapes["boxes"], shapes["head"]) == ([1, 4, 64], [1, 7, 64])
+
+
+def test_a_graph_whose_shapes_cannot_be_inferred_is_left_as_it_is():
+    model = colour_model.build("body")
+    model.ClearField("opset_import")
+    assert infer_shapes(model) == model

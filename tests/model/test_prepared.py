@@ -1,0 +1,283 @@
+"""Prepared models: every file gives a contract and a graph or a ModelError, cached or not."""
+
+import subprocess
+import sys
+
+import colour_model
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from detcli.errors import ModelError
+from detcli.model.contract import BoxFormat, Layout
+from detcli.model.prepared import prepare
+
+PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
+PREPARE = """
+import hashlib, pathlib, sys
+from detcli.model.prepared import prepare
+print("ready", flush=True)
+sys.stdin.readline()
+model = prepare(pathlib.Path(sys.argv[1]))
+print(model.contract.layout, hashlib.sha256(model.graph()).hexdigest(), "onnx" in sys.modules)
+"""
+
+
+def head_of(prepared):
+    session = ort.InferenceSession(prepared.graph(), providers=["CPUExecutionProvider"])
+    return session.run(None, {prepared.contract.input_name: PICTURE})
+
+
+def entries(cache):
+    return {path: path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()}
+
+
+def started(*models):
+    """Processes that prepare a model each, all at once; what each of them prints."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PREPARE, model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for model in models
+    ]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * len(models)
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    printed = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(models)
+    return printed
+
+
+def save_external(path, stride=colour_model.CELL, location="weights.bin", **options):
+    """Write a body whose constants all lie in a file beside it."""
+    model = colour_model.build("body")
+    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "stride")
+    scale.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
+    if options:  # constants as nodes instead
+        for tensor in model.graph.initializer:
+            node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+            model.graph.node.insert(0, node)
+        del model.graph.initializer[:]
+    (path.parent / location).unlink(missing_ok=True)
+    onnx.save_model(
+        model, path, save_as_external_data=True, location=location, size_threshold=0, **options
+    )
+    return path
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+def test_prepared_graph_computes_the_head_and_nothing_else(make_model, cache, tail):
+    for _ in ("cold", "warm"):
+        prepared = prepare(make_model("a.b.onnx", tail))
+        assert prepared.name == "a.b"
+        assert prepared.contract.names == colour_model.NAMES
+        [head] = head_of(prepared)
+        anchor = head[0] if prepared.contract.anchors_first else head[0].T  # (N, 7)
+        assert anchor[8 * 2 + 1, 4:].tolist() == [1, 0, 0]
+    assert cache.is_dir()
+
+
+def test_body_that_ends_in_its_head_is_run_from_the_file_itself(make_model, cache):
+    model = make_model(tail="transposed")
+    assert prepare(model).graph() == model.read_bytes()
+    assert [path.suffix for path in entries(cache)] == [".contract"]
+
+
+def test_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache):
+    model = make_model(tail="authors")
+    [cold] = started(model)
+    stored = entries(cache)
+    [warm] = started(model)
+    assert (cold[:2], cold[2], warm[2]) == (warm[:2], "True", "False")
+    assert stored
+    assert entries(cache) == stored
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[:-1] + bytes([data[-1] ^ 0x80]),
+        lambda data: data[: len(data) // 2] + b"\0" + data[len(data) // 2 + 1 :],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:16],
+        lambda data: data + b"\n",
+        lambda _: b"",
+    ],
+    ids=["first bit", "last bit", "a byte", "half", "torn digest", "longer", "empty"],
+)
+def test_damaged_entries_are_made_anew(make_model, cache, damage):
+    model = make_model(tail="authors")
+    first = prepare(model)
+    graph = first.graph()
+    stored = entries(cache)
+    assert len(stored) == 2  # the contract and the graph
+    for path, data in stored.items():
+        path.write_bytes(damage(data))
+        again = prepare(model)
+        assert (again.contract, again.graph()) == (first.contract, graph)
+        assert entries(cache) == stored
+
+
+def test_cache_lies_where_the_variable_says(make_model, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / name / "deep"))
+        prepare(make_model(tail="authors")).graph()
+    one, two = entries(tmp_path / "one"), entries(tmp_path / "two")
+    assert [path.name for path in one] == [path.name for path in two]
+    assert list(one.values()) == list(two.values())
+    assert {path.suffix for path in one} == {".contract", ".graph"}
+
+
+def test_cache_that_cannot_be_written_is_done_without(make_model, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    for _ in range(2):
+        assert head_of(prepare(make_model(tail="authors")))[0].shape == (1, 7, 64)
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_processes_that_start_together_on_an_empty_cache_agree(make_model, cache):
+    model = make_model(tail="ultralytics")
+    printed = started(*[model] * 4)
+    assert all(line[:2] == printed[0][:2] for line in printed)
+    assert [path.suffix for path in entries(cache)] == [".contract", ".graph"]  # no parts left
+    assert started(model)[0] == [*printed[0][:2], "False"]
+
+
+def test_changed_content_is_seen_and_the_same_content_elsewhere_is_known(make_model, cache):
+    first = prepare(make_model("one.onnx", "authors"))
+    stored = entries(cache)
+    assert prepare(make_model("two.onnx", "authors")).contract == first.contract
+    assert entries(cache) == stored
+    changed = prepare(make_model("one.onnx", "authors", metadata={"names": "['a', 'b', 'c']"}))
+    assert changed.contract.names == ("a", "b", "c")
+    assert len(entries(cache)) == len(stored) + 1
+    assert prepare(make_model("one.onnx", "body")).contract.layout is Layout.BODY
+
+
+def test_box_format_of_the_caller_is_kept_apart_in_the_cache(make_model, cache):
+    model = make_model(tail="body")
+    asked = [None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH]
+    found = [prepare(model, box_format).contract.box_format for box_format in asked]
+    assert found == [BoxFormat(box_format or "xyxy") for box_format in asked]
+    assert len(entries(cache)) == 3
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
+def test_external_data_is_part_of_the_graph_and_its_change_is_noticed(tmp_path, options):
+    path = tmp_path / "model.onnx"
+    content, boxes = set(), []
+    for stride in (8, 16, 16, 8):
+        save_external(path, stride, **options)
+        content.add(path.read_bytes())
+        boxes.append(head_of(prepare(path))[0][0, :4, 9].tolist())
+    assert len(content) == 1  # only the file beside it has changed
+    assert boxes == [[8, 8, 16, 16], [16, 16, 32, 32], [16, 16, 32, 32], [8, 8, 16, 16]]
+
+
+def test_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache):
+    printed = []
+    for stride in (8, 16):
+        path = save_external(tmp_path / "model.onnx", stride)
+        printed += started(path) + started(path)
+    assert [line[2] for line in printed] == ["True", "False", "True", "False"]
+    assert entries(cache)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_missing_external_data_is_a_model_error(tmp_path, warm, options):
+    path = save_external(tmp_path / "model.onnx", **options)
+    if warm:
+        prepare(path).graph()
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(ModelError, match=r"external data of .*model\.onnx cannot be read") as error:
+        prepare(path)
+    assert error.value.hint == "put weights.bin beside the model"
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
+@pytest.mark.parametrize("outside", ["../weights.bin", "ABSOLUTE"])
+def test_external_data_outside_the_folder_is_a_model_error(tmp_path, outside, options):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    path = save_external(folder / "model.onnx", **options)
+    (folder / "weights.bin").rename(tmp_path / "weights.bin")
+    model = onnx.load(path, load_external_data=False)
+    tensors = [*model.graph.initializer]
+    tensors += [a.t for node in model.graph.node for a in node.attribute if a.name == "value"]
+    for tensor in tensors:
+        entry = next(entry for entry in tensor.external_data if entry.key == "location")
+        entry.value = outside.replace("ABSOLUTE", str(tmp_path / "weights.bin"))
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="external data"):
+        prepare(path)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no model",
+        b"<!DOCTYPE html><html></html>",
+        b"PK\3\4" + bytes(100),
+        *(colour_model.build("authors").SerializeToString()[:size] for size in (1, 9, 99, -99)),
+    ],
+    ids=["empty", "text", "page", "archive", "one byte", "9 bytes", "99 bytes", "all but 99"],
+)
+def test_file_that_is_no_complete_model_is_a_model_error(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.onnx is no ONNX model, or is truncated") as error:
+        prepare(path)
+    assert "complete .onnx file" in error.value.hint
+    assert error.value.exit_code == 4
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"images", b"im\xffges"), (b"head", b"h\xffad")],
+    ids=["input", "tensor"],
+)
+def test_file_with_damaged_text_is_a_model_error(make_model, old, new):
+    path = make_model(tail="authors")
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(ModelError) as error:
+        prepare(path)
+    assert error.value.hint
+
+
+@pytest.mark.usefixtures("cache")
+def test_class_names_that_are_no_utf8_are_as_good_as_none(make_model):
+    path = make_model(tail="authors")
+    path.write_bytes(path.read_bytes().replace(b"'red'", b"'r\xe9d'"))
+    assert prepare(path).contract.names == ("class_0", "class_1", "class_2")
+
+
+@pytest.mark.usefixtures("cache")
+def test_input_of_a_type_nobody_knows_is_a_model_error(tmp_path):
+    model = colour_model.build("authors")
+    model.graph.input[0].type.tensor_type.elem_type = max(TensorProto.DataType.values()) + 70
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="its input is neither float32 nor float16"):
+        prepare(path)
+
+
+@pytest.mark.parametrize("name", [".", "missing.onnx", "missing/model.onnx"])
+def test_path_that_cannot_be_read_is_a_model_error(tmp_path, name):
+    with pytest.raises(ModelError, match="cannot read the model") as error:
+        prepare(tmp_path / name)
+    assert error.value.hint == "give the path of an ONNX file"

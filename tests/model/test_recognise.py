@@ -1,0 +1,420 @@
+"""What a graph promises is read from its structure, whoever wrote it, whatever its names."""
+
+import re
+import secrets
+from dataclasses import replace
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from detcli.errors import ModelError
+from detcli.model.contract import BoxFormat, Layout
+from detcli.model.names import COCO
+from detcli.model.passes import cut, infer_shapes
+from detcli.model.recognise import recognise
+
+IMAGES = "float[1, 3, 64, 64] images"
+EXPECTED = {
+    "body": (Layout.BODY, "head", False, BoxFormat.XYXY),
+    "transposed": (Layout.TRANSPOSED_BODY, "rows", True, BoxFormat.XYXY),
+    "ultralytics": (Layout.END_TO_END, "head", False, BoxFormat.XYXY),
+    "authors": (Layout.END_TO_END, "head", False, BoxFormat.XYXY),
+    "one-to-many": (Layout.ONE_TO_MANY, "head", False, BoxFormat.CXCYWH),
+}
+DECODE = """
+    points = Reshape(images, pairs)
+    low = Sub(points, points)
+    high = Add(points, points)
+    boxes = Concat<axis = 1>(low, high)
+    best = ReduceMax<axes = [1], keepdims = 1>(points)
+    scores = Tile(best, classes)
+"""
+
+
+def contract_of(model, box_format=None):
+    return recognise(infer_shapes(model), "colours.onnx", box_format)
+
+
+def parsed(nodes, outputs, inputs=IMAGES, classes=3, **metadata):
+    """A model of 6144 anchors, from the text form of its nodes."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        detector ({inputs}) => ({outputs})
+        <int64[3] pairs = {{1, 2, 6144}}, int64[3] classes = {{1, {classes}, 1}},
+         int64[4] colours = {{1, 3, 1, 1}}, int64[1] all = {{-1}}, int64[1] zero = {{0}},
+         int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] three = {{3}},
+         int64[1] six = {{6}}, int64[2] four_and_two = {{4, 2}}, int64[1] many = {{1000}}>
+        {{ {nodes} }}
+    """)
+    helper.set_model_props(model, metadata)
+    return model
+
+
+def after(model, tensor, *operators):
+    """The model with a chain of operators between a tensor and whoever reads it."""
+    last = tensor
+    index = next(i for i, node in enumerate(model.graph.node) if tensor in node.output)
+    readers = list(model.graph.node)[index + 1 :]
+    for step, (operator, arguments, attributes) in enumerate(operators, 1):
+        name = f"{tensor}_{step}"
+        node = helper.make_node(operator, [last, *arguments], [name], **attributes)
+        model.graph.node.insert(index + step, node)
+        last = name
+    for node in readers:
+        node.input[:] = [last if name == tensor else name for name in node.input]
+    constants = {"scale": np.float32(0.1), "zero_point": np.uint8(0)}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value), name) for name, value in constants.items()
+    )
+    return model
+
+
+def renamed(model):
+    """The model with another name for every node and tensor, and what became of the old ones."""
+    graph = model.graph
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    new = {name: secrets.token_hex(4) for name in sorted(names)}
+    for node in graph.node:
+        node.name = secrets.token_hex(4)
+        node.input[:] = [new[name] for name in node.input]
+        node.output[:] = [new[name] for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = new.get(value.name, value.name)
+    return model, new
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+@pytest.mark.parametrize("size", [64, None])
+@pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("opset", [13, 17, 18])
+def test_every_tail_is_recognised(tail, size, batch, dtype, opset):
+    options = {"size": size, "batch": batch, "dtype": np.dtype(dtype).type, "opset": opset}
+    contract = contract_of(colour_model.build(tail, **options))
+    layout = contract.layout, contract.head, contract.anchors_first, contract.box_format
+    assert layout == EXPECTED[tail]
+    assert contract.class_count == 3
+    assert contract.anchor_count == (64 if size else None)
+    assert contract.input_name == "images"
+    assert contract.input_dtype == dtype
+    assert contract.batch == batch
+    assert contract.input_size == ((64, 64) if size else None)
+    assert contract.names == ("class_0", "class_1", "class_2")
+    assert contract.names_origin == "numbers, since the model names none"
+    assert contract.warnings == ()
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+@pytest.mark.parametrize("size", [64, None])
+@pytest.mark.parametrize("attempt", range(4))
+def test_names_of_nodes_and_tensors_do_not_matter(tail, size, attempt):  # noqa: ARG001 - new names each
+    contract = contract_of(colour_model.build(tail, size=size))
+    model, new = renamed(colour_model.build(tail, size=size))
+    assert contract_of(model) == replace(
+        contract, head=new[contract.head], input_name=new[contract.input_name]
+    )
+
+
+@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
+@pytest.mark.parametrize(
+    "operators",
+    [
+        [("Identity", [], {})],
+        [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})],
+        [
+            ("QuantizeLinear", ["scale", "zero_point"], {}),
+            ("DequantizeLinear", ["scale", "zero_point"], {}),
+        ],
+    ],
+    ids=["identity", "casts", "quantisation"],
+)
+@pytest.mark.parametrize("tensor", ["low", "cells_boxes", "boxes", "rows", "class_scores", "best"])
+def test_casts_and_quantisation_are_seen_through(tail, operators, tensor):
+    contract = contract_of(colour_model.build(tail))
+    assert contract_of(after(colour_model.build(tail), tensor, *operators)) == contract
+
+
+def test_casts_behind_the_head_are_seen_through():
+    casts = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
+    contract = contract_of(after(colour_model.build("authors"), "head", *casts))
+    assert contract == replace(contract_of(colour_model.build("authors")), head=contract.head)
+
+
+def test_a_head_that_is_cut_is_recognised_as_a_body():
+    contract = contract_of(colour_model.build("authors"))
+    body = cut(infer_shapes(colour_model.build("authors")), contract.head)
+    assert recognise(body, "cut") == replace(contract, layout=Layout.BODY)
+
+
+@pytest.mark.parametrize("opset", [17, 18])  # axes are an attribute, then an input
+def test_end_to_end_head_may_have_its_anchors_first(opset):
+    model = colour_model.build("authors", opset=opset)
+    nodes = {node.output[0]: node for node in model.graph.node}
+    for half in ("boxes", "scores"):
+        node = helper.make_node("Transpose", [half], [f"{half}_rows"], perm=[0, 2, 1])
+        model.graph.node.insert(list(model.graph.node).index(nodes["head"]), node)
+    joined = helper.make_node("Concat", ["boxes_rows", "scores_rows"], ["rows"], axis=-1)
+    nodes["rows"].CopyFrom(joined)
+    model.graph.node.remove(nodes["head"])
+    onnx.checker.check_model(model, full_check=True)
+    contract = contract_of(model)
+    assert contract == replace(
+        contract_of(colour_model.build("authors")), head="rows", anchors_first=True
+    )
+
+
+@pytest.mark.parametrize("size", [64, None])
+def test_boxes_and_scores_may_be_sliced_instead_of_split(size):
+    model = colour_model.build("authors", size=size)
+    split = next(node for node in model.graph.node if node.op_type == "Split")
+    bounds = {"zero_1": 0, "four": 4, "seven": 7, "axis_2": 2}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array([value]), name) for name, value in bounds.items()
+    )
+    index = list(model.graph.node).index(split)
+    scores = helper.make_node("Slice", ["rows", "four", "seven", "axis_2"], ["class_scores"])
+    model.graph.node.insert(index, scores)
+    split.CopyFrom(helper.make_node("Slice", ["rows", "zero_1", "four", "axis_2"], ["class_boxes"]))
+    onnx.checker.check_model(model, full_check=True)
+    assert contract_of(model) == contract_of(colour_model.build("authors", size=size))
+
+
+@pytest.mark.parametrize("as_node", [False, True], ids=["initializer", "node"])
+def test_classes_are_counted_in_the_split_where_no_shape_is_known(as_node):
+    model = colour_model.build("authors")
+    if as_node:
+        sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["sizes"], value=sizes))
+        model.graph.initializer.remove(sizes)
+    contract = recognise(model, "without shapes")
+    assert contract == replace(contract_of(model), anchor_count=None)
+    assert contract.class_count == 3
+
+
+@pytest.mark.parametrize(
+    ("tail", "end2end", "layout"),
+    [
+        ("body", "False", Layout.ONE_TO_MANY),
+        ("transposed", "False", Layout.ONE_TO_MANY),
+        ("one-to-many", "False", Layout.ONE_TO_MANY),
+        ("one-to-many", "True", Layout.BODY),
+        ("body", "True", Layout.BODY),
+        ("authors", "False", Layout.END_TO_END),
+    ],
+)
+def test_metadata_says_whether_a_body_needs_suppression(tail, end2end, layout):
+    contract = contract_of(colour_model.build(tail, metadata={"end2end": end2end}))
+    assert contract == replace(contract_of(colour_model.build(tail)), layout=layout)
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+@pytest.mark.parametrize("box_format", BoxFormat)
+def test_caller_may_know_the_box_format_better(tail, box_format):
+    assert contract_of(colour_model.build(tail), box_format).box_format is box_format
+
+
+@pytest.mark.parametrize(
+    ("names", "expected", "warning"),
+    [
+        (["red", "green", "blue"], ("red", "green", "blue"), ()),
+        (
+            ["red"],
+            ("red", "class_1", "class_2"),
+            ("the metadata names 1 classes, the graph has 3",),
+        ),
+        (list("rgbw"), ("r", "g", "b"), ("the metadata names 4 classes, the graph has 3",)),
+    ],
+)
+def test_names_come_from_the_metadata_and_a_wrong_count_is_a_warning(names, expected, warning):
+    metadata = {"names": str(dict(enumerate(names)))}
+    contract = contract_of(colour_model.build("authors", metadata=metadata))
+    assert contract.names == expected
+    assert contract.warnings == warning
+    assert contract.names_origin == "the model's metadata"
+
+
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [(80, COCO), (79, tuple(f"class_{i}" for i in range(79))), (1, ("class_0",))],
+)
+@pytest.mark.parametrize("metadata", [{}, {"names": "rubbish"}])
+def test_eighty_unnamed_classes_are_those_of_coco(classes, names, metadata):
+    nodes = f"{DECODE} head = Concat<axis = 1>(boxes, scores)"
+    outputs = f"float[1, {classes + 4}, 6144] head"
+    contract = contract_of(parsed(nodes, outputs, classes=classes, **metadata))
+    assert contract.class_count == classes
+    assert contract.names == names
+    assert ("COCO" in contract.names_origin) == (classes == 80)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "default_size", "stride"),
+    [
+        ({}, (640, 640), 32),
+        ({"imgsz": "[320, 416]", "stride": "16"}, (320, 416), 16),
+        ({"imgsz": "(320, 416)", "stride": "[64]"}, (320, 416), 64),
+        ({"imgsz": "320"}, (320, 320), 32),
+        ({"imgsz": "rubbish", "stride": "-1"}, (640, 640), 32),
+        ({"imgsz": "", "stride": "0"}, (640, 640), 32),
+    ],
+)
+def test_default_size_and_stride_come_from_the_metadata(metadata, default_size, stride):
+    contract = contract_of(colour_model.build("authors", size=None, metadata=metadata))
+    assert (contract.default_size, contract.stride) == (default_size, stride)
+
+
+def test_a_head_without_a_join_is_known_by_the_number_of_its_names():
+    names = str(["red", "green", "blue"])
+    nodes = f"{DECODE} joined = Concat<axis = 1>(boxes, scores) head = Sigmoid(joined)"
+    model = parsed(nodes, "float[1, 7, 6144] head", names=names)
+    contract = contract_of(model, BoxFormat.CXCYWH)
+    assert (contract.anchors_first, contract.class_count) == (False, 3)
+    del model.metadata_props[:]
+    with pytest.raises(ModelError, match="its output is no detection head"):
+        contract_of(model, BoxFormat.CXCYWH)
+
+
+HEAD = "float[1, 7, 6144] head"
+JOIN = f"{DECODE} head = Concat<axis = 1>(boxes, scores)"
+ROWS = f"{JOIN} rows = Transpose<perm = [0, 2, 1]>(head) six_rows = Slice(rows, zero, six, two)"
+DETECTIONS = "float[1, K, 6] detections"
+TOP_DETECTIONS = "float[1, 1000, 6] detections"
+SINGLE_TOP_K = f"""{ROWS}
+    flat = Reshape(scores, all)
+    top_scores, order = TopK(flat, many)
+    anchor = Mod(order, many)
+    detections = Gather<axis = 1>(six_rows, anchor)
+"""
+SUPPRESSED = f"""{ROWS}
+    box_rows = Transpose<perm = [0, 2, 1]>(boxes)
+    chosen = NonMaxSuppression(box_rows, scores, many)
+    triples = Slice(chosen, two, three, one)
+    anchor = Reshape(triples, all)
+    detections = Gather<axis = 1>(six_rows, anchor)
+"""
+JOINED = f"""{SUPPRESSED.replace("detections", "kept")}
+    kept_boxes, kept_scores = Split<axis = 2>(kept, four_and_two)
+    detections = Concat<axis = 2>(kept_boxes, kept_scores)
+"""
+YOLOV5 = f"""{DECODE}
+    columns = Concat<axis = 1>(points, low, scores)
+    scale = Transpose<perm = [0, 2, 1]>(columns)
+"""
+MASKS = f"{JOIN} masks = Concat<axis = 1>(boxes, boxes)"
+LOOSE = f"""{DECODE}
+    squares = Mul(points, points)
+    loose = Concat<axis = 1>(%s, %s)
+    head = Concat<axis = 1>(loose, scores)
+"""
+COCO_NAMES = {"names": str(COCO)}
+REFUSALS = {
+    "classifier": (
+        "flat = Flatten(images) scores = Slice(flat, zero, many, one)",
+        "float[1, 1000] scores",
+        {},
+        "its output is no detection head",
+    ),
+    "two inputs": (JOIN, HEAD, {"inputs": f"{IMAGES}, float[1] floor"}, "it has 2 inputs"),
+    "two outputs": (JOIN, f"{HEAD}, float[1, 4, 6144] boxes", {}, "it has 2 outputs"),
+    "grey": (
+        f"images = Expand(grey, colours) {JOIN}",
+        HEAD,
+        {"inputs": "float[1, 1, 64, 64] grey"},
+        "no batch of colour pictures",
+    ),
+    "channels last": (
+        f"images = Transpose<perm = [0, 3, 1, 2]>(photo) {JOIN}",
+        HEAD,
+        {"inputs": "float[1, 64, 64, 3] photo"},
+        "no batch of colour pictures",
+    ),
+    "bytes": (
+        f"images = Cast<to = 1>(raw) {JOIN}",
+        HEAD,
+        {"inputs": "uint8[N, 3, 64, 64] raw"},
+        "its input is neither float32 nor float16",
+    ),
+    "segmentation": (JOIN, HEAD, {"task": "segment"}, "its metadata says task 'segment'"),
+    "masks": (
+        f"{MASKS} all_rows = Concat<axis = 1>(head, masks)",
+        "float[1, 15, 6144] all_rows",
+        {},
+        "7 rows come before its class scores",
+    ),
+    "masks in one join": (
+        f"{MASKS} all_rows = Concat<axis = 1>(boxes, scores, masks)",
+        "float[1, 15, 6144] all_rows",
+        {"names": str(["red", "green", "blue"])},
+        "its output is no detection head",
+    ),
+    "objectness, one scale": (
+        YOLOV5,
+        "float[1, 6144, 85] scale",
+        {"classes": 81} | COCO_NAMES,
+        "its output is no detection head",
+    ),
+    "objectness, two scales": (
+        f"{YOLOV5} head = Concat<axis = 1>(scale, scale)",
+        "float[1, 12288, 85] head",
+        {"classes": 81} | COCO_NAMES,
+        "6144 rows come before its class scores",
+    ),
+    "objectness, three scales": (
+        f"{YOLOV5} head = Concat<axis = 1>(scale, scale, scale)",
+        "float[1, 18432, 85] head",
+        {"classes": 81} | COCO_NAMES,
+        "its output is no detection head",
+    ),
+    "single top-k": (SINGLE_TOP_K, TOP_DETECTIONS, {}, r"selects boxes itself \(TopK\)"),
+    "suppression": (SUPPRESSED, DETECTIONS, {}, r"selects boxes itself \(NonMaxSuppression\)"),
+}
+
+
+@pytest.mark.parametrize("box_format", [None, *BoxFormat])
+@pytest.mark.parametrize(("nodes", "outputs", "options", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_what_is_no_detector_is_refused_with_a_list_of_what_it_has(
+    nodes, outputs, options, reason, box_format
+):
+    model = parsed(nodes, outputs, **options)
+    onnx.checker.check_model(model, full_check=True)
+    with pytest.raises(ModelError, match=f"^colours.onnx is not .*{reason}") as error:
+        contract_of(model, box_format)
+    _, has = str(error.value).split(". Inputs: ")
+    described = zip(has.split(". Outputs: "), (options.get("inputs", IMAGES), outputs), strict=True)
+    for signatures, values in described:  # "images float[1, 3]", "float[1, 3] images"
+        assert signatures == re.sub(r"(\w+\[[^]]*\]) (\w+)", r"\2 \1", values)
+    assert "[B, 4 + C, N]" in error.value.hint
+    assert error.value.exit_code == 4
+
+
+@pytest.mark.parametrize("names", [{}, {"names": str(["cat", "dog"])}], ids=["unnamed", "named"])
+@pytest.mark.parametrize("nodes", [SINGLE_TOP_K, SUPPRESSED, JOINED], ids=["k", "nms", "join"])
+def test_rows_of_detections_are_not_taken_for_a_head_of_two_classes(nodes, names):
+    model = parsed(nodes, DETECTIONS, classes=2, **names)
+    onnx.checker.check_model(model, full_check=True)
+    with pytest.raises(ModelError, match="selects boxes itself"):
+        contract_of(model)
+
+
+@pytest.mark.parametrize(
+    "halves", [("points", "points"), ("high", "low"), ("squares", "low"), ("low", "squares")]
+)
+def test_boxes_of_an_unknown_decode_are_refused_unless_the_caller_knows_them(halves):
+    model = parsed(LOOSE % halves, HEAD)
+    with pytest.raises(ModelError, match="its boxes are not decoded in a known way") as error:
+        contract_of(model)
+    assert "pass --box-format" in error.value.hint
+    contract = contract_of(model, BoxFormat.XYXY)
+    assert contract == contract_of(parsed(JOIN, HEAD))
+
+
+def test_weights_that_are_listed_as_inputs_are_none():
+    model = colour_model.build("authors")
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
+    assert contract_of(model) == contract_of(colour_model.build("authors"))

@@ -1,0 +1,85 @@
+"""CSV that the csv module, and so a spreadsheet, reads back."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from detcli.detections import Detections
+from detcli.errors import DecodeError
+from detcli.files import AtomicFile
+from detcli.record import Record
+from detcli.sink.csv import COLUMNS, CsvSink
+
+NAMES = [
+    *("a,b", "q\"uo'te", "new\nline", "carriage\rreturn", "both\r\n", "猫 é 😀", " padded ", ""),
+    *("tab\t", "semi;colon", "\x1b[1m", "-1", "\u2028", "nul\0"),
+]
+
+
+def picture(source="a.jpg", name="cat", index=0, count=1):
+    boxes = np.tile(np.array([1, 2, 3, 4.567], np.float32), (count, 1))
+    ids = np.zeros(count, np.int64)
+    found = Detections(boxes, np.full(count, 0.51239, np.float32), ids, (name,))
+    return Record(source, index, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
+
+
+def failure(source="torn.jpg", message="it is torn", index=0):
+    return Record(source, index, "m", "cpu", error=DecodeError(message, "fetch it again"))
+
+
+@pytest.fixture
+def read_back(tmp_path):
+    """Write records and read the rows back; the header is checked here."""
+
+    def read(*records):
+        path = tmp_path / "out.csv"
+        sink = CsvSink(AtomicFile(path))
+        for one in records:
+            sink.write(one)
+        assert not path.exists()
+        sink.close()
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            assert rows.fieldnames == COLUMNS
+            return list(rows)
+
+    return read
+
+
+def test_the_columns_are_a_promise():
+    expected = "source,index,width,height,class_id,class_name,score,x1,y1,x2,y2,error"
+    assert ",".join(COLUMNS) == expected
+
+
+def test_an_empty_run_has_the_header_alone(read_back):
+    assert read_back() == []
+
+
+def test_a_row_a_detection(read_back):
+    (row, again) = read_back(picture(index=7, count=2))
+    values = ["a.jpg", "7", "60", "40", "0", "cat", "0.5124", "1.0", "2.0", "3.0", "4.57", ""]
+    assert row == again == dict(zip(COLUMNS, values, strict=True))
+
+
+def test_a_row_an_error(read_back):
+    (row,) = read_back(failure(index=3))
+    filled = {name: value for name, value in row.items() if value != ""}
+    assert filled == {"source": "torn.jpg", "index": "3", "error": "it is torn"}
+
+
+def test_a_picture_without_detections_has_no_row(read_back):
+    rows = read_back(picture("a"), picture("b", index=1, count=0), failure("c", index=2))
+    assert [(row["source"], row["index"]) for row in rows] == [("a", "0"), ("c", "2")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_names_come_back(read_back, name):
+    one, other = read_back(picture(name, name), failure(name, name))
+    assert (one["source"], one["class_name"]) == (name, name)
+    assert (other["source"], other["error"]) == (name, name)
+
+
+def test_what_is_no_unicode_becomes_an_escape(read_back):
+    (row,) = read_back(picture("\udcff.jpg", "\udcfe"))
+    assert (row["source"], row["class_name"]) == ("\\udcff.jpg", "\\udcfe")

@@ -1,0 +1,186 @@
+"""Annotated pictures in a folder."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from detcli.detections import Detections
+from detcli.draw import annotate
+from detcli.errors import DecodeError, OutputError
+from detcli.record import Record
+from detcli.sink.image import SUFFIXES, ImageSink
+from detcli.stream.source import InputGuard
+
+FOUND = Detections(
+    np.array([[10, 20, 30, 35]], np.float32), np.array([0.5], np.float32), np.array([0]), ("cat",)
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_endless_search():
+    """A search for a free name that never ends fails, and the other tests go on."""
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the search for a free name never ends"))
+    signal.alarm(5)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def picture(source, shade=114, size=(40, 60)):
+    return Record(source, 0, "m", "cpu", np.full((*size, 3), shade, np.uint8), FOUND)
+
+
+def save(folder, *records, inputs=()):
+    """Names of the files in the folder afterwards."""
+    sink = ImageSink(Path(folder), InputGuard(inputs))
+    for one in records:
+        sink.write(one)
+    sink.close()
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def shade(path):
+    """The corner's grey tells which picture it was."""
+    return int(cv2.imread(str(path))[-1, -1, 0])
+
+
+def test_an_empty_run_makes_an_empty_folder(here):
+    assert save(here / "new" / "out") == []
+
+
+def test_the_picture_is_the_annotated_one(here):
+    assert save("out", picture("in/a.png")) == ["a.png"]
+    expected = annotate(picture("").image, FOUND)
+    np.testing.assert_array_equal(cv2.imread("out/a.png"), expected)
+    assert (expected != 114).any()
+    assert [path.name for path in here.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
+def test_the_format_is_the_inputs(here, suffix):
+    assert save("out", picture(f"a{suffix}")) == [f"a{suffix}"]
+    assert cv2.imread(str(here / "out" / f"a{suffix}")).shape == (40, 60, 3)
+    starts = {".png": b"\x89PNG", ".jpg": b"\xff\xd8", ".tiff": b"II*", ".bmp": b"BM"}
+    start = starts.get(suffix.lower(), b"")
+    assert (here / "out" / f"a{suffix}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("source", ["a.gif", "a.txt", "a.jp2", "in/a", "a.JFIF"])
+def test_any_other_suffix_becomes_png(here, source):
+    assert save("out", picture(source)) == ["a.png"]
+    assert (here / "out" / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_standard_input_has_a_name(here):
+    assert save(here / "out", picture("-"), picture("-")) == ["stdin-2.jpg", "stdin.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "saved"),
+    [
+        ("x/a.png", "y/a.png", "a-2.png"),
+        ("x/a.png", "y/A.png", "A-2.png"),
+        ("x/a.png", "x/a.PNG", "a-2.PNG"),
+        ("x/a.png", "x/a.gif", "a-2.png"),
+        ("x/É.png", "y/é.png", "é-2.png"),
+        ("x/a.png", "x/a.png", "a-2.png"),
+    ],
+)
+def test_a_name_that_is_taken_gets_a_number(here, first, second, saved):
+    assert len(save("out", picture(first, 10), picture(second, 90))) == 2
+    assert shade(here / "out" / Path(first).name) == 10
+    assert shade(here / "out" / saved) == 90
+
+
+def test_a_number_that_is_taken_is_not_given_again(here):
+    sources = ["x/a.png", "x/a-2.png", "y/a.png", "z/a.png"]
+    save("out", *(picture(source, 10 * i) for i, source in enumerate(sources)))
+    shades = {path.name: shade(path) for path in (here / "out").iterdir()}
+    assert shades == {"a.png": 0, "a-2.png": 10, "a-3.png": 20, "a-4.png": 30}
+
+
+def test_an_input_is_never_written_over(here, make_picture):
+    inputs = ["in/a.png", "out/a.png", "out/a-2.png"]
+    before = {name: make_picture(name).read_bytes() for name in inputs}
+    save("out", *(picture(name, 10) for name in inputs), inputs=inputs)
+    assert {name: (here / name).read_bytes() for name in inputs} == before
+    assert len(list((here / "out").iterdir())) == 2 + 3
+
+
+@pytest.mark.parametrize("named", ["in", "in/*.png", "in/a.png", "./in/../in/a.png"])
+def test_saving_beside_the_inputs_keeps_them(here, make_picture, named):
+    before = make_picture("in/a.png").read_bytes()
+    assert save("in", picture("in/a.png", 10), inputs=[named]) == ["a-2.png", "a.png"]
+    assert (here / "in" / "a.png").read_bytes() == before
+
+
+def test_a_link_to_an_input_is_not_written_through(here, make_picture):
+    before = make_picture("in/a.png").read_bytes()
+    (here / "out").mkdir()
+    (here / "out" / "a.png").symlink_to("../in/a.png")
+    save("out", picture("in/a.png", 10), inputs=["in/a.png"])
+    assert (here / "in" / "a.png").read_bytes() == before
+
+
+def test_what_a_linked_folder_of_inputs_points_to_is_kept(here, make_picture):
+    before = make_picture("originals/a.png").read_bytes()
+    (here / "in").mkdir()
+    (here / "in" / "a.png").symlink_to("../originals/a.png")
+    save("originals", picture("in/a.png", 10), inputs=["in"])
+    assert (here / "originals" / "a.png").read_bytes() == before
+
+
+def test_another_run_writes_over_its_own_output(here, make_picture):
+    make_picture("in/a.png")
+    save("out", picture("in/a.png", 10), inputs=["in"])
+    assert save("out", picture("in/a.png", 90), inputs=["in"]) == ["a.png"]
+    assert shade(here / "out" / "a.png") == 90
+
+
+def test_an_error_writes_nothing(here):
+    assert save(here / "out", Record("a.png", 0, "m", "cpu", error=DecodeError("torn"))) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b.png", 'q"uote.png', "new\nline.png", "猫.png", "\udcff.png", "-.png", "a.b.png"]
+)
+def test_odd_names_are_kept(here, name):
+    assert save("out", picture(f"in/{name}", 10)) == [name]
+    shutil.copy(here / "out" / name, here / "plain.png")  # OpenCV opens no surrogates
+    assert shade(here / "plain.png") == 10
+
+
+@pytest.mark.parametrize("name", [".png", "..png", "...", "x" * 255, "x" * 251 + ".gif"])
+def test_names_that_are_all_suffix_or_very_long_are_saved_or_an_output_error(here, name):
+    try:
+        saved = save("out", picture(f"in/{name}"))
+    except OutputError:
+        saved = [path.name for path in (here / "out").iterdir()]
+        assert saved == []
+    else:
+        assert len(saved) == 1
+
+
+def test_a_picture_too_wide_for_its_format_is_an_output_error(here, capfd):
+    with pytest.raises(OutputError, match=r"a\.webp") as caught:
+        save("out", picture("a.webp", size=(1, 20_000)))
+    assert caught.value.hint
+    assert list((here / "out").iterdir()) == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_file_in_place_of_the_folder_is_an_output_error(here):
+    (here / "out").write_text("kept")
+    with pytest.raises(OutputError, match="out"):
+        save("out", picture("a.png"))
+    assert (here / "out").read_text() == "kept"

@@ -1,0 +1,97 @@
+"""JSON: an array or lines, readable whatever was written."""
+
+import io
+import json
+from importlib import resources
+
+import jsonschema
+import numpy as np
+import pytest
+
+from detcli.detections import Detections
+from detcli.errors import DecodeError
+from detcli.files import AtomicFile, StandardOutput
+from detcli.record import Record
+from detcli.sink.json import JsonLinesSink, JsonSink
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
+NAMES = ["a,b", "q\"uo'te", "new\nline\r", "猫 é 😀", "\udcff", "\x1b[1m\0", "\\udcff", "\u2028"]
+
+
+def picture(source="a.jpg", name="cat", index=0, count=1):
+    boxes = np.tile(np.array([1, 2, 3, 4.5], np.float32), (count, 1))
+    ids = np.zeros(count, np.int64)
+    found = Detections(boxes, np.full(count, 0.5, np.float32), ids, (name,))
+    return Record(source, index, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
+
+
+def failure(source="torn.jpg", message="it is torn", index=0):
+    return Record(source, index, "m", "cpu", error=DecodeError(message, "fetch it again"))
+
+
+def written(sink, path, *records):
+    """The text of a file that a sink wrote."""
+    writer = sink(AtomicFile(path))
+    for one in records:
+        writer.write(one)
+    assert not path.exists()
+    writer.close()
+    return path.read_bytes().decode()
+
+
+def read_lines(text):
+    assert text == "" or text.endswith("\n")
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+@pytest.fixture(params=[(JsonSink, json.loads), (JsonLinesSink, read_lines)], ids=["json", "jsonl"])
+def read_back(request, tmp_path):
+    """Write records in a format and read them back."""
+    sink, read = request.param
+    return lambda *records: read(written(sink, tmp_path / "out", *records))
+
+
+def test_an_empty_run_is_valid(read_back):
+    assert read_back() == []
+
+
+def test_records_come_back_in_order(read_back):
+    records = [picture(count=2), failure(index=1), picture("b.jpg", index=2, count=0)]
+    fields = read_back(*records)
+    assert fields == [one.to_json() for one in records]
+    for one in fields:
+        jsonschema.validate(one, SCHEMA)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_names_come_back(read_back, name):
+    one, other = read_back(picture(name, name), failure(name, name))
+    assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
+    assert (other["source"], other["error"]["message"]) == (name, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_names_come_back_from_standard_output(monkeypatch, name):
+    data = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
+    JsonLinesSink(StandardOutput()).write(picture(name))
+    assert json.loads(data.getvalue())["source"] == name
+
+
+def test_names_beyond_ascii_stay_readable(tmp_path):
+    assert "猫" in written(JsonLinesSink, tmp_path / "out", picture("猫"))
+
+
+def test_a_line_is_out_before_the_next_picture(monkeypatch):
+    data = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, write_through=False))
+    sink = JsonLinesSink(StandardOutput())
+    for count in (1, 2):
+        sink.write(picture())
+        assert data.getvalue().count(b"\n") == count
+
+
+def test_an_array_has_a_record_a_line(tmp_path):
+    text = written(JsonSink, tmp_path / "out", picture(), failure())
+    assert [line[0] for line in text.splitlines()] == ["[", "{", "{", "]"]
+    assert written(JsonSink, tmp_path / "empty") == "[]\n"

@@ -1,0 +1,144 @@
+"""Tables for people."""
+
+import os
+
+import numpy as np
+import pytest
+
+from detcli.detections import Detections
+from detcli.errors import DecodeError
+from detcli.files import AtomicFile, StandardOutput
+from detcli.record import Record
+from detcli.sink.table import TableSink
+
+MARKUP = ["[red]x", "[bold]y[/bold]", "[/]", "a[1].jpg", ":smile:", "[link=http://x]y", "\\[a]"]
+
+
+def picture(source="a.jpg", name="cat", count=1):
+    boxes = np.tile(np.array([1, 2, 3, 1234.567], np.float32), (count, 1))
+    ids = np.zeros(count, np.int64)
+    found = Detections(boxes, np.full(count, 0.5, np.float32), ids, (name,))
+    return Record(source, 0, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
+
+
+def failure(source="torn.jpg", message="it is torn"):
+    return Record(source, 0, "m", "cpu", error=DecodeError(message, "fetch it again"))
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The text of a file that the sink wrote."""
+
+    def write(*records):
+        path = tmp_path / "out.txt"
+        sink = TableSink(AtomicFile(path))
+        for one in records:
+            sink.write(one)
+        assert not path.exists()
+        sink.close()
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
+        return text
+
+    return write
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What a terminal gets."""
+    for variable in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    master, slave = os.openpty()
+
+    def write(*records):
+        with open(slave, "w", closefd=False) as terminal:
+            monkeypatch.setattr("sys.stdout", terminal)
+            sink = TableSink(StandardOutput())
+            for one in records:
+                sink.write(one)
+            sink.close()
+        return os.read(master, 100_000).decode()
+
+    yield write
+    os.close(master)
+    os.close(slave)
+
+
+def test_an_empty_run_writes_nothing(written):
+    assert written() == ""
+
+
+def test_a_picture_has_a_heading_and_a_row_a_detection(written):
+    heading, columns, *rows = written(picture(count=2)).splitlines()
+    assert heading.split() == ["a.jpg", "60x40"]
+    assert columns.split() == ["class", "score", "x1", "y1", "x2", "y2"]
+    assert [row.split() for row in rows] == [["cat", "0.50", "1.0", "2.0", "3.0", "1234.6"]] * 2
+
+
+def test_nothing_found_is_said(written):
+    assert written(picture(count=0)) == "a.jpg  60x40  nothing found\n"
+
+
+def test_an_error_is_a_line(written):
+    assert written(failure()) == "torn.jpg: it is torn\n"
+
+
+@pytest.mark.parametrize("name", MARKUP)
+def test_markup_in_names_is_text(written, name):
+    heading, _, row = written(picture(name, name)).splitlines()
+    assert heading == f"{name}  60x40"
+    assert row.startswith(f"{name}  ")
+    assert written(failure(name, name)) == f"{name}: {name}\n"
+
+
+@pytest.mark.parametrize("name", ["a,b", 'q"uote', "猫", "é", "😀"])
+def test_odd_names_are_written_as_they_are(written, name):
+    lines = written(picture(name, name), failure(name, name)).splitlines()
+    assert lines[0] == f"{name}  60x40"
+    assert lines[2].startswith(name)
+    assert lines[3] == f"{name}: {name}"
+
+
+def test_what_is_no_unicode_becomes_an_escape(written):
+    lines = written(picture("\udcff", "\udcfe"), failure("\udcff", "\udcfe")).splitlines()
+    assert lines[0] == "\\udcff  60x40"
+    assert lines[2].startswith("\\udcfe")
+    assert lines[3] == "\\udcff: \\udcfe"
+
+
+@pytest.mark.parametrize("name", ["new\nline", "re\rturn", "\x1b[2J", "\x07bell", "\x9b2J"])
+def test_control_codes_in_names_do_not_reach_the_terminal(written, name):
+    lines = written(picture(name, name), failure(name, name)).split("\n")
+    assert len(lines) == 5  # heading, columns, row, error, and what follows the last line end
+    for line in lines:
+        assert line.isprintable()
+
+
+def test_a_long_path_is_on_one_line(written):
+    name = "folder of pictures/" * 20
+    assert written(picture(name, count=0)) == f"{name}  60x40  nothing found\n"
+    assert written(failure(name)) == f"{name}: it is torn\n"
+
+
+def test_a_long_class_name_is_complete(written):
+    name = "x" * 300
+    row = written(picture(name=name)).splitlines()[2]
+    assert row.split() == [name, "0.50", "1.0", "2.0", "3.0", "1234.6"]
+
+
+def test_a_terminal_gets_colours(shown):
+    assert "\x1b[31m" in shown(failure())
+    assert "\x1b[36m" in shown(picture())
+
+
+def test_a_file_gets_none(written, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "\x1b" not in written(picture(), failure(), picture(count=0))
+
+
+def test_no_color_is_respected(shown, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = shown(picture(), failure())
+    assert "cat" in text
+    assert "\x1b[3" not in text

@@ -1,0 +1,210 @@
+"""Files appear whole or not at all."""
+
+import contextlib
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcli.errors import OutputError
+from detcli.files import AtomicFile, StandardOutput, cache_folder, make_folder, write_file
+
+
+@pytest.fixture
+def small_disk():
+    """No file may grow beyond 1000 bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_nothing_has_the_name_before_commit(tmp_path):
+    path = tmp_path / "a.json"
+    file = AtomicFile(path)
+    file.write("half")
+    assert not path.exists()
+    file.write(" whole")
+    file.commit()
+    assert path.read_text() == "half whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_existing_file_stays_until_commit(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    file = AtomicFile(path)
+    file.write("new")
+    assert path.read_text() == "old"
+    file.commit()
+    assert path.read_text() == "new"
+
+
+def test_discard_leaves_nothing_but_what_was_there(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    file = AtomicFile(path)
+    file.write("new")
+    file.discard()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_commit_that_fails_leaves_nothing(tmp_path):
+    path = tmp_path / "a.json"
+    file = AtomicFile(path)
+    file.write("new")
+    path.mkdir()
+    with pytest.raises(OutputError, match=r"a\.json"):
+        file.commit()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    with pytest.raises(OutputError, match=r"a\.json"):
+        write_file(path, bytes(5000))
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    target, link = tmp_path / "there" / "a.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    write_file(link, b"one")
+    write_file(link, b"two")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"two"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("data", [b"\0\r\n\xff", b"", bytes(100_000)])
+def test_write_file_writes_these_bytes(tmp_path, data):
+    path = tmp_path / "a.bin"
+    write_file(path, data)
+    assert path.read_bytes() == data
+
+
+def test_text_is_utf8_with_its_line_ends(tmp_path):
+    file = AtomicFile(tmp_path / "a.txt")
+    file.write("é\n\r\n\udcff")
+    file.commit()
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
+
+
+def test_a_device_is_written_to_and_stays():
+    null = Path(os.devnull)
+    write_file(null, b"gone")
+    file = AtomicFile(null)
+    file.write("gone")
+    file.discard()
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+def test_a_named_pipe_is_written_to_and_stays(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = AtomicFile(path)
+    file.write("at once")
+    assert os.read(reader, 100) == b"at once"
+    file.commit()
+    os.close(reader)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_device_is_an_output_error():
+    with pytest.raises(OutputError, match="/dev/full: No space left") as caught:
+        write_file(Path("/dev/full"), b"more")
+    assert caught.value.hint
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)  # noqa: PTH116
+
+
+@pytest.mark.parametrize("name", ["missing/a.json", "file/a.json", "folder", "x" * 300])
+def test_a_place_that_takes_no_file_is_an_output_error(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError) as caught:
+        AtomicFile(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_follow_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_file(tmp_path / "a.json", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+
+
+def test_make_folder_makes_those_above_and_accepts_what_is_there(tmp_path):
+    folder = tmp_path / "a" / "b"
+    make_folder(folder)
+    (folder / "kept").write_text("")
+    make_folder(folder)
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_make_folder_over_a_file_is_an_output_error(tmp_path, name):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OutputError, match="file"):
+        make_folder(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_the_variable_moves_the_cache(cache):
+    assert cache_folder() == cache
+
+
+@pytest.mark.parametrize("variable", [None, ""])
+def test_without_the_variable_the_cache_is_the_users(monkeypatch, tmp_path, variable):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DETCLI_CACHE_DIR")
+    if variable is not None:
+        monkeypatch.setenv("DETCLI_CACHE_DIR", variable)
+    assert cache_folder() == tmp_path / "detcli"
+
+
+def test_standard_output_is_flushed_utf8_and_escapes():
+    code = """if True:
+        import os
+        from detcli.files import StandardOutput
+        StandardOutput().write("é猫\\udcff\\n")
+        os._exit(0)  # what is not flushed is lost"""
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-c", code]
+    finished = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert finished.stdout == "é猫\\udcff\n".encode()
+
+
+def test_standard_output_that_is_full_is_an_output_error(monkeypatch):
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OutputError, match="standard output: No space left"):
+            StandardOutput().write("more")
+
+
+def test_standard_output_without_a_reader_is_a_broken_pipe(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(BrokenPipeError):
+            StandardOutput().write("more")
+
+
+def test_standard_output_that_is_closed_is_an_output_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of `>&-`
+    with pytest.raises(OutputError, match="standard output"):
+        StandardOutput().write("more")

@@ -1,0 +1,35 @@
+"""Where OpenCV does not load, the error says what to install."""
+
+import os
+
+import pytest
+
+REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """An environment in which `import cv2` fails as without libGL."""
+    package = tmp_path / "broken" / "cv2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"raise ImportError({REASON!r})\n")
+    return {**os.environ, "PYTHONPATH": str(package.parent)}
+
+
+def test_the_error_names_the_packages(detcli, make_model, make_picture, broken):
+    finished = detcli("predict", make_picture("a.jpg"), "--model", make_model(), env=broken)
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert "Traceback" not in finished.stderr
+    assert "bug" not in finished.stderr
+    for part in (REASON, "libgl1", "opencv-python-headless"):
+        assert part in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["schema"], ["predict", "--help"]]
+)
+def test_what_needs_no_picture_works_without(detcli, broken, arguments):
+    finished = detcli(*arguments, env=broken)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout
