@@ -34,9 +34,10 @@ class Detector:
         device: Where it runs, "cpu" or "cuda:0".
         model_name: The model file's name without its suffix.
 
-    Examples:
-        >>> with Detector("yolov10n.onnx", device="cpu") as detector:  # doctest: +SKIP
-        ...     detections = detector(cv2.imread("bus.jpg"))
+    Example, executed in docs/index.md:
+
+        with Detector("yolov10n.onnx", device="cpu") as detector:
+            detections = detector(cv2.imread("street.jpg"))
     """
 
     def __init__(

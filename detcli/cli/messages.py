@@ -9,9 +9,9 @@ from detcli.errors import DetcliError, DetcliWarning
 from detcli.printable import printable
 
 
-def report(error: DetcliError) -> None:
-    """Say what happened, why, and what to do next."""
-    say(str(error))
+def report(error: DetcliError, source: str = "") -> None:
+    """Say what happened, to which input if it was one, and what to do next."""
+    say(f"{source}: {error}" if source else str(error))
     if error.hint:
         say(f"  hint: {error.hint}", prefix="")
 

@@ -130,7 +130,7 @@ class Tally:
         if record.error is not None:
             self.failed += 1
             if not self._quiet and not self._errors_shown:
-                report(record.error)
+                report(record.error, record.source)
         else:
             self.pictures += 1
             self.found += len(record.detections or ())

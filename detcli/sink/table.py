@@ -16,14 +16,13 @@ class TableSink:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._console = Console(file=output.file)
+        # Long names are the terminal's to wrap, so that they can be copied whole.
+        self._console = Console(file=output.file, width=WIDE)
 
     def write(self, record: Record) -> None:
         """Write one table, or one line where nothing was found."""
         with self._console.capture() as text:
-            # As wide as it gets: long names are the terminal's to wrap, so that they can be copied.
-            for part in _parts(record):
-                self._console.print(part, soft_wrap=isinstance(part, Text), crop=False, width=WIDE)
+            self._console.print(*_parts(record), sep="\n")
         self._output.write(text.get())
 
     def close(self) -> None:

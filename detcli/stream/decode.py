@@ -26,28 +26,28 @@ def decode(item: Item) -> npt.NDArray[np.uint8]:
     """
     if item.error is not None:
         raise item.error
-    return decode_bytes(_read(item.path), item.source)
+    return decode_bytes(_read(item.path))
 
 
-def decode_bytes(data: bytes, source: str) -> npt.NDArray[np.uint8]:
+def decode_bytes(data: bytes) -> npt.NDArray[np.uint8]:
     """Decode the bytes of a picture file, see `decode`.
 
     Raises:
         DecodeError: They are no picture that OpenCV knows, or an incomplete one.
     """
     if not data:
-        raise DecodeError(f"{source} is empty", "fetch or copy the file again")
+        raise DecodeError("empty", "fetch or copy the file again")
     try:
         with quiet():
             image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
         raise DecodeError(
-            f"{source} cannot be decoded: {' '.join(str(error.err).split())}",
+            f"cannot be decoded: {' '.join(str(error.err).split())}",
             "open it in an image viewer and save it again",
         ) from error
     if image is None:
         raise DecodeError(
-            f"{source} is no picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
+            f"no picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
             "OpenCV reads JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more; fetch damaged ones again",
         )
     return np.asarray(image, np.uint8)
@@ -60,7 +60,7 @@ def _read(path: Path | None) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise SourceError(f"cannot read {path}: {reason}", "check its permissions") from error
+        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
 
 
 def _read_stdin() -> bytes:
@@ -72,7 +72,7 @@ def _read_stdin() -> bytes:
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
-        raise SourceError(f"cannot read standard input: {error.strerror}", hint) from error
+        raise SourceError(f"cannot be read: {error.strerror or error}", hint) from error
 
 
 def _signature(data: bytes) -> str:

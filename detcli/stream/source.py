@@ -52,7 +52,7 @@ def expand(names: Sequence[str]) -> Iterator[Item]:
 
 def _file(name: str) -> Item:
     if not os.path.exists(name):
-        return Item(name, error=SourceError(f"no such file: {name}", "check the path"))
+        return Item(name, error=SourceError("no such file", "check the path"))
     return Item(name, Path(name))
 
 
@@ -61,12 +61,12 @@ def _folder(name: str) -> Iterator[Item]:
         with os.scandir(name) as entries:
             found = sorted(entry.path for entry in entries if _may_be_picture(entry))
     except OSError as error:
-        failure = SourceError(f"cannot list {name}: {error.strerror}", "check its permissions")
+        failure = SourceError(f"cannot list it: {error.strerror}", "check its permissions")
         yield Item(name, error=failure)
         return
     if not found:
         failure = SourceError(
-            f"no pictures in the folder {name}",
+            "no pictures in this folder",
             "folders are not searched deeper; name subfolders, or a pattern such as '**/*.jpg'",
         )
         yield Item(name, error=failure)
@@ -85,7 +85,7 @@ def _may_be_picture(entry: os.DirEntry[str]) -> bool:
 def _pattern(name: str) -> Iterator[Item]:
     found = sorted(path for path in glob.glob(name, recursive=True) if os.path.isfile(path))
     if not found:
-        yield Item(name, error=SourceError(f"no file matches {name}", "check the pattern"))
+        yield Item(name, error=SourceError("no file matches", "check the pattern"))
     yield from (Item(path, Path(path)) for path in found)
 
 

@@ -81,7 +81,7 @@ def test_inputs_that_fail_are_records_and_the_others_complete(detcli, make_model
         None,
     ]
     assert len(lines[2]["detections"]) == 1
-    assert "no such file: no/such.jpg" in finished.stderr
+    assert "no/such.jpg: no such file" in finished.stderr
     assert "1 picture, 1 detections, 2 failed" in finished.stderr
 
 

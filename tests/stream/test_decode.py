@@ -63,46 +63,46 @@ def assert_close(image, expected, tolerance=0):
 def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
     image = np.full((40, 56, 3), RED, np.uint8)
     image[:, 28:] = BLUE
-    assert_close(decode_bytes(encode(suffix, image), "f")[:, :24], image[:, :24], tolerance)
-    assert_close(decode_bytes(encode(suffix, gradient()), "f"), gradient(), tolerance)
+    assert_close(decode_bytes(encode(suffix, image))[:, :24], image[:, :24], tolerance)
+    assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "tiff", "avif", "jp2"])
 def test_grey_becomes_colour(suffix):
     grey = gradient()[..., 0].copy()
     expected = np.repeat(grey[..., None], 3, -1)
-    assert_close(decode_bytes(encode(suffix, grey), "f"), expected, 8)
+    assert_close(decode_bytes(encode(suffix, grey)), expected, 8)
 
 
 @pytest.mark.parametrize("suffix", ["png", "webp", "tiff", "bmp"])
 def test_transparency_is_dropped(suffix):
     image = np.dstack([gradient(), np.full((40, 56), 100, np.uint8)])
-    assert_close(decode_bytes(encode(suffix, image), "f"), gradient())
+    assert_close(decode_bytes(encode(suffix, image)), gradient())
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "ppm"])
 def test_sixteen_bits_become_eight(suffix):
     deep = gradient().astype(np.uint16) * 257
-    assert_close(decode_bytes(encode(suffix, deep), "f"), gradient())
+    assert_close(decode_bytes(encode(suffix, deep)), gradient())
 
 
 def test_grey_with_transparency():
     data = png(2, 1, 4, bytes([0, 10, 255, 200, 0]))
-    assert decode_bytes(data, "f").tolist() == [[[10] * 3, [200] * 3]]
+    assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
 
 
 @pytest.mark.parametrize("chunks", [{}, {"tRNS": b"\0\xff"}])
 def test_a_palette_becomes_colour(chunks):
     data = png(2, 1, 3, bytes([0, 1, 0]), PLTE=bytes([1, 2, 3, 255, 128, 0]), **chunks)
-    assert decode_bytes(data, "f").tolist() == [[[0, 128, 255], [3, 2, 1]]]
+    assert decode_bytes(data).tolist() == [[[0, 128, 255], [3, 2, 1]]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_floating_point_is_refused_or_right(dtype):
     try:
-        image = decode_bytes(encode("tiff", gradient().astype(dtype)), "f")
+        image = decode_bytes(encode("tiff", gradient().astype(dtype)))
     except DecodeError as error:
-        assert "f is no picture" in str(error)  # noqa: PT017 - either will do
+        assert "no picture" in str(error)  # noqa: PT017 - either will do
     else:
         assert_close(image, gradient())
 
@@ -111,7 +111,7 @@ def test_floating_point_is_refused_or_right(dtype):
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 def test_any_size_is_decoded(suffix, size):
     image = np.full((*size, 3), (200, 100, 50), np.uint8)
-    assert_close(decode_bytes(encode(suffix, image), "f"), image, 3)
+    assert_close(decode_bytes(encode(suffix, image)), image, 3)
 
 
 UPRIGHT = {
@@ -132,8 +132,8 @@ def test_the_exif_orientation_is_applied(orientation, upright, order):
     image = np.zeros((16, 24, 3), np.uint8)
     image[:8, :8], image[:8, 16:], image[8:, :8], image[8:, 16:] = RED, GREEN, BLUE, WHITE
     data = encode("jpg", image, cv2.IMWRITE_JPEG_QUALITY, 100)
-    turned = decode_bytes(with_orientation(data, orientation, order), "f")
-    assert_close(turned, upright(decode_bytes(data, "f")))
+    turned = decode_bytes(with_orientation(data, orientation, order))
+    assert_close(turned, upright(decode_bytes(data)))
     assert turned.flags.c_contiguous
 
 
@@ -141,8 +141,8 @@ def test_the_exif_orientation_is_applied(orientation, upright, order):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_truncated_picture_is_an_error(suffix, part):
     data = encode(suffix, gradient())
-    with pytest.raises(DecodeError, match="torn"):
-        decode_bytes(data[: min(int(len(data) * part), len(data) - 1)], "torn")
+    with pytest.raises(DecodeError, match="damaged"):
+        decode_bytes(data[: min(int(len(data) * part), len(data) - 1)])
 
 
 @pytest.mark.parametrize(
@@ -152,22 +152,22 @@ def test_a_truncated_jpeg_of_another_kind_is_an_error(option):
     data = encode("jpg", gradient(), option, 1)
     for length in range(1, len(data), 7):
         with pytest.raises(DecodeError):
-            decode_bytes(data[:length], "torn")
+            decode_bytes(data[:length])
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"no picture\n" * 50, bytes(1000), b"\xff\xd8\xff", b"%PDF-1"]
 )
 def test_what_is_no_picture_is_an_error_with_a_hint(data):
-    with pytest.raises(DecodeError, match=r"^odd name\.jpg ") as caught:
-        decode_bytes(data, "odd name.jpg")
+    with pytest.raises(DecodeError, match=r"^(no picture|empty)") as caught:
+        decode_bytes(data)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("side", [0, 30_000, 100_000, 2**31 - 1])
 def test_a_header_that_declares_an_impossible_size_is_an_error(side):
-    with pytest.raises(DecodeError, match="huge"):
-        decode_bytes(png(side, side, 2, bytes(10)), "huge")
+    with pytest.raises(DecodeError, match=r"damaged|decoded"):
+        decode_bytes(png(side, side, 2, bytes(10)))
 
 
 DAMAGES = {
@@ -182,14 +182,14 @@ DAMAGES = {
 @pytest.mark.parametrize("suffix", FORMATS.keys() - {"png"})  # libpng writes to stderr by itself
 def test_libraries_say_nothing_about_a_damaged_file(capfd, suffix, damage):
     with contextlib.suppress(DecodeError):
-        decode_bytes(damage(encode(suffix, gradient())), "torn")
+        decode_bytes(damage(encode(suffix, gradient())))
     assert capfd.readouterr() == ("", "")
 
 
 def test_opencv_speaks_as_before_afterwards():
     before = cv2.utils.logging.setLogLevel(4)
     with pytest.raises(DecodeError):
-        decode_bytes(b"no picture", "f")
+        decode_bytes(b"no picture")
     assert cv2.utils.logging.setLogLevel(before) == 4
 
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_a_source_error(tmp_path, name):
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(SourceError) as caught:
         decode(Item(name, tmp_path / name))
-    assert name in str(caught.value)
+    assert str(caught.value).startswith("cannot be read: ")
 
 
 def test_an_item_with_an_error_raises_it():
@@ -231,12 +231,12 @@ def test_a_terminal_as_standard_input_is_a_source_error(monkeypatch):
 
 def test_standard_input_that_is_closed_is_a_source_error(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)  # what Python makes of `<&-`
-    with pytest.raises(SourceError, match="standard input"):
+    with pytest.raises(SourceError, match="closed"):
         decode(Item("-"))
 
 
 def test_standard_input_that_cannot_be_read_is_a_source_error(monkeypatch, tmp_path):
     with Path(tmp_path / "written").open("w") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        with pytest.raises(SourceError, match="standard input"):
+        with pytest.raises(SourceError, match=r"cannot be read: \w"):
             decode(Item("-"))

@@ -74,7 +74,7 @@ def test_a_folder_is_searched_for_suffixes_in_any_case(here, suffix):
 def test_a_folder_without_pictures_is_an_error(here, content):
     (here / "in").mkdir()
     touch(*content)
-    assert "no pictures in the folder in" in failure("in")
+    assert "no pictures in this folder" in failure("in")
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(here, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(here, monkeypatch):
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    assert failure("in") == "cannot list in: Permission denied"
+    assert failure("in") == "cannot list it: Permission denied"
 
 
 def test_a_link_in_a_folder_that_leads_nowhere_hides_no_others(here):
@@ -116,12 +116,12 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(here):
 
 def test_a_pattern_without_matches_is_an_error(here):
     (here / "folder.jpg").mkdir()
-    assert failure("*.jpg") == "no file matches *.jpg"
+    assert failure("*.jpg") == "no file matches"
 
 
 @pytest.mark.parametrize("name", ["no.jpg", "no/a.jpg", "", "a\0b.jpg", "new\nline", "\udcff.jpg"])
 def test_a_missing_file_is_an_error(here, name):  # noqa: ARG001 - an empty folder
-    assert failure(name).startswith("no such file: ")
+    assert failure(name) == "no such file"
 
 
 @pytest.mark.parametrize("name", ["link.jpg", "a[1].jpg"])
@@ -129,7 +129,7 @@ def test_a_missing_file_is_an_error(here, name):  # noqa: ARG001 - an empty fold
 def test_a_link_that_leads_nowhere_is_an_error(here, name, target):
     touch(here / "a1.jpg")
     (here / name).symlink_to(target)
-    assert failure(name) == f"no such file: {name}"
+    assert failure(name) == "no such file"
 
 
 @pytest.mark.parametrize("name", ["new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg"])
@@ -140,7 +140,7 @@ def test_odd_names_are_found(here, name):
 
 def test_a_pattern_with_a_nul_is_an_error(here):
     touch(here / "a.jpg")
-    assert "*\0.jpg" in failure("*\0.jpg")
+    assert failure("*\0.jpg") == "no file matches"
 
 
 def test_a_dash_is_standard_input(here):
