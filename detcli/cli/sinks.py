@@ -21,7 +21,8 @@ def open_sinks(
         UsageError: The output file is one of the inputs.
         OutputError: A file or folder cannot be written.
     """
-    inputs = InputGuard(sources)
+    # A guard looks at every input: only where there is something to guard them from.
+    inputs = InputGuard(sources if output or save else [])
     if output is not None and output in inputs:
         raise UsageError(f"--output {output} is one of the inputs", "name another file")
     with contextlib.ExitStack() as stack:

@@ -64,7 +64,8 @@ def read_names(path: Path) -> tuple[str, ...]:
     if text.lstrip().startswith(("{", "[")):
         names = parse_names(text)
     else:
-        names = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = text.rstrip().splitlines()
+        names = [line.strip() or f"class_{index}" for index, line in enumerate(lines)]
     if not names:
         raise UsageError(f"no class names in {path}", hint)
     return tuple(names)

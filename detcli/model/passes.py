@@ -10,7 +10,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """Add the shapes of intermediate tensors, as far as they can be inferred."""
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, ValueError):
         return model  # what the graph says itself has to do
 
 

@@ -104,10 +104,9 @@ def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes
         output = model.graph.output[0].name
         described = {"contract": contract.to_json(), "output": output, "external": external}
         return json.dumps(described).encode()
-    except (UnicodeDecodeError, TypeError) as error:  # protobuf leaves such a name as bytes
-        raise ModelError(
-            f"{path} is damaged: it holds a name that is no text", "fetch or copy the file again"
-        ) from error
+    except (IndexError, TypeError, ValueError) as error:
+        # Flipped bits make nodes without inputs, names that are no text, impossible tensors.
+        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
 
 
 def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":

@@ -22,6 +22,7 @@ DTYPES: dict[int, str] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.FL
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 SELECTION = {"NonMaxSuppression", "TopK"}  # operators that end an end-to-end graph
 BOX_ROWS = 4
+MOST_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
 DECODE_DEPTH = 8  # nodes between the head and the decode of its boxes; 1 to 4 in practice
 
 
@@ -52,8 +53,8 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
             "if its head is boxes in pixels and then class scores, pass --box-format; ",
         )
     class_count = _class_count(index, head, anchors_first=anchors_first)
-    if class_count is None:
-        raise _refusal(index, title, "the number of its classes is not to be found")
+    if class_count is None or class_count > MOST_CLASSES:
+        raise _refusal(index, title, f"the number of its classes is unclear ({class_count})")
     layout = _layout(
         end_to_end=head != model.graph.output[0].name,
         anchors_first=anchors_first,

@@ -140,3 +140,9 @@ def test_a_graph_whose_shapes_cannot_be_inferred_is_left_as_it_is():
     model = colour_model.build("body")
     model.ClearField("opset_import")
     assert infer_shapes(model) == model
+
+
+def test_a_graph_with_a_constant_of_no_known_type_is_left_as_it_is():
+    model = colour_model.build("body")
+    model.graph.initializer[0].data_type = 44
+    assert infer_shapes(model) == model

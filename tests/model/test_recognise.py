@@ -194,6 +194,14 @@ def test_classes_are_counted_in_the_split_where_no_shape_is_known(as_node):
     assert contract.class_count == 3
 
 
+def test_absurd_number_of_classes_is_a_model_error():
+    model = colour_model.build("authors", size=None)
+    sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
+    sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2_000_000]), "sizes"))
+    with pytest.raises(ModelError):  # 10**12 of them would fill the memory with names
+        recognise(model, "torn")
+
+
 @pytest.mark.parametrize(
     ("tail", "end2end", "layout"),
     [
