@@ -283,21 +283,16 @@ def test_path_that_cannot_be_read_is_a_model_error(tmp_path, name):
     assert error.value.hint == "give the path of an ONNX file"
 
 
-def torn_sizes(model):
-    next(tensor for tensor in model.graph.initializer if tensor.name == "sizes").dims[:] = [110]
-
-
 def selection_without_inputs(model):
     for node in model.graph.node:
         if node.op_type == "TopK":
             del node.input[:]
 
 
-@pytest.mark.parametrize("damage", [torn_sizes, selection_without_inputs])
 @pytest.mark.usefixtures("cache")
-def test_a_graph_that_makes_no_sense_is_a_model_error(damage, tmp_path):
+def test_a_graph_that_makes_no_sense_is_a_model_error(tmp_path):
     model = colour_model.build("authors")
-    damage(model)
+    selection_without_inputs(model)
     (tmp_path / "torn.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="damaged"):
         prepare(tmp_path / "torn.onnx")
