@@ -108,7 +108,7 @@ def _best_anchors(anchor_score: Floats, limits: Limits) -> tuple[Indices, np.flo
     candidate = anchor_score > confidence
     if np.count_nonzero(candidate) <= limits.max_det:
         anchors = np.flatnonzero(candidate)
-        order = top_k(anchor_score[anchors], len(anchors))[1]
+        order = np.argsort(-anchor_score[anchors], kind="stable")  # of equals the lower anchor
         return anchors[order], np.nextafter(confidence, np.float32(np.inf))
     best, anchors = top_k(anchor_score, limits.max_det)
     return anchors, best[-1]
@@ -121,8 +121,8 @@ def _best_class(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indice
     """
     anchor_score = _anchor_score(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(limits.confidence))
-    score, order = top_k(anchor_score[anchors], len(anchors))
-    anchors = anchors[order]
+    anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
+    score = anchor_score[anchors]
     # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
     return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
 
