@@ -122,7 +122,8 @@ def _box_rows(index: GraphIndex, head: str, title: str) -> str:
     rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
     if isinstance(rows, int) and rows != BOX_ROWS:
         raise _refusal(index, title, f"{rows} rows come before its class scores, not 4")
-    return join.input[0]
+    boxes: str = join.input[0]
+    return boxes
 
 
 def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
