@@ -19,7 +19,10 @@ class Detections:
         class_id: `(N,)` int64, an index into `names`.
         names: The names of all classes that the model knows, by class id.
 
-    Indexing with a boolean mask, a slice or an array of indices gives `Detections` again:
+    Raises:
+        ValueError: The arrays have other shapes, or a class id has no name.
+
+    Indexing with a boolean mask, a slice, an index or several gives `Detections` again:
 
         >>> found = Detections.empty(names=("person", "car"))
         >>> len(found[found.score > 0.5])
@@ -60,7 +63,9 @@ class Detections:
             self.xyxy, self.score.tolist(), self.class_id.tolist(), self.class_name, strict=True
         )
 
-    def __getitem__(self, index: slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+    def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+        if isinstance(index, int | np.integer):
+            index = [int(index)]  # one detection is Detections too
         return type(self)(
             self.xyxy[index], self.score[index], self.class_id[index], names=self.names
         )

@@ -67,7 +67,7 @@ class Detector:
                 "pass --nms 0.45 (in Python, Settings(nms=0.45))",
             )
         if settings.names is not None:
-            contract = contract.with_names(read_names(settings.names), str(settings.names))
+            contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract
         self.model_name = prepared.name
         self._canvas = contract.canvas(settings.imgsz)
@@ -149,11 +149,10 @@ def _class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset
     Raises:
         UsageError: The model has no such class.
     """
-    ids = {name: index for index, name in enumerate(names)}
     chosen = set()
     for entry in wanted:
-        if isinstance(entry, str) and entry in ids:
-            chosen.add(ids[entry])
+        if entry in names:
+            chosen |= {index for index, name in enumerate(names) if name == entry}
         elif str(entry).isdecimal() and int(entry) < len(names):
             chosen.add(int(entry))
         else:

@@ -3,9 +3,6 @@
 Where opencv-python does not load, its ImportError names a system library that few people know.
 """
 
-import contextlib
-from collections.abc import Iterator
-
 from detcli.errors import DependencyError
 
 try:
@@ -18,17 +15,12 @@ except ImportError as error:
         "pip install opencv-python-headless",
     ) from error
 
-__all__ = ["cv2", "quiet"]
+__all__ = ["cv2", "silence_opencv"]
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep OpenCV from writing on stderr what the caller will say as an error of its own.
+def silence_opencv() -> None:
+    """Keep OpenCV from writing on stderr what we say as errors of our own.
 
-    What libpng writes there by itself cannot be kept back.
+    For a whole program to decide, not for a library. libpng cannot be silenced.
     """
-    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    try:
-        yield
-    finally:
-        cv2.utils.logging.setLogLevel(level)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

@@ -30,12 +30,16 @@ class Settings:
     classes: tuple[str | int, ...] = ()
     nms: float | None = None
     imgsz: int | None = None
-    names: Path | None = None
+    names: str | Path | None = None
     box_format: BoxFormat | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.conf <= 1:
             raise UsageError(f"conf is {self.conf}", "a confidence lies between 0 and 1")
+        if isinstance(self.classes, str):
+            raise UsageError(
+                f"classes is the text '{self.classes}'", "give a tuple of names or ids"
+            )
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "ask for one detection or more")
         if self.nms is not None and not 0 < self.nms <= 1:

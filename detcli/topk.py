@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 
-def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002 - the name torch.topk and numpy users know
+def top_k(values: npt.ArrayLike, k: int, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002, FBT001, FBT002 - the signature of torch.topk
     """Return the k largest entries along the last axis, and where they are.
 
     Any row length and any leading shape; float16, float32, float64 and integers. The semantics

@@ -44,6 +44,8 @@ def test_iteration_yields_box_score_id_and_name():
         (slice(5, 9), []),
         ([2, 0], [2, 0]),
         ([-1], [2]),
+        (1, [1]),
+        (np.int64(-1), [2]),
         (np.array([1, 1]), [1, 1]),
         (np.array([], np.int64), []),
         ([], []),
@@ -64,7 +66,7 @@ def test_a_condition_selects():
     assert found[found.score > 0.4].class_name == ["猫", "person"]
 
 
-@pytest.mark.parametrize("index", [[3], np.array([True, False])])
+@pytest.mark.parametrize("index", [3, [3], np.array([True, False])])
 def test_an_index_that_does_not_fit_is_an_error(index):
     with pytest.raises(IndexError):
         detections()[index]

@@ -5,7 +5,7 @@ import pytest
 from colour_model import NAMES, cell_box, picture
 
 from detcli import DetcliWarning, Detections, Detector, Settings
-from detcli.errors import ModelError, UsageError
+from detcli.errors import InferenceError, ModelError, UsageError
 
 STRICT = Settings(conf=0.6)
 
@@ -94,3 +94,23 @@ def test_odd_names_are_warned_about(make_model):
     with pytest.warns(DetcliWarning, match="names 1 classes, the graph has 3"):
         detector = Detector(model)
     assert detector.contract.names == ("red", "class_1", "class_2")
+
+
+def test_a_name_that_two_classes_share_stands_for_both(make_model):
+    model = make_model(metadata={"names": "['x', 'y', 'x']"})
+    with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
+        found = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
+    assert sorted(found.class_id.tolist()) == [0, 2]
+
+
+def test_a_detector_can_be_closed_twice_and_then_says_so(make_model):
+    with Detector(make_model()) as detector:
+        detector.close()
+    with pytest.raises(InferenceError, match="closed"):
+        detector(picture())
+
+
+def test_names_from_a_file_given_as_text(make_model, tmp_path):
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    settings = Settings(names=str(tmp_path / "names.txt"))
+    assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")

@@ -12,6 +12,7 @@ from detcli.errors import DecodeError, InferenceError, SourceError
 from detcli.record import SCHEMA_VERSION, Record, error_to_json
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
+STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
 
 
 def detections(*rows, names=("person", "car")):
@@ -31,7 +32,7 @@ def record(found, height=40, width=60, **fields):
 def read_back(one):
     """Through text and against the schema."""
     fields = json.loads(json.dumps(one.to_json(), allow_nan=False))
-    jsonschema.validate(fields, SCHEMA, cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(fields, STRICT, cls=jsonschema.Draft202012Validator)
     return fields
 
 

@@ -19,6 +19,7 @@ from detcli.errors import UsageError
         {"nms": 0},
         {"nms": 1.5},
         {"imgsz": 0},
+        {"classes": "person"},
     ],
 )
 def test_values_out_of_range_are_refused(wrong):

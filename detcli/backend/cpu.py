@@ -64,4 +64,4 @@ class CpuBackend:
 
     def close(self) -> None:
         """Drop the session and its memory."""
-        del self._session
+        self._session = None

@@ -37,6 +37,10 @@ Head = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
+WHY_NAN = ": an overflow in half precision, or a broken model"
+LOGITS = 2  # no score is above 1, but one step of a coarsely quantised head may take it to 1.5
+NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
+
 
 class Selection(NamedTuple):
     """The rows that were kept, best first; M of them."""
@@ -67,6 +71,8 @@ def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
         boxes = _boxes(head, anchors, cxcywh=cxcywh)
         kept = non_maximum_suppression(boxes, class_index, limits.nms_iou, limits.max_det)
         boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
+    if score.size and score[0] > LOGITS:
+        _warn("scores reach far above 1, as if the model ended without a sigmoid")
     return Selection(boxes, np.minimum(score, np.float32(1)), classes[class_index])
 
 
@@ -74,17 +80,19 @@ def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, 
     """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
     boxes = letterbox.to_picture(selection.boxes)
     sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
+    if selection.boxes.size and selection.boxes.max() <= NORMALISED:
+        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     found = Detections(boxes, selection.score, selection.class_id, names)
     if not sound.all():
-        _warn(f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped")
+        _warn(
+            f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped{WHY_NAN}"
+        )
         found = found[sound]
     return found
 
 
 def _warn(what: str) -> None:
-    warnings.warn(
-        f"{what}: an overflow in half precision, or a broken model", DetcliWarning, stacklevel=2
-    )
+    warnings.warn(what, DetcliWarning, stacklevel=2)
 
 
 def _select_one_to_one(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
@@ -141,7 +149,7 @@ def _anchor_score(scores: Floats) -> Floats:
     best: Floats = scores.max(axis=0)
     if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
         count = np.count_nonzero(np.isnan(scores))
-        _warn(f"{count} of {scores.size} scores are NaN and were ignored")
+        _warn(f"{count} of {scores.size} scores are NaN and were ignored{WHY_NAN}")
         best = np.fmax.reduce(scores, axis=0)
     return best
 

@@ -55,4 +55,4 @@ class Backend(Protocol):
         """Select detections from the network's head, in pixels of each picture."""
 
     def close(self) -> None:
-        """Release the device's memory; the backend cannot be used afterwards."""
+        """Release the device's memory; `infer` raises InferenceError afterwards."""

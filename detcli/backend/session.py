@@ -66,11 +66,13 @@ def run(session: Any, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: AN
     """Feed the only input and return the only output.
 
     Raises:
-        InferenceError: The runtime failed.
+        InferenceError: The runtime failed, or the session has been closed.
     """
+    if session is None:
+        raise InferenceError("the detector has been closed", "use it inside its with block")
     try:
         (output,) = session.run(None, {session.get_inputs()[0].name: tensor})
-    except RUNTIME_ERRORS as error:
+    except (*RUNTIME_ERRORS, RuntimeError) as error:  # RuntimeError: a dtype NumPy lacks
         raise InferenceError(
             f"the network failed on a batch of shape {list(tensor.shape)}: {_reason(error)}",
             "a graph with dynamic axes may need another --imgsz",

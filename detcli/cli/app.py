@@ -14,6 +14,7 @@
 import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -103,6 +104,7 @@ app.command()(schema.schema)
 
 def main() -> None:
     """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # finish as after Ctrl-C
     try:
         app(prog_name="detcli")
     except KeyboardInterrupt:  # before a subcommand has begun

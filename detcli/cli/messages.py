@@ -18,7 +18,8 @@ def report(error: DetcliError, source: str = "") -> None:
 
 def say(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; a terminal's control codes in file names are made harmless."""
-    print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - this is where it is printed
+    if sys.stderr is not None:  # closed; `print` would choose stdout instead
+        print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - this is where it is printed
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
@@ -27,7 +28,7 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     logging.basicConfig(level=max(level, logging.DEBUG), format="detcli: %(message)s")
     if quiet:
         logging.disable()
-    warnings.simplefilter("ignore" if quiet else "default", DetcliWarning)
+    warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
     show = warnings.showwarning
 
     def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - those of showwarning

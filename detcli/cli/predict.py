@@ -8,12 +8,11 @@ import typer
 
 from detcli.cli.formats import Format, choose_format
 from detcli.cli.messages import report, say, set_verbosity
+from detcli.errors import InputError, UsageError
 from detcli.model.contract import BoxFormat
 
 if TYPE_CHECKING:
     from detcli.record import Record
-
-SOME_INPUTS_FAILED = 3
 
 
 def predict(  # noqa: PLR0913 - one parameter an option; they become two objects at once
@@ -37,8 +36,9 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
         int, typer.Option(metavar="N", help="Keep at most so many in a picture.")
     ] = 300,
     classes: Annotated[
-        str, typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2.")
-    ] = "",
+        str | None,
+        typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2."),
+    ] = None,
     nms: Annotated[
         float | None,
         typer.Option(metavar="IOU", help="Drop boxes of a class that overlap more than this."),
@@ -95,17 +95,27 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
     from detcli.cli.sinks import open_sinks
     from detcli.detector import Detector
+    from detcli.opencv import silence_opencv
     from detcli.settings import Settings
     from detcli.stream.pipeline import detect
     from detcli.stream.source import expand
 
-    wanted = tuple(entry.strip() for entry in classes.split(",") if entry.strip())
-    settings = Settings(conf, max_det, wanted, nms, imgsz, names, box_format)
+    silence_opencv()
+    settings = Settings(
+        conf=conf,
+        max_det=max_det,
+        classes=_split(classes),
+        nms=nms,
+        imgsz=imgsz,
+        names=names,
+        box_format=box_format,
+    )
     form = choose_format(output_format, output)
+    read = [*source, model, *([str(names)] if names else [])]
     tally = Tally(quiet=quiet, errors_shown=form is Format.TABLE and output is None)
     with (
         Detector(model, device, settings) as detector,
-        open_sinks(source, form, output, save) as sinks,
+        open_sinks(read, form, output, save) as sinks,
     ):
         for record in detect(expand(source), detector):
             for sink in sinks:
@@ -113,7 +123,15 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
             tally.add(record)
     tally.summarise()
     if tally.failed:
-        raise typer.Exit(SOME_INPUTS_FAILED)
+        raise typer.Exit(InputError.exit_code)
+
+
+def _split(classes: str | None) -> tuple[str, ...]:
+    """Entries of a list such as "person,car"."""
+    wanted = tuple(entry.strip() for entry in (classes or "").split(",") if entry.strip())
+    if classes is not None and not wanted:
+        raise UsageError(f"--classes '{classes}' names no class", "leave it out to keep all")
+    return wanted
 
 
 class Tally:

@@ -13,24 +13,30 @@ from detcli.stream.source import InputGuard
 
 @contextlib.contextmanager
 def open_sinks(
-    sources: Sequence[str], form: Format, output: Path | None, save: Path | None
+    inputs: Sequence[str], form: Format, output: Path | None, save: Path | None
 ) -> Iterator[list[Sink]]:
     """Open sinks, and finish them however the block ends: what was written is complete.
+
+    Args:
+        inputs: Names of whatever is read, which is never written over: pictures, the model.
+        form: How records are written.
+        output: Where; None means standard output.
+        save: Folder for annotated pictures, if they are wanted.
 
     Raises:
         UsageError: The output file is one of the inputs.
         OutputError: A file or folder cannot be written.
     """
     # A guard looks at every input: only where there is something to guard them from.
-    inputs = InputGuard(sources if output or save else [])
-    if output is not None and output in inputs:
+    guard = InputGuard(inputs if output or save else [])
+    if output is not None and output in guard:
         raise UsageError(f"--output {output} is one of the inputs", "name another file")
     with contextlib.ExitStack() as stack:
         sinks: list[Sink] = []
         if save is not None:
             from detcli.sink.image import ImageSink  # only when asked for
 
-            sinks.append(ImageSink(save, inputs))
+            sinks.append(ImageSink(save, guard))
         sinks.append(_text_sink(form, output))
         for sink in sinks:
             stack.callback(sink.close)

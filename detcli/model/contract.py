@@ -82,14 +82,14 @@ class Contract:
         if self.input_size not in {None, (image_size, image_size)}:
             height, width = self.input_size or (0, 0)
             raise UsageError(
-                f"--imgsz {image_size}: this graph takes {width}x{height} pictures only",
-                "leave --imgsz out, or export the model with dynamic axes",
+                f"imgsz {image_size}: this graph takes {width}x{height} pictures only",
+                "leave imgsz out, or export the model with dynamic axes",
             )
         if image_size % self.stride:
             lower = max(image_size // self.stride, 1) * self.stride
             raise UsageError(
-                f"--imgsz {image_size} is not a multiple of the model's stride, {self.stride}",
-                f"use --imgsz {lower} or --imgsz {lower + self.stride}",
+                f"imgsz {image_size} is not a multiple of the model's stride, {self.stride}",
+                f"use {lower} or {lower + self.stride}",
             )
         return image_size, image_size
 

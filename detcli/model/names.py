@@ -48,6 +48,25 @@ def parse_names(text: str) -> list[str] | None:
     return [str(name) for name in value] if isinstance(value, list | tuple) and value else None
 
 
+def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Names of a model's classes, where they came from, and what is odd about them.
+
+    Args:
+        text: The entry `names` of its metadata; empty if there is none.
+        count: How many classes its graph has.
+    """
+    names = parse_names(text)
+    if names and len(names) == count:
+        return tuple(names), "the model's metadata", ()
+    if names:
+        warning = f"the metadata names {len(names)} classes, the graph has {count}"
+        filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
+        return tuple(filled), "the model's metadata", (warning,)
+    if count == len(COCO):
+        return COCO, "COCO, since the model names none of its 80 classes", ()
+    return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()
+
+
 def read_names(path: Path) -> tuple[str, ...]:
     """Read a names file: one name a line in class id order, or JSON (a list or a mapping).
 

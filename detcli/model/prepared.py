@@ -82,10 +82,14 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(
-            f"cannot read the model {path}: {error.strerror}", "give the path of an ONNX file"
+            f"cannot read the model {path}: {error.strerror}",
+            "give the path of an ONNX file; models are not known by name yet",
         ) from error
-    key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}-{box_format or 'auto'}"
-    described = json.loads(_cached(f"{key}.contract", lambda: _describe(path, content, box_format)))
+    key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}"
+    variant = f"{key}-{box_format}" if box_format else key
+    described = json.loads(
+        _cached(f"{variant}.contract", lambda: _describe(path, content, box_format))
+    )
     external = _hashes(path, described["external"])
     if external:  # the graph that is cached holds these weights
         key = hashlib.sha256(f"{key} {external}".encode()).hexdigest()

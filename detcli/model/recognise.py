@@ -12,7 +12,7 @@ from onnx import NodeProto
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.graph import GraphIndex, attribute, shape
-from detcli.model.names import COCO, parse_names
+from detcli.model.names import class_names, parse_names
 
 EXPECTED = (
     "expected one image input [B, 3, H, W] and one output: [B, 4 + C, N], [B, N, 4 + C], "
@@ -23,6 +23,7 @@ DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 SELECTION = {"NonMaxSuppression", "TopK"}  # operators that end an end-to-end graph
 BOX_ROWS = 4
 MOST_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
+FORMAT_KEPT = {"Concat", "Div", "Mul", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 DECODE_DEPTH = 8  # nodes between the head and the decode of its boxes; 1 to 4 in practice
 
 
@@ -44,7 +45,8 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
         raise _refusal(index, title, f"its metadata says task '{metadata['task']}'")
     head, anchors_first = _find_head(index, metadata, title)
     box_rows = _box_rows(index, head, title)
-    box_format = box_format or _box_format(index, box_rows)
+    decoded = _box_format(index, box_rows)
+    box_format = box_format or decoded
     if box_format is None:
         raise _refusal(
             index,
@@ -58,10 +60,11 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     layout = _layout(
         end_to_end=head != model.graph.output[0].name,
         anchors_first=anchors_first,
+        # Centres are what a one-to-many head is trained with, whatever the caller reads them as.
         one_to_many=metadata.get("end2end") == "False"
-        or (box_format is BoxFormat.CXCYWH and metadata.get("end2end") != "True"),
+        or (decoded is BoxFormat.CXCYWH and metadata.get("end2end") != "True"),
     )
-    names, names_origin, warnings = _names(metadata, class_count)
+    names, names_origin, warnings = class_names(metadata.get("names", ""), class_count)
     head_shape = index.shapes.get(head, [None, None, None])
     batch, _, height, width = shape(image)
     return Contract(
@@ -90,6 +93,10 @@ def _image_input(index: GraphIndex, title: str) -> onnx.ValueInfoProto:
     dims = shape(inputs[0])
     if len(dims) != 4 or (isinstance(dims[1], int) and dims[1] != 3):  # B, 3, H, W
         raise _refusal(index, title, "its input is no batch of colour pictures")
+    if dims[3] == 3 and dims[1] != 3:
+        raise _refusal(index, title, "its input has the colours last, not first")
+    if isinstance(dims[2], int) != isinstance(dims[3], int):
+        raise _refusal(index, title, "its input fixes one side of the picture, not the other")
     if inputs[0].type.tensor_type.elem_type not in DTYPES:
         raise _refusal(index, title, "its input is neither float32 nor float16")
     return inputs[0]
@@ -136,7 +143,7 @@ def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
         if reduced is None or reduced.op_type != "ReduceMax":
             continue
         split = index.producer(reduced.input[0])
-        if split is None or split.op_type not in {"Split", "Slice"}:
+        if split is None or not _splits_off_boxes(index, split):
             continue
         joined = split.input[0]
         transpose = index.producer(joined)
@@ -144,6 +151,16 @@ def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
             return transpose.input[0], False
         return joined, index.axes(reduced) in ([-1], [2])
     return None
+
+
+def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a node leaves all behind the four box rows: the scores, and nothing else."""
+    if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
+        start, end, axis = (index.constant(name) for name in node.input[1:4])
+        dims = index.shapes.get(node.input[0], [])
+        last = _number(dims[axis[0]]) if axis and len(dims) == 3 else None
+        return start == [BOX_ROWS] and end is not None and end[0] >= (last or 0)
+    return node.op_type == "Split" and len(node.output) == 2
 
 
 def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
@@ -180,14 +197,23 @@ def _box_format(index: GraphIndex, boxes: str) -> BoxFormat | None:
     for _ in range(DECODE_DEPTH):
         nodes = [node for node in map(index.producer, sorted(level)) if node is not None]
         for node in nodes:
-            if node.op_type == "Concat" and len(node.input) == 2:  # two halves of a box
-                first, second = map(index.producer, node.input)
-                match (_operator(first), _operator(second)):
-                    case ("Sub", "Add"):
-                        return BoxFormat.XYXY
-                    case ("Div" | "Mul", "Sub") if _halves_a_sum(index, first):
-                        return BoxFormat.CXCYWH
-        level = {name for node in nodes for name in node.input if name}
+            parts = [index.producer(name) for name in node.input]
+            if node.op_type == "Concat" and len({_operator(part) for part in parts}) > 1:
+                return _joined_format(index, parts)
+        # Scaling and reshaping keep the format, as does joining boxes that were decoded apart;
+        # behind any other arithmetic it would be another one.
+        kept = [node for node in nodes if node.op_type in FORMAT_KEPT]
+        level = {name for node in kept for name in node.input if name}
+    return None
+
+
+def _joined_format(index: GraphIndex, parts: list[NodeProto | None]) -> BoxFormat | None:
+    """What a Concat of differently computed halves or sides of a box is."""
+    match [_operator(part) for part in parts]:
+        case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
+            return BoxFormat.XYXY
+        case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
+            return BoxFormat.CXCYWH if _halves_a_sum(index, parts[0]) else None
     return None
 
 
@@ -218,20 +244,6 @@ def _layout(*, end_to_end: bool, anchors_first: bool, one_to_many: bool) -> Layo
     if one_to_many:
         return Layout.ONE_TO_MANY
     return Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY
-
-
-def _names(metadata: dict[str, str], count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Class names, where they came from, and what is odd about them."""
-    names = parse_names(metadata.get("names", ""))
-    if names and len(names) == count:
-        return tuple(names), "the model's metadata", ()
-    if names:
-        warning = f"the metadata names {len(names)} classes, the graph has {count}"
-        filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
-        return tuple(filled), "the model's metadata", (warning,)
-    if count == len(COCO):
-        return COCO, "COCO, since the model names none of its 80 classes", ()
-    return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()
 
 
 def _swaps_last_axes(node: NodeProto) -> bool:

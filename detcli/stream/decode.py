@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import DecodeError, SourceError
-from detcli.opencv import cv2, quiet
+from detcli.opencv import cv2
 from detcli.stream.source import Item
 
 
@@ -38,8 +38,7 @@ def decode_bytes(data: bytes) -> npt.NDArray[np.uint8]:
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
     try:
-        with quiet():
-            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
         raise DecodeError(
             f"cannot be decoded: {' '.join(str(error.err).split())}",

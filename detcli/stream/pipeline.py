@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from detcli.detector import Detector
-from detcli.errors import DetcliError
+from detcli.errors import DetcliError, InferenceError
 from detcli.record import Record
 from detcli.stream.decode import decode
 from detcli.stream.source import Item
@@ -18,5 +18,8 @@ def detect(items: Iterable[Item], detector: Detector) -> Iterator[Record]:
             detections = detector(image)
         except DetcliError as error:
             yield Record(item.source, index, model, device, error=error)
+        except MemoryError as error:
+            failure = InferenceError(f"out of memory: {error}", "use a smaller --imgsz")
+            yield Record(item.source, index, model, device, error=failure)
         else:
             yield Record(item.source, index, model, device, image, detections)

@@ -121,7 +121,19 @@ def test_nan_is_counted_in_a_warning():
 def test_no_warning_without_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        select(head_of([[math.inf, -math.inf]]), ALL)
+        select(head_of([[1.5, -math.inf]]), ALL)
+
+
+def test_scores_that_are_no_probabilities_are_warned_about():
+    with pytest.warns(DetcliWarning, match="without a sigmoid"):
+        select(head_of([[7.3, -2.0]]), ALL)
+
+
+def test_boxes_that_are_fractions_are_warned_about():
+    boxes = np.array([[0.1, 0.2, 0.7, 1.0]], np.float32)
+    selection = Selection(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
+    with pytest.warns(DetcliWarning, match="fractions"):
+        to_detections(selection, Letterbox.fit((640, 640), (640, 640)), ("thing",))
 
 
 def test_scores_above_one_are_clipped_after_the_choice():

@@ -17,11 +17,13 @@ from colour_model import cell_box
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
 
+STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
+
 
 def records(finished):
     lines = [json.loads(line) for line in finished.stdout.splitlines()]
     for line in lines:
-        jsonschema.validate(line, SCHEMA)
+        jsonschema.validate(line, STRICT)
     return lines
 
 
@@ -168,6 +170,24 @@ def test_quiet_and_verbose(detcli, make_model, make_picture):
     assert quiet.stdout == normal.stdout == verbose.stdout
 
 
+def test_messages_never_land_on_stdout(make_model, make_picture):
+    """With stderr closed, as by `2>&-`."""
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), "none.png"]
+    finished = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command, "-m", str(make_model())],  # noqa: S607 - any sh
+        check=False,
+        capture_output=True,
+    )
+    assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
+
+
+def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
+    options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
+    finished = detcli("predict", make_picture("a.png"), *options)
+    assert finished.returncode == 3
+    assert records(finished)[0]["error"]["type"] == "InferenceError"
+
+
 @pytest.mark.parametrize(
     ("options", "exit_code", "words"),
     [
@@ -180,6 +200,8 @@ def test_quiet_and_verbose(detcli, make_model, make_picture):
         (["--model", "MODEL", "--imgsz", "33"], 2, "takes 64x64 pictures only"),
         (["--model", "MODEL", "--classes", "gren"], 2, "did you mean green"),
         (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
+        (["--model", "MODEL", "--classes", " ,"], 2, "names no class"),
+        (["--model", "MODEL", "--output", "MODEL"], 2, "is one of the inputs"),
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
         (["--model", "MODEL", "--wrong"], 2, "No such option"),
@@ -227,7 +249,8 @@ def test_a_reader_that_leaves_ends_it_quietly(make_model, make_picture):
     assert errors == b""
 
 
-def test_an_interrupt_leaves_complete_output(make_model, make_picture, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, tmp_path):
     """The second input is a pipe that never ends, so that there is a time to interrupt at."""
     pipe, output = tmp_path / "pipe.png", tmp_path / "out.json"
     os.mkfifo(pipe)
@@ -236,7 +259,7 @@ def test_an_interrupt_leaves_complete_output(make_model, make_picture, tmp_path)
         subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
         pipe.open("wb"),  # opens when detcli does, after the first picture
     ):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(60) == 130
     assert [record["index"] for record in json.loads(output.read_text())] == [0]
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []

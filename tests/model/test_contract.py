@@ -49,9 +49,9 @@ def test_canvas_is_the_size_asked_for_else_the_graphs_else_the_default(
 
 @pytest.mark.parametrize("image_size", [64, 96, 640])
 def test_static_graph_refuses_another_size_and_says_its_own(image_size):
-    with pytest.raises(UsageError, match=f"--imgsz {image_size}: .*96x64") as error:
+    with pytest.raises(UsageError, match=f"imgsz {image_size}: .*96x64") as error:
         STATIC.canvas(image_size)
-    assert "leave --imgsz out" in error.value.hint
+    assert "leave imgsz out" in error.value.hint
     assert error.value.exit_code == 2
 
 
@@ -63,9 +63,9 @@ def test_size_off_the_stride_is_refused_with_the_multiples_next_to_it(
     image_size, stride, lower, upper
 ):
     contract = replace(DYNAMIC, stride=stride)
-    with pytest.raises(UsageError, match=f"--imgsz {image_size} .* stride, {stride}$") as error:
+    with pytest.raises(UsageError, match=f"imgsz {image_size} .* stride, {stride}$") as error:
         contract.canvas(image_size)
-    assert error.value.hint == f"use --imgsz {lower} or --imgsz {upper}"
+    assert error.value.hint == f"use {lower} or {upper}"
     assert contract.canvas(lower) == (lower, lower)
     assert contract.canvas(upper) == (upper, upper)
 

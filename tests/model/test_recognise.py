@@ -426,3 +426,76 @@ def test_weights_that_are_listed_as_inputs_are_none():
         for tensor in model.graph.initializer
     )
     assert contract_of(model) == contract_of(colour_model.build("authors"))
+
+
+SIDES = """
+    x1 = Slice(low, zero, one, one)
+    y1 = Slice(low, one, two, one)
+    x2 = Slice(high, zero, one, one)
+    y2 = Slice(high, one, two, one)
+    two_f = Cast<to = 1>(two)
+    half_w = Div(x2, two_f)
+    half_h = Div(y2, two_f)
+"""
+FOUR_WAYS = {
+    "corners": (
+        """left = Sub(x1, half_w) top = Sub(y1, half_h)
+        right = Add(x1, half_w) bottom = Add(y1, half_h)
+        sides = Concat<axis = 1>(left, top, right, bottom)""",
+        BoxFormat.XYXY,
+    ),
+    "centres": (
+        """across = Add(x1, x2) down = Add(y1, y2) cx = Div(across, two_f) cy = Div(down, two_f)
+        w = Sub(x2, x1) h = Sub(y2, y1)
+        sides = Concat<axis = 1>(cx, cy, w, h)""",
+        BoxFormat.CXCYWH,
+    ),
+}
+
+
+@pytest.mark.parametrize(("join", "expected"), FOUR_WAYS.values(), ids=FOUR_WAYS)
+def test_four_sides_may_be_joined_at_once_behind_another_join(join, expected):
+    nodes = f"{DECODE} {SIDES} {join} head = Concat<axis = 1>(sides, scores)"
+    assert contract_of(parsed(nodes, "float[1, 7, 6144] head")).box_format is expected
+
+
+@pytest.mark.parametrize("operator", ["Exp", "Neg", "Sqrt"])
+def test_arithmetic_behind_the_decode_makes_it_unknown(operator):
+    nodes = f"{DECODE} other = {operator}(boxes) head = Concat<axis = 1>(other, scores)"
+    with pytest.raises(ModelError, match="not decoded in a known way"):
+        contract_of(parsed(nodes, "float[1, 7, 6144] head"))
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+@pytest.mark.parametrize("box_format", BoxFormat)
+def test_the_callers_box_format_changes_nothing_else(tail, box_format):
+    model = colour_model.build(tail)
+    known = contract_of(model)
+    assert contract_of(model, box_format) == replace(known, box_format=box_format)
+
+
+def test_a_head_that_is_split_in_three_is_not_cut():
+    model = colour_model.build("authors")
+    split = next(node for node in model.graph.node if node.op_type == "Split")
+    split.output.append("masks")
+    next(t for t in model.graph.initializer if t.name == "sizes").CopyFrom(
+        numpy_helper.from_array(np.array([4, 2, 1]), "sizes")
+    )
+    with pytest.raises(ModelError, match="selects boxes itself"):
+        recognise(model, "masks")
+
+
+@pytest.mark.parametrize(
+    ("dims", "reason"),
+    [
+        ((1, 3, 64, "w"), "fixes one side"),
+        (("b", "h", "w", 3), "colours last"),
+        ((1, 64, 64, 3), "no batch of colour"),
+    ],
+)
+def test_other_inputs_are_refused(dims, reason):
+    model = colour_model.build()
+    old = model.graph.input[0]
+    old.CopyFrom(helper.make_tensor_value_info("images", TensorProto.FLOAT, dims))
+    with pytest.raises(ModelError, match=reason):
+        recognise(model, "input")

@@ -21,8 +21,8 @@ def picture(source="a.jpg", name="cat", count=1):
     return Record(source, 0, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
 
 
-def failure(source="torn.jpg", message="it is torn"):
-    return Record(source, 0, "m", "cpu", error=DecodeError(message, "fetch it again"))
+def failure(source="torn.jpg", message="it is torn", hint=""):
+    return Record(source, 0, "m", "cpu", error=DecodeError(message, hint))
 
 
 @pytest.fixture
@@ -82,6 +82,10 @@ def test_nothing_found_is_said(written):
 
 def test_an_error_is_a_line(written):
     assert written(failure()) == "torn.jpg: it is torn\n"
+
+
+def test_an_error_comes_with_its_hint(written):
+    assert written(failure(hint="fetch it again")) == "torn.jpg: it is torn  (fetch it again)\n"
 
 
 @pytest.mark.parametrize("name", MARKUP)
