@@ -98,7 +98,7 @@ def _long(path):
 
 
 def test_tests_mirror_the_package():
-    """Each test file tests the module of its name, or one of these wider things."""
+    """Each test file tests the module that its name begins with, or one of these wider things."""
     wider = {
         "test_architecture",
         "test_packaging",
@@ -106,9 +106,9 @@ def test_tests_mirror_the_package():
         "test_real_models",
         "test_backends",
     }
-    modules = {str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES}
+    modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES)
     tests = Path(__file__).parent
     for path in tests.rglob("test_*.py"):
         if path.stem not in wider:
             tested = path.relative_to(tests).with_name(path.stem.removeprefix("test_"))
-            assert str(tested) in modules
+            assert str(tested).startswith(modules)

@@ -1,0 +1,191 @@
+"""What is no detector, or a damaged one, is refused with a list of what it has."""
+
+import re
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from text_model import DECODE, IMAGES, contract_of, parsed
+
+from detcli.errors import ModelError
+from detcli.model.contract import BoxFormat
+from detcli.model.names import COCO
+from detcli.model.recognise import recognise
+
+
+def test_absurd_number_of_classes_is_a_model_error():
+    model = colour_model.build("authors", size=None)
+    sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
+    sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2_000_000]), "sizes"))
+    with pytest.raises(ModelError):  # 10**12 of them would fill the memory with names
+        recognise(model, "torn")
+
+
+HEAD = "float[1, 7, 6144] head"
+JOIN = f"{DECODE} head = Concat<axis = 1>(boxes, scores)"
+ROWS = f"{JOIN} rows = Transpose<perm = [0, 2, 1]>(head) six_rows = Slice(rows, zero, six, two)"
+DETECTIONS = "float[1, K, 6] detections"
+TOP_DETECTIONS = "float[1, 1000, 6] detections"
+SINGLE_TOP_K = f"""{ROWS}
+    flat = Reshape(scores, all)
+    top_scores, order = TopK(flat, many)
+    anchor = Mod(order, many)
+    detections = Gather<axis = 1>(six_rows, anchor)
+"""
+SUPPRESSED = f"""{ROWS}
+    box_rows = Transpose<perm = [0, 2, 1]>(boxes)
+    chosen = NonMaxSuppression(box_rows, scores, many)
+    triples = Slice(chosen, two, three, one)
+    anchor = Reshape(triples, all)
+    detections = Gather<axis = 1>(six_rows, anchor)
+"""
+JOINED = f"""{SUPPRESSED.replace("detections", "kept")}
+    kept_boxes, kept_scores = Split<axis = 2>(kept, four_and_two)
+    detections = Concat<axis = 2>(kept_boxes, kept_scores)
+"""
+YOLOV5 = f"""{DECODE}
+    columns = Concat<axis = 1>(points, low, scores)
+    scale = Transpose<perm = [0, 2, 1]>(columns)
+"""
+MASKS = f"{JOIN} masks = Concat<axis = 1>(boxes, boxes)"
+LOOSE = f"""{DECODE}
+    squares = Mul(points, points)
+    loose = Concat<axis = 1>(%s, %s)
+    head = Concat<axis = 1>(loose, scores)
+"""
+COCO_NAMES = {"names": str(COCO)}
+REFUSALS = {
+    "classifier": (
+        "flat = Flatten(images) scores = Slice(flat, zero, many, one)",
+        "float[1, 1000] scores",
+        {},
+        "its output is no detection head",
+    ),
+    "two inputs": (JOIN, HEAD, {"inputs": f"{IMAGES}, float[1] floor"}, "it has 2 inputs"),
+    "two outputs": (JOIN, f"{HEAD}, float[1, 4, 6144] boxes", {}, "it has 2 outputs"),
+    "grey": (
+        f"images = Expand(grey, colours) {JOIN}",
+        HEAD,
+        {"inputs": "float[1, 1, 64, 64] grey"},
+        "no batch of colour pictures",
+    ),
+    "channels last": (
+        f"images = Transpose<perm = [0, 3, 1, 2]>(photo) {JOIN}",
+        HEAD,
+        {"inputs": "float[1, 64, 64, 3] photo"},
+        "no batch of colour pictures",
+    ),
+    "bytes": (
+        f"images = Cast<to = 1>(raw) {JOIN}",
+        HEAD,
+        {"inputs": "uint8[N, 3, 64, 64] raw"},
+        "its input is neither float32 nor float16",
+    ),
+    "segmentation": (JOIN, HEAD, {"task": "segment"}, "its metadata says task 'segment'"),
+    "masks": (
+        f"{MASKS} all_rows = Concat<axis = 1>(head, masks)",
+        "float[1, 15, 6144] all_rows",
+        {},
+        "7 rows come before its class scores",
+    ),
+    "masks in one join": (
+        f"{MASKS} all_rows = Concat<axis = 1>(boxes, scores, masks)",
+        "float[1, 15, 6144] all_rows",
+        {"names": str(["red", "green", "blue"])},
+        "its output is no detection head",
+    ),
+    "objectness, one scale": (
+        YOLOV5,
+        "float[1, 6144, 85] scale",
+        {"classes": 81} | COCO_NAMES,
+        "its output is no detection head",
+    ),
+    "objectness, two scales": (
+        f"{YOLOV5} head = Concat<axis = 1>(scale, scale)",
+        "float[1, 12288, 85] head",
+        {"classes": 81} | COCO_NAMES,
+        "6144 rows come before its class scores",
+    ),
+    "objectness, three scales": (
+        f"{YOLOV5} head = Concat<axis = 1>(scale, scale, scale)",
+        "float[1, 18432, 85] head",
+        {"classes": 81} | COCO_NAMES,
+        "its output is no detection head",
+    ),
+    "single top-k": (SINGLE_TOP_K, TOP_DETECTIONS, {}, r"selects boxes itself \(TopK\)"),
+    "suppression": (SUPPRESSED, DETECTIONS, {}, r"selects boxes itself \(NonMaxSuppression\)"),
+}
+
+
+@pytest.mark.parametrize("box_format", [None, *BoxFormat])
+@pytest.mark.parametrize(("nodes", "outputs", "options", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_what_is_no_detector_is_refused_with_a_list_of_what_it_has(
+    nodes, outputs, options, reason, box_format
+):
+    model = parsed(nodes, outputs, **options)
+    onnx.checker.check_model(model, full_check=True)
+    with pytest.raises(ModelError, match=f"^colours.onnx is not .*{reason}") as error:
+        contract_of(model, box_format)
+    _, has = str(error.value).split(". Inputs: ")
+    described = zip(has.split(". Outputs: "), (options.get("inputs", IMAGES), outputs), strict=True)
+    for signatures, values in described:  # "images float[1, 3]", "float[1, 3] images"
+        assert signatures == re.sub(r"(\w+\[[^]]*\]) (\w+)", r"\2 \1", values)
+    assert "[B, 4 + C, N]" in error.value.hint
+    assert error.value.exit_code == 4
+
+
+@pytest.mark.parametrize("names", [{}, {"names": str(["cat", "dog"])}], ids=["unnamed", "named"])
+@pytest.mark.parametrize("nodes", [SINGLE_TOP_K, SUPPRESSED, JOINED], ids=["k", "nms", "join"])
+def test_rows_of_detections_are_not_taken_for_a_head_of_two_classes(nodes, names):
+    model = parsed(nodes, DETECTIONS, classes=2, **names)
+    onnx.checker.check_model(model, full_check=True)
+    with pytest.raises(ModelError, match="selects boxes itself"):
+        contract_of(model)
+
+
+@pytest.mark.parametrize(
+    "halves", [("points", "points"), ("high", "low"), ("squares", "low"), ("low", "squares")]
+)
+def test_boxes_of_an_unknown_decode_are_refused_unless_the_caller_knows_them(halves):
+    model = parsed(LOOSE % halves, HEAD)
+    with pytest.raises(ModelError, match="its boxes are not decoded in a known way") as error:
+        contract_of(model)
+    assert "pass --box-format" in error.value.hint
+    contract = contract_of(model, BoxFormat.XYXY)
+    assert contract == contract_of(parsed(JOIN, HEAD))
+
+
+@pytest.mark.parametrize("operator", ["Exp", "Neg", "Sqrt"])
+def test_arithmetic_behind_the_decode_makes_it_unknown(operator):
+    nodes = f"{DECODE} other = {operator}(boxes) head = Concat<axis = 1>(other, scores)"
+    with pytest.raises(ModelError, match="not decoded in a known way"):
+        contract_of(parsed(nodes, "float[1, 7, 6144] head"))
+
+
+def test_a_head_that_is_split_in_three_is_not_cut():
+    model = colour_model.build("authors")
+    split = next(node for node in model.graph.node if node.op_type == "Split")
+    split.output.append("masks")
+    next(t for t in model.graph.initializer if t.name == "sizes").CopyFrom(
+        numpy_helper.from_array(np.array([4, 2, 1]), "sizes")
+    )
+    with pytest.raises(ModelError, match="selects boxes itself"):
+        recognise(model, "masks")
+
+
+@pytest.mark.parametrize(
+    ("dims", "reason"),
+    [
+        ((1, 3, 64, "w"), "fixes one side"),
+        (("b", "h", "w", 3), "colours last"),
+        ((1, 64, 64, 3), "no batch of colour"),
+    ],
+)
+def test_other_inputs_are_refused(dims, reason):
+    model = colour_model.build()
+    old = model.graph.input[0]
+    old.CopyFrom(helper.make_tensor_value_info("images", TensorProto.FLOAT, dims))
+    with pytest.raises(ModelError, match=reason):
+        recognise(model, "input")
