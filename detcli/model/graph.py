@@ -66,6 +66,11 @@ def shape(value: onnx.ValueInfoProto) -> list[int | str | None]:
     return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
 
 
+def known_size(dim: int | str | None) -> int | None:
+    """The size of an axis; None if it is a symbol or unknown."""
+    return dim if isinstance(dim, int) and dim > 0 else None
+
+
 def attribute(node: NodeProto, name: str, default: int) -> int:
     """An integer attribute of a node."""
     return next((a.i for a in node.attribute if a.name == name), default)

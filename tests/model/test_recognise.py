@@ -295,3 +295,12 @@ def test_the_callers_box_format_changes_nothing_else(tail, box_format):
     model = colour_model.build(tail)
     known = contract_of(model)
     assert contract_of(model, box_format) == replace(known, box_format=box_format)
+
+
+def test_classes_are_counted_where_the_scores_are_split_off_if_no_shape_is_known():
+    nodes = f"""{DECODE} both = Concat<axis = 1>(boxes, scores)
+        rest, logits = Split<axis = 1>(both, four_and_two)
+        chances = Sigmoid(logits)
+        head = Concat<axis = 1>(boxes, chances)"""
+    model = parsed(nodes, "float[b, channels, anchors] head", classes=2)
+    assert recognise(model, "without shapes").class_count == 2
