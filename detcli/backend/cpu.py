@@ -24,7 +24,7 @@ class CpuBackend:
 
     def __init__(self, model: PreparedModel) -> None:
         self._contract = model.contract
-        self._session = open_session(model.graph(), "CPUExecutionProvider", model.name)
+        self._session = open_session(model.graph, "CPUExecutionProvider", model.name)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Floats:
         """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""

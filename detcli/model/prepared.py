@@ -36,40 +36,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model file, recognised.
+    """A model that is ready to run.
 
     Attributes:
-        path: The file.
+        name: What records call it: the file's name without its suffix.
         contract: What it promises.
+        graph: Serialised ONNX graph whose only output is the head.
     """
 
-    path: Path
+    name: str
     contract: Contract
-    _content: bytes
-    _key: str
-    _as_it_is: bool  # the file's own graph ends in the head, and holds all its weights
-
-    @property
-    def name(self) -> str:
-        """What records call it: the file's name without its suffix."""
-        return self.path.stem
-
-    def graph(self) -> bytes:
-        """Serialised ONNX graph whose only output is the head."""
-        if self._as_it_is:
-            return self._content
-        return _cached(f"{self._key}.graph", self._cut)
-
-    def _cut(self) -> bytes:
-        from detcli.model.passes import cut  # imports onnx
-
-        model, _ = _load(self.path, self._content)
-        body: bytes = cut(model, self.contract.head).SerializeToString(deterministic=True)
-        return body
+    graph: bytes
 
 
 def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
-    """Read a model file and recognise it.
+    """Read a model file, recognise it and cut its graph to the network body.
 
     Args:
         path: An ONNX file, with any external data beside it.
@@ -94,8 +75,10 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
     if external:  # the graph that is cached holds these weights
         key = hashlib.sha256(f"{key} {external}".encode()).hexdigest()
     contract = Contract.from_json(described["contract"])
-    as_it_is = described["output"] == contract.head and not external
-    return PreparedModel(path, contract, content, key, as_it_is)
+    if described["output"] == contract.head and not external:
+        return PreparedModel(path.stem, contract, content)  # the file's own graph will do
+    graph = _cached(f"{key}.graph", lambda: _cut(path, content, contract.head))
+    return PreparedModel(path.stem, contract, graph)
 
 
 def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes:
@@ -111,6 +94,14 @@ def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes
     except (IndexError, TypeError, ValueError) as error:
         # Flipped bits make nodes without inputs, names that are no text, impossible tensors.
         raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
+
+
+def _cut(path: Path, content: bytes, head: str) -> bytes:
+    """The part of a graph that makes its head, with all its weights."""
+    from detcli.model.passes import cut  # imports onnx
+
+    body: bytes = cut(_load(path, content)[0], head).SerializeToString(deterministic=True)
+    return body
 
 
 def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":
@@ -141,11 +132,11 @@ def _cached(name: str, build: Callable[[], bytes]) -> bytes:
     """Read an entry of the cache, or build it and store it."""
     path = cache_folder() / "prepared" / name
     try:
-        stored = path.read_bytes()
+        with path.open("rb") as file:
+            digest, entry = file.read(DIGEST_SIZE), file.read()
     except OSError:
         log.info("%s is not cached: made now", name)
     else:
-        digest, entry = stored[:DIGEST_SIZE], stored[DIGEST_SIZE:]
         if hashlib.sha256(entry).digest() == digest:
             return entry
         log.info("%s is damaged: made anew", name)

@@ -11,6 +11,7 @@ import shlex
 import statistics
 import sys
 import time
+from pathlib import Path
 
 
 def run(command):
@@ -34,7 +35,8 @@ def main():
     parser.add_argument("other", help="the command to compare with")
     parser.add_argument("--runs", type=int, default=15)
     arguments = parser.parse_args()
-    ours = [sys.executable, "-m", "detcli", "predict", arguments.picture, "-m", arguments.model]
+    program = str(Path(sys.executable).with_name("detcli"))
+    ours = [program, "predict", arguments.picture, "-m", arguments.model]
     commands = {"detcli predict": ours, "the other": shlex.split(arguments.other)}
     for command in commands.values():
         run(command)  # fills the prepared-model cache and the file cache
@@ -50,7 +52,7 @@ def main():
         ratio = statistics.median(ours[index] / other[index] for ours, other in pairs)
         print(f"{title}: {ratio:.2f} times the other's, median of {len(pairs)} pairs")
     for option in ("--help", "--version"):
-        seconds = statistics.median(run([*ours[:3], option])[0] for _ in range(arguments.runs))
+        seconds = statistics.median(run([program, option])[0] for _ in range(arguments.runs))
         print(f"detcli {option:10} {seconds:6.3f} s")
 
 
