@@ -128,7 +128,7 @@ def test_damaged_entries_are_made_anew(make_model, cache, damage):
 def test_cache_lies_where_the_variable_says(make_model, tmp_path, monkeypatch):
     for name in ("one", "two"):
         monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / name / "deep"))
-        prepare(make_model(tail="authors")).graph
+        prepare(make_model(tail="authors"))
     one, two = entries(tmp_path / "one"), entries(tmp_path / "two")
     assert [path.name for path in one] == [path.name for path in two]
     assert list(one.values()) == list(two.values())
@@ -198,7 +198,7 @@ def test_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache):
 def test_missing_external_data_is_a_model_error(tmp_path, warm, options):
     path = save_external(tmp_path / "model.onnx", **options)
     if warm:
-        prepare(path).graph
+        prepare(path)
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(ModelError, match=r"external data of .*model\.onnx cannot be read") as error:
         prepare(path)
