@@ -13,10 +13,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from detcli.errors import DeviceError, InferenceError, ModelError
+from detcli.errors import DependencyError, DeviceError, InferenceError, ModelError
+
+try:
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
+except ImportError as error:
+    raise DependencyError(
+        f"ONNX Runtime does not load: {error}",
+        "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
+        "install one of them again",
+    ) from error
 
 FATAL = 4  # log severity: what goes wrong is reported as an error of ours, once
 

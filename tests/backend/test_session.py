@@ -1,6 +1,7 @@
 """The strict session: no silent fallback, and the reason why a provider does not load."""
 
 import ctypes
+import os
 import sys
 
 import onnxruntime
@@ -84,3 +85,14 @@ def test_a_session_that_landed_elsewhere_is_refused(gpu_build, monkeypatch):
 def test_rubbish_is_a_model_error():
     with pytest.raises(ModelError, match="cannot load rubbish"):
         open_session(b"rubbish", "CPUExecutionProvider", "rubbish")
+
+
+def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_picture, tmp_path):
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake/onnxruntime.py").write_text("raise ImportError('half a wheel')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
+    assert finished.returncode == 1
+    assert "ONNX Runtime does not load: half a wheel" in finished.stderr
+    assert "pip uninstall" in finished.stderr
+    assert "Traceback" not in finished.stderr
