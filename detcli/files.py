@@ -13,12 +13,19 @@ from detcli.errors import OutputError
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it."""
+    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it.
+
+    Raises:
+        OutputError: The user has no home, as in some containers.
+    """
     if moved := os.environ.get("DETCLI_CACHE_DIR"):
         return Path(moved)
     import platformdirs  # 15 ms that the variable saves
 
-    return platformdirs.user_cache_path("detcli", appauthor=False)
+    folder = platformdirs.user_cache_path("detcli", appauthor=False)
+    if not folder.is_absolute():  # it begins with a `~` that stands for nothing
+        raise OutputError("there is no home folder for a cache", "set DETCLI_CACHE_DIR")
+    return folder
 
 
 class StandardOutput:

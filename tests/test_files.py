@@ -193,3 +193,10 @@ def test_standard_output_that_is_closed_is_an_output_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # what Python makes of `>&-`
     with pytest.raises(OutputError, match="standard output"):
         StandardOutput().write("more")
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch):
+    monkeypatch.delenv("DETCLI_CACHE_DIR")
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
+    with pytest.raises(OutputError, match="no home"):
+        cache_folder()

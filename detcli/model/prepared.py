@@ -130,7 +130,11 @@ def _hashes(path: Path, external: Iterable[str]) -> dict[str, str]:
 
 def _cached(name: str, build: Callable[[], bytes]) -> bytes:
     """Read an entry of the cache, or build it and store it."""
-    path = cache_folder() / "prepared" / name
+    try:
+        path = cache_folder() / "prepared" / name
+    except OutputError as error:
+        log.info("nothing is cached: %s", error)
+        return build()
     try:
         with path.open("rb") as file:
             digest, entry = file.read(DIGEST_SIZE), file.read()

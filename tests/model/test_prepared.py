@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import colour_model
 import numpy as np
@@ -296,3 +297,11 @@ def test_a_graph_that_makes_no_sense_is_a_model_error(tmp_path):
     (tmp_path / "torn.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="damaged"):
         prepare(tmp_path / "torn.onnx")
+
+
+def test_without_a_home_a_model_is_prepared_all_the_same(monkeypatch, make_model, tmp_path):
+    monkeypatch.delenv("DETCLI_CACHE_DIR")
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
+    monkeypatch.chdir(tmp_path)
+    assert prepare(make_model(tail="authors")).contract.class_count == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["colours.onnx"]
