@@ -22,8 +22,11 @@ def cache_folder() -> Path:
         return Path(moved)
     import platformdirs  # 15 ms that the variable saves
 
-    folder = platformdirs.user_cache_path("detcli", appauthor=False)
-    if not folder.is_absolute():  # it begins with a `~` that stands for nothing
+    try:
+        folder = platformdirs.user_cache_path("detcli", appauthor=False)
+    except RuntimeError:
+        folder = Path()
+    if not folder.is_absolute():  # older platformdirs hand out a `~` that stands for nothing
         raise OutputError("there is no home folder for a cache", "set DETCLI_CACHE_DIR")
     return folder
 

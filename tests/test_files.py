@@ -195,8 +195,13 @@ def test_standard_output_that_is_closed_is_an_output_error(monkeypatch):
         StandardOutput().write("more")
 
 
-def test_without_a_home_there_is_no_cache(monkeypatch):
+def no_home(*_args, **_options):
+    raise RuntimeError("could not determine the home directory")
+
+
+@pytest.mark.parametrize("answer", [no_home, lambda *_, **__: Path("~/.cache/detcli")])
+def test_without_a_home_there_is_no_cache(monkeypatch, answer):
     monkeypatch.delenv("DETCLI_CACHE_DIR")
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
+    monkeypatch.setattr("platformdirs.user_cache_path", answer)
     with pytest.raises(OutputError, match="no home"):
         cache_folder()
