@@ -7,6 +7,7 @@ not load: it logs, and runs on the CPU.
 import contextlib
 import ctypes
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import DependencyError, DeviceError, InferenceError, ModelError
+
+# ONNX Runtime 1.31 gives the machine an id in the user's cache folder and reports use to its makers.
+# Only this variable, set before the import, keeps it from doing so; who wants it can set it to 0.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 try:
     import onnxruntime
