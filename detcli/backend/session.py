@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from detcli.errors import DependencyError, DeviceError, InferenceError, ModelError
 
-# ONNX Runtime 1.31 gives the machine an id in the user's cache folder and reports use to its makers.
-# Only this variable, set before the import, keeps it from doing so; who wants it can set it to 0.
+# ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
+# this variable, set before the import, keeps it from doing so; a value that is set already stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 try:
