@@ -7,10 +7,15 @@ from pathlib import Path
 
 import colour_model
 import cv2
+import hypothesis
 import numpy as np
 import pytest
 
 SHARED = Path(__file__).parents[2] / "shared"
+
+# No test asserts a time, and a busy machine makes any example slow.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session", autouse=True)
