@@ -11,10 +11,10 @@ from typing import Self, overload
 
 import numpy as np
 
-from detcli.backend import Image, Limits, open_backend
+from detcli.backend import Limits, open_backend
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
-from detcli.geometry import Letterbox
+from detcli.geometry import Image, Letterbox
 from detcli.model.contract import Layout
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
@@ -119,9 +119,7 @@ class Detector:
         Raises:
             ValueError: It is not `(H, W, 3)` uint8.
         """
-        if (
-            image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size
-        ):  # H, W, BGR
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
             raise ValueError(
                 f"a picture is (H, W, 3) uint8 BGR, this is {image.shape} {image.dtype}"
             )
@@ -156,12 +154,13 @@ def _class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset
         elif str(entry).isdecimal() and int(entry) < len(names):
             chosen.add(int(entry))
         else:
-            close = difflib.get_close_matches(str(entry), names)
-            raise UsageError(
-                f"the model has no class '{entry}'",
-                f"did you mean {' or '.join(close)}?"
-                if close
-                else f"it has {len(names)}: {', '.join(names[:10])}"
-                + (", ..." if len(names) > 10 else ""),  # enough to get the idea
-            )
+            raise UsageError(f"the model has no class '{entry}'", _class_hint(str(entry), names))
     return frozenset(chosen) or None
+
+
+def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
+    """Close matches of a name; without any, the first of the model's names."""
+    if close := difflib.get_close_matches(wanted, names):
+        return f"did you mean {' or '.join(close)}?"
+    more = ", ..." if len(names) > 10 else ""
+    return f"it has {len(names)}: {', '.join(names[:10])}{more}"

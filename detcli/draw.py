@@ -2,13 +2,10 @@
 
 import colorsys
 
-import numpy as np
-import numpy.typing as npt
-
 from detcli.detections import Detections
+from detcli.geometry import Image
 from detcli.opencv import cv2
 
-Image = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 GOLDEN_RATIO = 0.618033988749895  # steps of it around the colour wheel never come close again

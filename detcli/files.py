@@ -85,10 +85,11 @@ class AtomicFile:
                     mode, encoding="utf-8", errors="backslashreplace", newline=""
                 )
             )
-            if self._target and self._target.exists():
-                shutil.copymode(self._target, self._written)
         except OSError as error:
             raise _output_error(path, error) from error
+        if self._target and self._target.exists():
+            with contextlib.suppress(OSError):  # some file systems have no modes
+                shutil.copymode(self._target, self._written)
 
     def write(self, data: str | bytes) -> None:
         """Write and flush.

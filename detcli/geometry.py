@@ -1,10 +1,13 @@
-"""Letterbox: where a picture lies on the network's input, in both directions."""
+"""Pictures, and Letterbox: where one lies on the network's input, in both directions."""
 
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+Image = npt.NDArray[np.uint8]
+"""A decoded picture: `(H, W, 3)` uint8, BGR, upright."""
 
 Boxes = npt.NDArray[np.float32]
 

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from detcli.detections import Detections
 from detcli.errors import DetcliError
+from detcli.geometry import Image
 
 SCHEMA_VERSION = 1
 
@@ -30,7 +28,7 @@ class Record:
     index: int
     model: str
     device: str
-    image: npt.NDArray[np.uint8] | None = None
+    image: Image | None = None
     detections: Detections | None = None
     error: DetcliError | None = None
 

@@ -3,11 +3,11 @@
 `open_backend` holds the only branch on the device in the package.
 """
 
-from detcli.backend.protocol import Backend, Buffer, Image, Limits
+from detcli.backend.protocol import Backend, Buffer, Limits
 from detcli.errors import DeviceError, UsageError
 from detcli.model.prepared import PreparedModel
 
-__all__ = ["Backend", "Buffer", "Image", "Limits", "open_backend"]
+__all__ = ["Backend", "Buffer", "Limits", "open_backend"]
 
 
 def open_backend(device: str, model: PreparedModel) -> Backend:

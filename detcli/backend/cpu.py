@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from detcli.backend import postprocess
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.backend.protocol import Image, Limits
+from detcli.backend.protocol import Limits
 from detcli.backend.session import open_session, run
 from detcli.detections import Detections
-from detcli.geometry import Letterbox
+from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
 from detcli.model.prepared import PreparedModel
 
@@ -36,15 +36,15 @@ class CpuBackend:
 
     def infer(self, buffer: Floats) -> Floats:
         """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
-        size = self._contract.batch
+        size, name = self._contract.batch, self._contract.input_name
         if size is None or size == len(buffer):
-            return run(self._session, buffer)
+            return run(self._session, name, buffer)
         # A graph with a fixed batch: in slices, the last one filled up.
         heads = []
         for start in range(0, len(buffer), size):
             part = buffer[start : start + size]
             filler = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
-            heads.append(run(self._session, np.concatenate([part, filler]))[: len(part)])
+            heads.append(run(self._session, name, np.concatenate([part, filler]))[: len(part)])
         return np.concatenate(heads)
 
     def select(

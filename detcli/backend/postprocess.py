@@ -78,11 +78,11 @@ def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
 
 def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, ...]) -> Detections:
     """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
-    boxes = letterbox.to_picture(selection.boxes)
-    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
     if selection.boxes.size and selection.boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
+    boxes = letterbox.to_picture(selection.boxes)
     found = Detections(boxes, selection.score, selection.class_id, names)
+    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
     if not sound.all():
         _warn(
             f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped{WHY_NAN}"

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.protocol import Image
-from detcli.geometry import Letterbox
+from detcli.geometry import Image, Letterbox
 from detcli.opencv import cv2
 
 GREY = 114

@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from detcli.detections import Detections
-from detcli.geometry import Letterbox
-
-Image = npt.NDArray[np.uint8]
-"""A decoded picture: `(H, W, 3)` uint8, BGR, upright."""
+from detcli.geometry import Image, Letterbox
 
 Buffer = Any
 """What flows between the stages of one backend: an array, or device memory. Opaque outside."""

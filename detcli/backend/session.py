@@ -75,8 +75,8 @@ def open_session(graph: bytes, provider: str, title: str) -> Any:  # noqa: ANN40
     return session
 
 
-def run(session: Any, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
-    """Feed the only input and return the only output.
+def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
+    """Feed the input of that name and return the only output.
 
     Raises:
         InferenceError: The runtime failed, or the session has been closed.
@@ -84,7 +84,7 @@ def run(session: Any, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: AN
     if session is None:
         raise InferenceError("the detector has been closed", "use it inside its with block")
     try:
-        (output,) = session.run(None, {session.get_inputs()[0].name: tensor})
+        (output,) = session.run(None, {name: tensor})
     except (*RUNTIME_ERRORS, RuntimeError) as error:  # RuntimeError: a dtype NumPy lacks
         raise InferenceError(
             f"the network failed on a batch of shape {list(tensor.shape)}: {_reason(error)}",

@@ -79,8 +79,8 @@ class Contract:
         """
         if image_size is None:
             return self.input_size or self.default_size
-        if self.input_size not in {None, (image_size, image_size)}:
-            height, width = self.input_size or (0, 0)
+        if self.input_size is not None and self.input_size != (image_size, image_size):
+            height, width = self.input_size
             raise UsageError(
                 f"imgsz {image_size}: this graph takes {width}x{height} pictures only",
                 "leave imgsz out, or export the model with dynamic axes",

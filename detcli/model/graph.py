@@ -50,9 +50,9 @@ class GraphIndex:
 
     def axes(self, node: NodeProto) -> list[int] | None:
         """The axes of a reduction: an attribute before opset 18, an input since."""
-        for attribute in node.attribute:
-            if attribute.name in {"axes", "axis"}:
-                return list(attribute.ints) or [attribute.i]
+        for entry in node.attribute:
+            if entry.name == "axes":
+                return list(entry.ints)
         return self.constant(node.input[1]) if len(node.input) > 1 else None
 
     def image_inputs(self) -> list[onnx.ValueInfoProto]:
@@ -104,8 +104,8 @@ def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[s
 def _reads(node: NodeProto) -> Iterator[str]:
     """Tensors a node reads, those that the branches of an If or Loop capture included."""
     yield from (name for name in node.input if name)
-    for attribute_ in node.attribute:
-        for branch in [attribute_.g, *attribute_.graphs]:
+    for entry in node.attribute:
+        for branch in (entry.g, *entry.graphs):
             for inner in branch.node:
                 yield from _reads(inner)
             yield from (output.name for output in branch.output)

@@ -46,17 +46,24 @@ def find_head(index: GraphIndex, metadata: dict[str, str]) -> Head:
     Raises:
         Unrecognised: There is none that detcli knows.
     """
-    tensor, anchors_first = _place(index, metadata)
+    place = _place(index, metadata)
     return Head(
-        tensor=tensor,
-        anchors_first=anchors_first,
-        box_format=_box_format(index, _box_rows(index, tensor)),
-        class_count=_class_count(index, tensor, anchors_first=anchors_first),
+        tensor=place.tensor,
+        anchors_first=place.anchors_first,
+        box_format=_box_format(index, _box_rows(index, place.tensor)),
+        class_count=_class_count(index, place),
     )
 
 
-def _place(index: GraphIndex, metadata: dict[str, str]) -> tuple[str, bool]:
-    """Name of the head tensor, and whether its anchors come before its channels."""
+class Place(NamedTuple):
+    """Where a head is: its tensor, which way round, and the tensor of its scores alone."""
+
+    tensor: str
+    anchors_first: bool
+    scores: str
+
+
+def _place(index: GraphIndex, metadata: dict[str, str]) -> Place:
     if len(index.graph.output) != 1:
         raise Unrecognised(f"it has {len(index.graph.output)} outputs")
     if cut_at := _end_to_end_head(index):
@@ -67,11 +74,11 @@ def _place(index: GraphIndex, metadata: dict[str, str]) -> tuple[str, bool]:
     head = index.graph.output[0].name
     join, swapped = _join(index, head)
     if join is not None:
-        return head, (_axis(join) == 2) != swapped
+        return Place(head, (_axis(join) == 2) != swapped, scores=join.input[1])
     by_names = _anchors_first_by_names(index.shapes.get(head, []), metadata)
     if by_names is None:
         raise Unrecognised("its output is no detection head")
-    return head, by_names
+    return Place(head, by_names, scores=head)
 
 
 def _box_rows(index: GraphIndex, head: str) -> str:
@@ -86,8 +93,8 @@ def _box_rows(index: GraphIndex, head: str) -> str:
     return boxes
 
 
-def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
-    """The tensor that feeds the first top-k stage, and whether its anchors come first.
+def _end_to_end_head(index: GraphIndex) -> Place | None:
+    """The tensor that feeds the first top-k stage.
 
     TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
     """
@@ -101,8 +108,8 @@ def _end_to_end_head(index: GraphIndex) -> tuple[str, bool] | None:
         joined = split.input[0]
         transpose = index.producer(joined)
         if transpose is not None and _swaps_last_axes(transpose):
-            return transpose.input[0], False
-        return joined, index.axes(reduced) in ([-1], [2])
+            return Place(transpose.input[0], anchors_first=False, scores=split.output[-1])
+        return Place(joined, index.axes(reduced) in ([-1], [2]), scores=split.output[-1])
     return None
 
 
@@ -178,26 +185,13 @@ def _halves_a_sum(index: GraphIndex, node: NodeProto | None) -> bool:
     return node is not None and "Add" in {_operator(index.producer(name)) for name in node.input}
 
 
-def _class_count(index: GraphIndex, head: str, *, anchors_first: bool) -> int | None:
-    dims = index.shapes.get(head, [])
-    channels = dims[2 if anchors_first else 1] if len(dims) == 3 else None
+def _class_count(index: GraphIndex, place: Place) -> int | None:
+    dims = index.shapes.get(place.tensor, [])
+    channels = dims[2 if place.anchors_first else 1] if len(dims) == 3 else None
     if isinstance(channels, int):
         return channels - BOX_ROWS if channels > BOX_ROWS else None
-    # Where the shape depends on the input's, the scores have been split off something, or are
-    # split off the head by the graph's own selection.
-    join, _ = _join(index, head)
-    tail = next((n for n in index.graph.node if _splits(index, n, head)), None)
-    scores = tail.output[1] if tail is not None else join.input[1] if join is not None else head
-    return _split_size(index, scores)
-
-
-def _splits(index: GraphIndex, node: NodeProto, head: str) -> bool:
-    """Whether a node splits the head, directly or behind a Transpose."""
-    if node.op_type != "Split":
-        return False
-    source = index.producer(node.input[0])
-    swapped = source is not None and _swaps_last_axes(source)
-    return head in {node.input[0], source.input[0] if source is not None and swapped else ""}
+    # Where the shape depends on the input's, a Split may still tell.
+    return _split_size(index, place.scores)
 
 
 def _split_size(index: GraphIndex, tensor: str) -> int | None:

@@ -11,6 +11,7 @@ Each entry begins with the SHA-256 of the rest; one that does not match is made 
 cache cannot be written to, the work is done at every start.
 """
 
+import functools
 import hashlib
 import json
 import logging
@@ -25,6 +26,8 @@ from detcli.model.contract import BoxFormat, Contract
 
 if TYPE_CHECKING:
     import onnx
+
+    Load = Callable[[], tuple[onnx.ModelProto, list[str]]]
 
 VERSION = 1
 """Raise it with any change to what `recognise` finds or `passes` make of a graph."""
@@ -68,8 +71,9 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
         ) from error
     key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}"
     variant = f"{key}-{box_format}" if box_format else key
+    load = functools.cache(lambda: _load(path, content))  # both entries from one parse
     described = json.loads(
-        _cached(f"{variant}.contract", lambda: _describe(path, content, box_format))
+        _cached(f"{variant}.contract", lambda: _describe(path, load, box_format))
     )
     external = _hashes(path, described["external"])
     if external:  # the graph that is cached holds these weights
@@ -77,16 +81,16 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
     contract = Contract.from_json(described["contract"])
     if described["output"] == contract.head and not external:
         return PreparedModel(path.stem, contract, content)  # the file's own graph will do
-    graph = _cached(f"{key}.graph", lambda: _cut(path, content, contract.head))
+    graph = _cached(f"{key}.graph", lambda: _cut(load, contract.head))
     return PreparedModel(path.stem, contract, graph)
 
 
-def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes:
+def _describe(path: Path, load: "Load", box_format: BoxFormat | None) -> bytes:
     """All that a warm start has to know about a file, as JSON."""
     from detcli.model.recognise import recognise  # imports onnx
 
     try:
-        model, external = _load(path, content)
+        model, external = load()
         contract = recognise(model, path.name, box_format)
         output = model.graph.output[0].name
         described = {"contract": contract.to_json(), "output": output, "external": external}
@@ -96,11 +100,11 @@ def _describe(path: Path, content: bytes, box_format: BoxFormat | None) -> bytes
         raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
 
 
-def _cut(path: Path, content: bytes, head: str) -> bytes:
+def _cut(load: "Load", head: str) -> bytes:
     """The part of a graph that makes its head, with all its weights."""
     from detcli.model.passes import cut  # imports onnx
 
-    body: bytes = cut(_load(path, content)[0], head).SerializeToString(deterministic=True)
+    body: bytes = cut(load()[0], head).SerializeToString(deterministic=True)
     return body
 
 

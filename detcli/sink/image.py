@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Container
 from pathlib import Path
 
-from detcli.draw import Image, annotate
+from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.files import make_folder, write_file
+from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.record import Record
 

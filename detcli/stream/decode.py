@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from detcli.errors import DecodeError, SourceError
+from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.stream.source import Item
 
 
-def decode(item: Item) -> npt.NDArray[np.uint8]:
+def decode(item: Item) -> Image:
     """Read an input and decode it.
 
     The EXIF orientation is applied; grey becomes colour, transparency is dropped, 16 bits become
@@ -29,7 +29,7 @@ def decode(item: Item) -> npt.NDArray[np.uint8]:
     return decode_bytes(_read(item.path))
 
 
-def decode_bytes(data: bytes) -> npt.NDArray[np.uint8]:
+def decode_bytes(data: bytes) -> Image:
     """Decode the bytes of a picture file, see `decode`.
 
     Raises:

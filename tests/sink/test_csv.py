@@ -1,14 +1,12 @@
 """CSV that the csv module, and so a spreadsheet, reads back."""
 
 import csv
+from functools import partial
 
-import numpy as np
 import pytest
+import sample_records
 
-from detcli.detections import Detections
-from detcli.errors import DecodeError
 from detcli.files import AtomicFile
-from detcli.record import Record
 from detcli.sink.csv import COLUMNS, CsvSink
 
 NAMES = [
@@ -17,15 +15,8 @@ NAMES = [
 ]
 
 
-def picture(source="a.jpg", name="cat", index=0, count=1):
-    boxes = np.tile(np.array([1, 2, 3, 4.567], np.float32), (count, 1))
-    ids = np.zeros(count, np.int64)
-    found = Detections(boxes, np.full(count, 0.51239, np.float32), ids, (name,))
-    return Record(source, index, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
-
-
-def failure(source="torn.jpg", message="it is torn", index=0):
-    return Record(source, index, "m", "cpu", error=DecodeError(message, "fetch it again"))
+picture = partial(sample_records.picture, score=0.51239, bottom=4.567)
+failure = sample_records.failure
 
 
 @pytest.fixture

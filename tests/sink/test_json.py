@@ -5,28 +5,14 @@ import json
 from importlib import resources
 
 import jsonschema
-import numpy as np
 import pytest
+from sample_records import failure, picture
 
-from detcli.detections import Detections
-from detcli.errors import DecodeError
 from detcli.files import AtomicFile, StandardOutput
-from detcli.record import Record
 from detcli.sink.json import JsonLinesSink, JsonSink
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
 NAMES = ["a,b", "q\"uo'te", "new\nline\r", "猫 é 😀", "\udcff", "\x1b[1m\0", "\\udcff", "\u2028"]
-
-
-def picture(source="a.jpg", name="cat", index=0, count=1):
-    boxes = np.tile(np.array([1, 2, 3, 4.5], np.float32), (count, 1))
-    ids = np.zeros(count, np.int64)
-    found = Detections(boxes, np.full(count, 0.5, np.float32), ids, (name,))
-    return Record(source, index, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
-
-
-def failure(source="torn.jpg", message="it is torn", index=0):
-    return Record(source, index, "m", "cpu", error=DecodeError(message, "fetch it again"))
 
 
 def written(sink, path, *records):

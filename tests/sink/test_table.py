@@ -1,28 +1,19 @@
 """Tables for people."""
 
 import os
+from functools import partial
 
-import numpy as np
 import pytest
+import sample_records
 
-from detcli.detections import Detections
-from detcli.errors import DecodeError
 from detcli.files import AtomicFile, StandardOutput
-from detcli.record import Record
 from detcli.sink.table import TableSink
 
 MARKUP = ["[red]x", "[bold]y[/bold]", "[/]", "a[1].jpg", ":smile:", "[link=http://x]y", "\\[a]"]
 
 
-def picture(source="a.jpg", name="cat", count=1):
-    boxes = np.tile(np.array([1, 2, 3, 1234.567], np.float32), (count, 1))
-    ids = np.zeros(count, np.int64)
-    found = Detections(boxes, np.full(count, 0.5, np.float32), ids, (name,))
-    return Record(source, 0, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
-
-
-def failure(source="torn.jpg", message="it is torn", hint=""):
-    return Record(source, 0, "m", "cpu", error=DecodeError(message, hint))
+picture = partial(sample_records.picture, bottom=1234.567)
+failure = partial(sample_records.failure, hint="")
 
 
 @pytest.fixture
