@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from detcli.backend.options import DeviceOptions
     from detcli.detections import Detections
     from detcli.detector import Detector
     from detcli.errors import DetcliError, DetcliWarning
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Detections": "detcli.detections",
     "Detector": "detcli.detector",
+    "DeviceOptions": "detcli.backend.options",
     "DetcliError": "detcli.errors",
     "DetcliWarning": "detcli.errors",
     "Letterbox": "detcli.geometry",
@@ -33,6 +35,7 @@ __all__ = [
     "DetcliWarning",
     "Detections",
     "Detector",
+    "DeviceOptions",
     "Letterbox",
     "Settings",
     "__version__",

@@ -11,7 +11,7 @@ from typing import Self, overload
 
 import numpy as np
 
-from detcli.backend import Limits, open_backend
+from detcli.backend import DeviceOptions, Limits, open_backend
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox
@@ -41,19 +41,25 @@ class Detector:
     """
 
     def __init__(
-        self, model: str | Path, device: str = "auto", settings: Settings | None = None
+        self,
+        model: str | Path,
+        device: str = "auto",
+        settings: Settings | None = None,
+        options: DeviceOptions | None = None,
     ) -> None:
         """Load a model.
 
         Args:
             model: Path of an ONNX file.
-            device: "auto", "cpu", "cuda" or "cuda:N".
+            device: "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
             settings: Which detections to keep; the default keeps up to 300 above 0.25.
+            options: How to use a GPU.
 
         Raises:
             ModelError: The model cannot be used.
             DeviceError: The device cannot be used.
-            UsageError: The settings do not fit the model.
+            DeviceMemoryError: The model does not fit into its memory.
+            UsageError: The settings do not fit the model, or the options the device.
         """
         settings = settings or Settings()
         prepared = prepare(Path(model), settings.box_format)
@@ -77,7 +83,7 @@ class Detector:
             class_ids=_class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
         )
-        self._backend = open_backend(device, replace(prepared, contract=contract))
+        self._backend = open_backend(device, replace(prepared, contract=contract), options)
         self.device = self._backend.device
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
@@ -111,7 +117,8 @@ class Detector:
     def _detect(self, images: Sequence[Image]) -> list[Detections]:
         letterboxes = [self.letterbox(image) for image in images]
         buffer = self._backend.prepare(images, letterboxes)
-        return self._backend.select(self._backend.infer(buffer), letterboxes, self._limits)
+        pending = self._backend.select(self._backend.infer(buffer), letterboxes, self._limits)
+        return pending()
 
     def letterbox(self, image: Image) -> Letterbox:
         """Where a picture lies on the network's input.

@@ -2,16 +2,17 @@
 
 Each carries a hint (what to do next) and the exit code of the command line:
 
-    DetcliError            1  something failed while running
-    ├── UsageError         2  the request itself makes no sense
-    ├── InputError         3  an input could not be used; the others go on
-    │   ├── SourceError    3  nothing to read there
-    │   └── DecodeError    3  read, but it is no complete picture
-    ├── ModelError         4  the model cannot be used
-    ├── DeviceError        5  the device that was asked for cannot be used
-    ├── InferenceError     1  the network failed on an input
-    ├── OutputError        1  a result could not be written
-    └── DependencyError    1  an installed library does not load
+    DetcliError                 1  something failed while running
+    ├── UsageError              2  the request itself makes no sense
+    ├── InputError              3  an input could not be used; the others go on
+    │   ├── SourceError         3  nothing to read there
+    │   └── DecodeError         3  read, but it is no complete picture
+    ├── ModelError              4  the model cannot be used
+    ├── DeviceError             5  the device that was asked for cannot be used
+    ├── InferenceError          1  the network failed on an input
+    │   └── DeviceMemoryError   1  it does not fit into the device's memory
+    ├── OutputError             1  a result could not be written
+    └── DependencyError         1  an installed library does not load
 
 Warnings are `DetcliWarning`, a UserWarning: the answer stands, but look at it.
 """
@@ -68,6 +69,10 @@ class DeviceError(DetcliError):
 
 class InferenceError(DetcliError):
     """The network failed on an input."""
+
+
+class DeviceMemoryError(InferenceError):
+    """It does not fit into the device's memory."""
 
 
 class OutputError(DetcliError):

@@ -27,7 +27,7 @@ def test_the_wheel_holds_the_package_its_licence_and_metadata(wheel):
     package = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "detcli").rglob("*")
-        if path.is_file() and path.suffix in {".py", ".json", ".typed"} | {""}
+        if path.is_file() and path.suffix in {".py", ".json", ".typed", ".cu", ".cuh"} | {""}
     } | {"detcli/py.typed"}
     info = f"detcli-{detcli.__version__}.dist-info"
     extra = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
@@ -44,6 +44,10 @@ def test_metadata(wheel):
     assert "Requires-Python: >=3.11" in metadata
     assert "platform_machine" in gpu
     assert "platform_machine" in cpu
+    extra = [need for need in needs if "extra == 'cuda'" in need]
+    assert [name for name in ("onnxruntime-gpu[cuda,cudnn]", "cuda-core[cu13]", "nvidia-cuda-nvrtc")
+            if not any(f" {name}>=" in need for need in extra)] == []  # fmt: skip
+    assert all("platform_machine" in need for need in extra)
     assert b"detcli = detcli.cli.app:main" in wheel.read(
         f"detcli-{detcli.__version__}.dist-info/entry_points.txt"
     )

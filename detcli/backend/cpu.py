@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from detcli.backend import postprocess
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.backend.protocol import Limits
-from detcli.backend.session import open_session, run
+from detcli.backend.protocol import Limits, Pending
+from detcli.backend.session import CPU, open_session, run
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
@@ -24,7 +24,7 @@ class CpuBackend:
 
     def __init__(self, model: PreparedModel) -> None:
         self._contract = model.contract
-        self._session = open_session(model.graph, "CPUExecutionProvider", model.name)
+        self._session = open_session(model.graph, CPU, model.name)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Floats:
         """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
@@ -47,15 +47,14 @@ class CpuBackend:
             heads.append(run(self._session, name, np.concatenate([part, filler]))[: len(part)])
         return np.concatenate(heads)
 
-    def select(
-        self, buffer: Floats, letterboxes: Sequence[Letterbox], limits: Limits
-    ) -> list[Detections]:
+    def select(self, buffer: Floats, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
         heads = buffer.swapaxes(1, 2) if self._contract.anchors_first else buffer
-        return [
+        found = [
             self._select_one(head, letterbox, limits)
             for head, letterbox in zip(heads, letterboxes, strict=True)
         ]
+        return lambda: found
 
     def _select_one(self, head: Floats, letterbox: Letterbox, limits: Limits) -> Detections:
         cxcywh = self._contract.box_format is BoxFormat.CXCYWH

@@ -4,75 +4,105 @@ By itself `InferenceSession(providers=["CUDAExecutionProvider"])` raises nothing
 not load: it logs, and runs on the CPU.
 """
 
-import contextlib
-import ctypes
-import io
-import os
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.errors import DependencyError, DeviceError, InferenceError, ModelError
+from detcli.backend.memory import is_out_of_memory, model_out_of_memory
+from detcli.backend.runtime import onnxruntime, runtime_errors
+from detcli.errors import DeviceError, InferenceError, ModelError
 
-# ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
-# this variable, set before the import, keeps it from doing so; a value that is set already stays.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+Provider = tuple[str, dict[str, str]]
+"""An execution provider, as ONNX Runtime names it, and its options."""
 
-try:
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
-except ImportError as error:
-    raise DependencyError(
-        f"ONNX Runtime does not load: {error}",
-        "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
-        "install one of them again",
-    ) from error
+CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)
 
 FATAL = 4  # log severity: what goes wrong is reported as an error of ours, once
 
-# What a missing library belongs to, by the start of its name; and what brings it.
-CUDA_LIBRARIES = {
-    "libcuda.": ("NVIDIA's driver", "install the NVIDIA driver"),
-    "nvcuda": ("NVIDIA's driver", "install the NVIDIA driver"),
-    "libcudnn": ("cuDNN", "pip install 'onnxruntime-gpu[cuda,cudnn]'"),
-    "libcu": ("the CUDA runtime", "pip install 'onnxruntime-gpu[cuda,cudnn]'"),
-    "libnv": ("the CUDA runtime", "pip install 'onnxruntime-gpu[cuda,cudnn]'"),
-}
+FAILURES = (
+    runtime_errors.EPFail,
+    runtime_errors.Fail,
+    runtime_errors.InvalidArgument,
+    runtime_errors.InvalidGraph,
+    runtime_errors.InvalidProtobuf,
+    runtime_errors.NotImplemented,
+    runtime_errors.RuntimeException,
+    RuntimeError,  # a dtype that NumPy lacks; bound buffers that do not fit
+)
+"""What ONNX Runtime raises."""
+
+REFUSED_CAPTURE = "cannot use the graph capture feature"
+DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
 
 
-def open_session(graph: bytes, provider: str, title: str) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    """Create a session that runs on `provider`.
+class CaptureRefusedError(ModelError):
+    """ONNX Runtime cannot capture this graph into a CUDA graph; without one it may well run."""
+
+
+def open_session(graph: bytes, providers: Sequence[Provider], title: str) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """Create a session that runs on the first provider.
 
     Args:
         graph: A serialised ONNX graph.
-        provider: ONNX Runtime's name of the execution provider.
+        providers: CPU, or what a GPU backend made of `providers.py`: nodes that the first of them
+            does not know go to the next, in the end to the CPU; `-v` tells which.
         title: What to call the model in errors.
 
     Raises:
-        DeviceError: The provider does not load.
+        DeviceError: A provider does not load, or runs no node.
+        DeviceMemoryError: The model does not fit into the GPU's memory.
+        CaptureRefusedError: CUDA graphs were asked for, and this graph does not allow them.
         ModelError: The runtime refuses the graph.
     """
-    require_provider(provider)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # its fallback prints
-            session = onnxruntime.InferenceSession(graph, options, providers=[provider])
-    except RUNTIME_ERRORS as error:
-        raise ModelError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load {title}: {_reason(error)}",
-            "export it again with a lower opset, or upgrade onnxruntime",
-        ) from error
-    session.disable_fallback()
-    if session.get_providers()[0] != provider:
-        raise DeviceError(
-            f"ONNX Runtime chose {session.get_providers()[0]} instead of {provider}",
-            "use --device cpu to run there on purpose",
-        )
+    if providers is CPU:
+        return _create(graph, options, providers, title)
+    # What a GPU needs takes time to import, and the CPU should start fast.
+    from detcli.backend.libraries import require_provider
+    from detcli.backend.native_output import stdout_to_stderr
+    from detcli.backend.placement import RECORD, check_placement
+
+    names = [name for name, _ in providers]
+    require_provider(names[0])
+    options.add_session_config_entry(RECORD, "1")
+    onnxruntime.set_default_logger_severity(FATAL)  # the providers log past their session
+    with stdout_to_stderr():
+        session = _create(graph, options, providers, title)
+    check_placement(session, names, title)
     return session
+
+
+def _create(
+    graph: bytes,
+    options: Any,  # noqa: ANN401
+    providers: Sequence[Provider],
+    title: str,
+) -> Any:  # noqa: ANN401
+    try:
+        # Without `enable_fallback=0` it prints what went wrong, and tries again on the CPU.
+        return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
+    except (*FAILURES, ValueError) as error:
+        raise _creation_error(reason(error), title) from error
+
+
+def _creation_error(why: str, title: str) -> Exception:
+    """What it means that a session could not be made."""
+    if REFUSED_CAPTURE in why:
+        return CaptureRefusedError(f"{title}: {why}", "use --no-cuda-graph")
+    if is_out_of_memory(why):
+        return model_out_of_memory(title, why)
+    if any(sign in why.lower() for sign in DEVICE_FAILURES):
+        return DeviceError(
+            f"the GPU failed while {title} was loaded: {why}",
+            "see whether nvidia-smi lists the GPU; or use --device cpu",
+        )
+    return ModelError(
+        f"ONNX Runtime {onnxruntime.__version__} cannot load {title}: {why}",
+        "export it again with a lower opset, or upgrade onnxruntime",
+    )
 
 
 def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
@@ -82,82 +112,28 @@ def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]: 
         InferenceError: The runtime failed, or the session has been closed.
     """
     if session is None:
-        raise InferenceError("the detector has been closed", "use it inside its with block")
+        raise closed()
     try:
         (output,) = session.run(None, {name: tensor})
-    except (*RUNTIME_ERRORS, RuntimeError) as error:  # RuntimeError: a dtype NumPy lacks
-        raise InferenceError(
-            f"the network failed on a batch of shape {list(tensor.shape)}: {_reason(error)}",
-            "a graph with dynamic axes may need another --imgsz",
-        ) from error
+    except FAILURES as error:
+        raise run_error(tensor.shape, reason(error)) from error
     return np.asarray(output)
 
 
-def require_provider(provider: str) -> None:
-    """Make sure that an execution provider can be loaded.
-
-    Raises:
-        DeviceError: It cannot; the message names the library that is missing and what brings it.
-    """
-    if provider == "CPUExecutionProvider":
-        return
-    if provider not in onnxruntime.get_available_providers():
-        raise DeviceError(
-            f"this ONNX Runtime ({onnxruntime.__version__}) was built without {provider}",
-            "pip install onnxruntime-gpu, after pip uninstall onnxruntime",
-        )
-    missing = _missing_libraries(provider.removesuffix("ExecutionProvider").lower())
-    if missing:
-        owners = [_owner(library) for library in missing]
-        found = ", ".join(
-            f"{library} ({owner})" for library, (owner, _) in zip(missing, owners, strict=True)
-        )
-        remedies = ", then ".join(dict.fromkeys(remedy for _, remedy in owners))
-        raise DeviceError(
-            f"{provider} cannot be loaded, missing: {found}", f"{remedies}; or use --device cpu"
-        )
+def closed() -> InferenceError:
+    """Build the error for a session that has been closed."""
+    return InferenceError("the detector has been closed", "use it inside its with block")
 
 
-def _owner(library: str) -> tuple[str, str]:
-    """What a missing library belongs to, and what brings it."""
-    for start, owner_and_remedy in CUDA_LIBRARIES.items():
-        if library.startswith(start):
-            return owner_and_remedy
-    return "a shared library", "let the loader find it (LD_LIBRARY_PATH)"
+def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
+    """Build the error for a run that failed on an input of that shape."""
+    return InferenceError(
+        f"the network failed on a batch of shape {list(shape)}: {why}",
+        "a graph with dynamic axes may need another --imgsz",
+    )
 
 
-def _missing_libraries(name: str) -> list[str]:
-    """What the loader misses for a provider's library; the driver first."""
-    windows = sys.platform == "win32"
-    driver = "nvcuda.dll" if windows else "libcuda.so.1"
-    prefix, suffix = ("", ".dll") if windows else ("lib", ".so")
-    folder = Path(onnxruntime.__file__).parent / "capi"
-    missing = []
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it cannot find
-        onnxruntime.preload_dlls()  # those that pip installed, which the loader would not find
-    for library in (
-        driver,
-        folder / f"{prefix}onnxruntime_providers_shared{suffix}",
-        folder / f"{prefix}onnxruntime_providers_{name}{suffix}",
-    ):
-        try:
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            # The loader says: libcublasLt.so.13: cannot open shared object file: ...
-            missing.append(str(error).partition(":")[0])
-    return missing
-
-
-RUNTIME_ERRORS = (
-    runtime_errors.Fail,
-    runtime_errors.InvalidArgument,
-    runtime_errors.InvalidGraph,
-    runtime_errors.InvalidProtobuf,
-    runtime_errors.NotImplemented,
-    runtime_errors.RuntimeException,
-)
-
-
-def _reason(error: Exception) -> str:
-    """Drop ONNX Runtime's code prefix: "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : ..."."""
-    return str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
+def reason(error: Exception) -> str:
+    """What ONNX Runtime says, without its code ("[ONNXRuntimeError] : 2 : ...") and addenda."""
+    said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
+    return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow

@@ -8,6 +8,7 @@ import typer
 
 from detcli.cli.formats import Format, choose_format
 from detcli.cli.messages import report, say, set_verbosity
+from detcli.cli.sizes import parse_size
 from detcli.errors import InputError, UsageError
 from detcli.model.contract import BoxFormat
 
@@ -29,7 +30,11 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
         str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
     ],
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="Where to run: auto, cpu, cuda or cuda:N.")
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+        ),
     ] = "auto",
     conf: Annotated[float, typer.Option(metavar="SCORE", help="Keep scores above this.")] = 0.25,
     max_det: Annotated[
@@ -58,6 +63,22 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
             help="What the head's boxes are, where the graph does not show it.",
         ),
     ] = None,
+    cuda_graph: Annotated[
+        bool | None,
+        typer.Option(
+            "--cuda-graph/--no-cuda-graph",
+            help="Replay the network as a CUDA graph; default: where its shapes are static.",
+        ),
+    ] = None,
+    gpu_mem_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="GPU memory that the network may take, as in 2GiB or 512MiB."
+        ),
+    ] = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Let TensorRT build its engine in float16.")
+    ] = False,
     output_format: Annotated[
         Format | None,
         typer.Option(
@@ -93,6 +114,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.backend.options import DeviceOptions
     from detcli.cli.sinks import open_sinks
     from detcli.detector import Detector
     from detcli.opencv import silence_opencv
@@ -110,11 +132,13 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become two objects
         names=names,
         box_format=box_format,
     )
+    limit = None if gpu_mem_limit is None else parse_size(gpu_mem_limit)
+    options = DeviceOptions(cuda_graph=cuda_graph, gpu_mem_limit=limit, half=half)
     form = choose_format(output_format, output)
     read = [*source, model, *([str(names)] if names else [])]
     tally = Tally(quiet=quiet, errors_shown=form is Format.TABLE and output is None)
     with (
-        Detector(model, device, settings) as detector,
+        Detector(model, device, settings, options) as detector,
         open_sinks(read, form, output, save) as sinks,
     ):
         for record in detect(expand(source), detector):

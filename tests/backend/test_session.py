@@ -1,109 +1,132 @@
-"""The strict session: no silent fallback, and the reason why a provider does not load."""
+"""The strict session: what was asked for, or an error that says what went wrong."""
 
-import ctypes
-import os
+import logging
+import subprocess
 import sys
 
 import onnxruntime
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from detcli.backend import session
-from detcli.backend.session import open_session, require_provider
-from detcli.errors import DeviceError, ModelError
+from detcli.backend import libraries
+from detcli.backend.session import CPU, CaptureRefusedError, open_session
+from detcli.errors import DeviceError, DeviceMemoryError, ModelError
 
-CUDA = "CUDAExecutionProvider"
+CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
+
+
+class Fallen:
+    """As ONNX Runtime does it: CUDA was asked for, nothing is raised, and the CPU is used."""
+
+    def get_providers(self):
+        return ["CPUExecutionProvider"]
 
 
 @pytest.fixture
-def gpu_build(monkeypatch):
-    """An ONNX Runtime with the CUDA provider, and a loader that misses what a test names."""
-    missing = []
+def made(monkeypatch):
+    """What sessions are made of, and how: by calls of a function that a test puts there."""
+    calls = []
 
-    def load(name, mode=0):  # noqa: ARG001 - ctypes' signature
-        for library in missing:
-            if library in name or (library.startswith("libcublas") and "providers_cuda" in name):
-                raise OSError(f"{library}: cannot open shared object file: No such file")
+    def make(graph, options, providers, **more):
+        calls.append((graph, options, providers, more))
+        return made.result()
 
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA])
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("noise"))
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    monkeypatch.setattr(session.sys, "platform", "linux")
-    return missing
+    def made():
+        return calls
 
-
-def test_a_missing_driver_is_named(gpu_build):
-    gpu_build.append("libcuda.so.1")
-    with pytest.raises(DeviceError, match=r"libcuda\.so\.1 \(NVIDIA's driver\)") as caught:
-        require_provider(CUDA)
-    assert "install the NVIDIA driver" in caught.value.hint
-    assert "pip" not in caught.value.hint
+    made.result = Fallen
+    monkeypatch.setattr(libraries, "require_provider", lambda _: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    yield made
+    onnxruntime.set_default_logger_severity(2)  # its default
 
 
-def test_a_missing_cuda_library_is_named_with_the_extra_that_brings_it(gpu_build):
-    gpu_build.append("libcublasLt.so.13")
-    with pytest.raises(DeviceError, match=r"libcublasLt\.so\.13 \(the CUDA runtime\)") as caught:
-        require_provider(CUDA)
-    assert "onnxruntime-gpu[cuda,cudnn]" in caught.value.hint
+def failing(error):
+    def result():
+        sys.stdout.write("noise")
+        raise error
+
+    return result
 
 
-def test_all_that_is_missing_is_named_once(gpu_build):
-    gpu_build.extend(["libcuda.so.1", "libcublas.so.13"])
-    with pytest.raises(DeviceError) as caught:
-        require_provider(CUDA)
-    assert "libcuda.so.1" in str(caught.value)
-    assert "libcublas.so.13" in str(caught.value)
-
-
-def test_nothing_missing_passes_and_nothing_reaches_stdout(gpu_build, capsys):
-    assert gpu_build == []
-    require_provider(CUDA)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_build_without_the_provider_is_named(monkeypatch):
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(DeviceError, match="built without CUDAExecutionProvider"):
-        require_provider(CUDA)
-
-
-def test_a_session_that_landed_elsewhere_is_refused(gpu_build, monkeypatch):
-    """As ONNX Runtime does it: CUDA was asked for, nothing is raised, and the CPU is used."""
-    assert gpu_build == []
-
-    class Fallen:
-        def disable_fallback(self):
-            pass
-
-        def get_providers(self):
-            return ["CPUExecutionProvider"]
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: Fallen())
+def test_a_session_that_landed_elsewhere_is_refused(made):
     with pytest.raises(DeviceError, match="chose CPUExecutionProvider instead of CUDA"):
+        open_session(b"graph", CUDA, "model")
+    ((graph, options, providers, more),) = made()
+    assert (graph, providers) == (b"graph", list(CUDA))
+    assert more == {"enable_fallback": 0}
+    assert options.get_session_config_entry("session.record_ep_graph_assignment_info") == "1"
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "words"),
+    [
+        ("Available memory of 1 is smaller than requested bytes of 2", DeviceMemoryError, "fit"),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=box", DeviceMemoryError, "model does"),
+        ("CUDA failure 101: invalid device ordinal ; GPU=7 ; hostname=box", DeviceError, "failed"),
+        ("CUDNN_STATUS_NOT_INITIALIZED", DeviceError, "the GPU failed while model was loaded"),
+        (
+            "This session cannot use the graph capture feature as the model has control flow",
+            CaptureRefusedError,
+            "control flow",
+        ),
+        ("This is an invalid model", ModelError, "cannot load model"),
+    ],
+)
+@pytest.mark.parametrize("kind", [RuntimeError, runtime_errors.Fail, runtime_errors.EPFail])
+def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):  # noqa: PLR0913, PLR0917
+    made.result = failing(kind(f"[ONNXRuntimeError] : 1 : FAIL : {message}"))
+    with pytest.raises(error, match=words) as caught:
         open_session(b"", CUDA, "model")
+    assert type(caught.value) is error
+    assert "hostname" not in str(caught.value)
+    assert capfd.readouterr().out == ""
 
 
-def test_rubbish_is_a_model_error():
+def test_libraries_are_looked_for_before_a_session_is_made(made, monkeypatch):
+    """ONNX Runtime would say less."""
+
+    def missing(provider):
+        raise DeviceError(f"{provider} misses a library")
+
+    monkeypatch.setattr(libraries, "require_provider", missing)
+    with pytest.raises(DeviceError, match="CUDAExecutionProvider misses a library"):
+        open_session(b"", CUDA, "model")
+    assert made() == []
+
+
+def test_rubbish_is_a_model_error(capfd):
     with pytest.raises(ModelError, match="cannot load rubbish"):
-        open_session(b"rubbish", "CPUExecutionProvider", "rubbish")
+        open_session(b"rubbish", CPU, "rubbish")
+    assert capfd.readouterr() == ("", "")
 
 
-def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_picture, tmp_path):
-    (tmp_path / "fake").mkdir()
-    (tmp_path / "fake/onnxruntime.py").write_text("raise ImportError('half a wheel')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
-    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
-    assert finished.returncode == 1
-    assert "ONNX Runtime does not load: half a wheel" in finished.stderr
-    assert "pip uninstall" in finished.stderr
-    assert "Traceback" not in finished.stderr
+def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, caplog):
+    """One that runs on the CPU, as ONNX Runtime tells it, though CUDA is what it says it loaded."""
+    real = onnxruntime.InferenceSession
+
+    def make(graph, options, providers, **more):  # noqa: ARG001 - as it is called
+        session = real(graph, options, ["CPUExecutionProvider"])
+        session.get_providers = lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        return session
+
+    monkeypatch.setattr(libraries, "require_provider", lambda _: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    caplog.set_level(logging.INFO, "detcli")
+    if hasattr(real, "get_provider_graph_assignment_info"):
+        with pytest.raises(DeviceError, match=r"runs none of the \d\d nodes of model"):
+            open_session(make_model().read_bytes(), CUDA, "model")
+    else:
+        open_session(make_model().read_bytes(), CUDA, "model")
+        assert "from version 1.24 on" in caplog.text
 
 
-def test_nothing_is_left_in_the_users_home(detcli, make_model, make_picture, tmp_path):
-    """ONNX Runtime's telemetry would leave a device id there."""
-    home = tmp_path / "home"
-    home.mkdir()
-    environment = {**os.environ, "HOME": str(home)}
-    environment.pop("ORT_DISABLE_TELEMETRY", None)  # set by this process's own import
-    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
-    assert finished.returncode == 0
-    assert list(home.rglob("*")) == []
+def test_the_cpu_starts_without_what_a_gpu_needs(make_model):
+    script = (
+        "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
+        "print([name for name in sys.modules if name.startswith(('cuda', 'detcli.backend.cuda', "
+        "'detcli.backend.libraries', 'detcli.backend.placement'))])"
+    )
+    command = [sys.executable, "-c", script, str(make_model())]
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert finished.stdout == "[]\n"

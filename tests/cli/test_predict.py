@@ -181,6 +181,14 @@ def test_messages_never_land_on_stdout(make_model, make_picture):
     assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
 
 
+def test_options_of_a_gpu_hold_without_one(detcli, make_model, make_picture):
+    """One line in a script serves machines with and without a GPU."""
+    options = ["--no-cuda-graph", "--gpu-mem-limit", "2GiB", "--device", "cpu"]
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), *options)
+    assert finished.returncode == 0
+    assert records(finished)[0]["device"] == "cpu"
+
+
 def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
     options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
     finished = detcli("predict", make_picture("a.png"), *options)
@@ -194,6 +202,11 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
         (["--model", "none.onnx"], 4, "cannot read the model none.onnx"),
         (["--model", "MODEL", "--device", "tpu"], 2, "no device is called 'tpu'"),
         (["--model", "MODEL", "--device", "cuda"], 5, "CUDAExecutionProvider"),
+        (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
+        (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
+        (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
+        (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is no size"),
+        (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "gpu_mem_limit is 2 bytes"),
         (["--model", "MODEL", "--conf", "2"], 2, "confidence lies between 0 and 1"),
         (["--model", "MODEL", "--max-det", "0"], 2, "max_det is 0"),
         (["--model", "MODEL", "--nms", "0"], 2, "nms is 0"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detcli.detections import Detections
-from detcli.errors import DecodeError, InferenceError, SourceError
+from detcli.errors import DecodeError, DeviceMemoryError, InferenceError, SourceError
 from detcli.stream.pipeline import detect
 from detcli.stream.source import Item
 
@@ -92,3 +92,14 @@ def test_a_bug_is_not_hidden_in_a_record(make_picture):
     broken.model_name, broken.device = "broken", "cpu"
     with pytest.raises(ZeroDivisionError):
         list(detect([Item("a", make_picture("a.png"))], broken))
+
+
+def test_a_device_that_is_full_ends_it(items):
+    """No later picture would fit: the network's input has one size."""
+
+    def full(image):  # noqa: ARG001 - as a detector
+        raise DeviceMemoryError("a batch of 1 picture does not fit")
+
+    full.model_name, full.device = "stand-in", "cuda:0"
+    with pytest.raises(DeviceMemoryError):
+        list(detect(items, full))

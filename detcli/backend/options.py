@@ -1,0 +1,60 @@
+"""DeviceOptions: how to use a device, checked once and frozen."""
+
+from dataclasses import dataclass
+
+from detcli.errors import UsageError
+
+LEAST_MEMORY = 1 << 20  # bytes; anything below is a number that was meant in another unit
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """How to use the GPU. The CPU needs none of it.
+
+    Attributes:
+        cuda_graph: Capture the network into CUDA graphs and replay them. None means where the
+            graph's shapes are static; True also where they are not, one capture a shape.
+        gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
+            pictures and the boxes come on top, and so does CUDA itself.
+        half: TensorRT builds its engine in float16.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    cuda_graph: bool | None = None
+    gpu_mem_limit: int | None = None
+    half: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gpu_mem_limit is not None and self.gpu_mem_limit < LEAST_MEMORY:
+            raise UsageError(
+                f"gpu_mem_limit is {self.gpu_mem_limit} bytes",
+                "give 1 MiB or more; on the command line with a unit, as in 2GiB",
+            )
+
+    def check(self, kind: str) -> None:
+        """Refuse what a kind of device cannot do; what it has no use for is let through.
+
+        So one command line serves machines with and without a GPU: `--no-cuda-graph` and
+        `--gpu-mem-limit` hold on the CPU by themselves.
+
+        Args:
+            kind: "auto", "cpu", "cuda" or "tensorrt".
+
+        Raises:
+            UsageError: The device cannot do what is asked.
+        """
+        if self.half and kind != "tensorrt":
+            raise UsageError(
+                f"--half has no effect with --device {kind}",
+                "use --device tensorrt, or a model that was exported in float16",
+            )
+        if self.cuda_graph and kind == "cpu":
+            raise UsageError("--cuda-graph needs a GPU", "use --device cuda, or leave it out")
+        if self.cuda_graph and kind == "tensorrt":
+            raise UsageError(
+                "--cuda-graph does not work with --device tensorrt: ONNX Runtime's TensorRT "
+                "provider replays one graph whatever the addresses are",
+                "use --device cuda, or leave it out",
+            )

@@ -1,0 +1,91 @@
+"""What ONNX Runtime's GPU providers are told."""
+
+import hashlib
+import logging
+from pathlib import Path
+
+from detcli.backend.libraries import CUDA, TENSORRT
+from detcli.backend.options import DeviceOptions
+from detcli.backend.session import Provider
+from detcli.errors import OutputError
+from detcli.files import cache_folder, make_folder
+
+log = logging.getLogger(__name__)
+
+
+def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: bool) -> Provider:
+    """Build the options of the CUDA provider.
+
+    Args:
+        ordinal: CUDA's number of the device.
+        stream: Address of the stream that all work goes to.
+        options: Of these, the memory limit.
+        graph: Whether runs may be captured into CUDA graphs.
+    """
+    chosen = {
+        "device_id": str(ordinal),
+        "user_compute_stream": str(stream),
+        # The provider's default asks cuDNN for its slower heuristic (before cuDNN 9: it timed
+        # every algorithm, so that two runs could choose differently). This one plans a shape
+        # quickly, which a short run and every new shape feel, and always chooses the same.
+        "cudnn_conv_algo_search": "HEURISTIC",
+    }
+    if options.gpu_mem_limit is not None:
+        chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)
+        # The default takes memory in doubling steps, and so more of the limit than it needs.
+        chosen["arena_extend_strategy"] = "kSameAsRequested"
+    if graph:
+        chosen["enable_cuda_graph"] = "1"
+    return CUDA, chosen
+
+
+def tensorrt_provider(
+    ordinal: int, stream: int, options: DeviceOptions, graph: bytes, input_dtype: str
+) -> Provider:
+    """Build the options of the TensorRT provider.
+
+    Its CUDA graphs stay off: it keeps one, and replays it with the addresses of its capture even
+    if a run is bound to others.
+
+    Args:
+        ordinal: CUDA's number of the device.
+        stream: Address of the stream that all work goes to.
+        options: Of these, the memory limit and the precision.
+        graph: The model, which its engine in the cache belongs to.
+        input_dtype: "float32" or "float16"; a float16 model runs in float16 in any case.
+    """
+    half = options.half or input_dtype == "float16"
+    chosen = {
+        "device_id": str(ordinal),
+        "user_compute_stream": str(stream),
+        "trt_fp16_enable": str(half),  # it reads True and False, nothing else
+    }
+    if options.gpu_mem_limit is not None:
+        chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
+    try:
+        engines, timings = _cache_folders(graph)
+    except OutputError as error:
+        log.info("TensorRT builds its engine at every start: %s", error)
+    else:
+        chosen |= {
+            "trt_engine_cache_enable": "True",
+            "trt_engine_cache_path": str(engines),
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": str(timings),
+        }
+    return TENSORRT, chosen
+
+
+def _cache_folders(graph: bytes) -> tuple[Path, Path]:
+    """Where the engines of a model lie, and what TensorRT learnt about the GPU by timing.
+
+    The provider names an engine after the graph's tensors, not its weights: two trainings of one
+    architecture would take each other's. So each content has a folder of its own.
+
+    Raises:
+        OutputError: There is no cache, or it cannot be written to.
+    """
+    folder = cache_folder() / "tensorrt"
+    engines = folder / hashlib.sha256(graph).hexdigest()
+    make_folder(engines)
+    return engines, folder

@@ -1,0 +1,150 @@
+"""The branch on the device, with doubles for what this machine has or lacks."""
+
+import logging
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from detcli.backend import DeviceOptions, libraries, nvidia, open_backend
+from detcli.errors import (
+    DependencyError,
+    DetcliWarning,
+    DeviceError,
+    DeviceMemoryError,
+    ModelError,
+    UsageError,
+)
+from detcli.model.prepared import prepare
+
+LIMIT = DeviceOptions(gpu_mem_limit=1 << 30)
+
+
+@pytest.fixture
+def model(make_model):
+    return prepare(make_model())
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine with GPUs; `found` holds how backends were opened, `failure` what prevents it."""
+    gpu = SimpleNamespace(count=1, found=[], required=[], failure=None, missing=None)
+
+    def open_cuda(*arguments, **more):
+        if gpu.failure:
+            raise gpu.failure
+        gpu.found.append((*arguments, more))
+        return SimpleNamespace(device="cuda:0")
+
+    def require_provider(name):
+        gpu.required.append(name)
+        if gpu.missing:
+            raise gpu.missing
+
+    def count_gpus():
+        if isinstance(gpu.count, Exception):
+            raise gpu.count
+        return gpu.count
+
+    monkeypatch.setattr(nvidia, "count_gpus", count_gpus)
+    monkeypatch.setattr(libraries, "require_provider", require_provider)
+    monkeypatch.setitem(sys.modules, "detcli.backend.cuda", SimpleNamespace(open_cuda=open_cuda))
+    return gpu
+
+
+@pytest.mark.parametrize(
+    ("device", "ordinal", "tensorrt", "provider"),
+    [
+        ("cuda", 0, False, "CUDAExecutionProvider"),
+        ("cuda:0", 0, False, "CUDAExecutionProvider"),
+        ("cuda:12", 12, False, "CUDAExecutionProvider"),
+        ("tensorrt", 0, True, "TensorrtExecutionProvider"),
+        ("tensorrt:1", 1, True, "TensorrtExecutionProvider"),
+        ("auto", 0, False, "CUDAExecutionProvider"),
+    ],
+)
+def test_a_gpu_is_opened_as_it_was_asked_for(device, ordinal, tensorrt, provider, gpu, model):  # noqa: PLR0913, PLR0917
+    assert open_backend(device, model, LIMIT).device == "cuda:0"
+    assert gpu.found == [(model, ordinal, LIMIT, {"tensorrt": tensorrt})]
+    assert gpu.required == [provider]
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        *("gpu", "", "cpu:1", "cpu:", "auto:0", "auto:", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2"),
+        *("CUDA", " cuda", "cuda:\u00b2", "cuda:\u0661", "tensorrt:", "tensorrt:x", "trt"),
+    ],
+)
+def test_an_unknown_device_is_a_usage_error(device, gpu, model):
+    with pytest.raises(UsageError, match="no device is called") as caught:
+        open_backend(device, model)
+    assert "tensorrt" in caught.value.hint
+    assert gpu.found == []
+
+
+def test_no_gpu_is_no_surprise(gpu, model, caplog):
+    gpu.count = 0
+    caplog.set_level(logging.INFO, "detcli")
+    assert open_backend("auto", model, LIMIT).device == "cpu"
+    assert "the CPU is used: NVIDIA's driver shows no GPU" in caplog.text
+    assert gpu.required == []
+
+
+FAILURES = [
+    DeviceError("no libcublas", "install it"),
+    DependencyError("cuda-core does not load", "install it"),
+    DeviceMemoryError("it does not fit", "install it"),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_gpu_that_auto_cannot_use_is_warned_about(failure, gpu, model):
+    gpu.failure = failure
+    with pytest.warns(DetcliWarning, match=rf"the CPU is used: {failure} \(install it\)"):
+        assert open_backend("auto", model).device == "cpu"
+
+
+def test_a_missing_library_and_a_broken_driver_are_warned_about_too(gpu, model):
+    gpu.missing = DeviceError("no libcudnn", "install it")
+    with pytest.warns(DetcliWarning, match="no libcudnn"):
+        assert open_backend("auto", model).device == "cpu"
+    gpu.count = DeviceError("CUDA error 803", "restart")
+    with pytest.warns(DetcliWarning, match="CUDA error 803"):
+        assert open_backend("auto", model).device == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_gpu_that_was_asked_for_is_never_replaced(device, failure, gpu, model):
+    gpu.failure = failure
+    expected = DeviceMemoryError if isinstance(failure, DeviceMemoryError) else DeviceError
+    with pytest.raises(expected, match=str(failure)) as caught:
+        open_backend(device, model)
+    assert caught.value.hint == "install it"
+
+
+def test_a_model_that_a_gpu_refuses_is_not_tried_elsewhere(gpu, model):
+    gpu.failure = ModelError("broken", "export it again")
+    with pytest.raises(ModelError, match="broken"):
+        open_backend("auto", model)
+
+
+def test_options_that_a_device_cannot_do_are_refused_first(gpu, model):
+    gpu.missing = DeviceError("nothing is installed")
+    for device, options in [
+        ("cpu", DeviceOptions(half=True)),
+        ("cuda", DeviceOptions(half=True)),
+        ("auto", DeviceOptions(half=True)),
+        ("cpu", DeviceOptions(cuda_graph=True)),
+        ("tensorrt:1", DeviceOptions(cuda_graph=True)),
+    ]:
+        with pytest.raises(UsageError, match="--"):
+            open_backend(device, model, options)
+
+
+def test_what_a_cpu_has_no_use_for_is_let_through(gpu, model):
+    options = DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30)
+    assert open_backend("cpu", model, options).device == "cpu"
+    gpu.count = 0
+    assert open_backend("auto", model, options).device == "cpu"

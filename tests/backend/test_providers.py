@@ -1,0 +1,83 @@
+"""What the GPU providers are told; ONNX Runtime's documentation has the meaning of each option."""
+
+import pytest
+
+from detcli.backend.options import DeviceOptions
+from detcli.backend.providers import cuda_provider, tensorrt_provider
+
+GIB = 1 << 30
+LIMITED = DeviceOptions(gpu_mem_limit=2 * GIB)
+
+
+def test_cuda():
+    assert cuda_provider(3, 0x7F00, DeviceOptions(), graph=False) == (
+        "CUDAExecutionProvider",
+        {
+            "device_id": "3",
+            "user_compute_stream": "32512",
+            "cudnn_conv_algo_search": "HEURISTIC",
+        },
+    )
+
+
+def test_cuda_graphs_and_a_limit():
+    _, plain = cuda_provider(0, 1, DeviceOptions(), graph=False)
+    _, graph = cuda_provider(0, 1, DeviceOptions(), graph=True)
+    _, limited = cuda_provider(0, 1, LIMITED, graph=False)
+    assert graph == plain | {"enable_cuda_graph": "1"}
+    assert limited == plain | {
+        "gpu_mem_limit": "2147483648",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+
+
+def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
+    name, told = tensorrt_provider(1, 32512, DeviceOptions(), b"graph", "float32")
+    engines = told.pop("trt_engine_cache_path")
+    assert (name, told) == (
+        "TensorrtExecutionProvider",
+        {
+            "device_id": "1",
+            "user_compute_stream": "32512",
+            "trt_fp16_enable": "False",
+            "trt_engine_cache_enable": "True",
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": str(cache / "tensorrt"),
+        },
+    )
+    assert [str(path) for path in (cache / "tensorrt").iterdir()] == [engines]
+
+
+@pytest.mark.usefixtures("cache")
+def test_models_that_differ_in_weights_only_have_engines_of_their_own():
+    """ONNX Runtime names an engine after the graph's tensors."""
+    paths = {
+        tensorrt_provider(0, 1, DeviceOptions(), graph, "float32")[1]["trt_engine_cache_path"]
+        for graph in (b"graph 1", b"graph 2", b"graph 1")
+    }
+    assert len(paths) == 2
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("half", "dtype", "expected"),
+    [(False, "float32", "False"), (True, "float32", "True"), (False, "float16", "True")],
+)
+def test_tensorrt_in_half_precision(half, dtype, expected):
+    _, told = tensorrt_provider(0, 1, DeviceOptions(half=half), b"", dtype)
+    assert told["trt_fp16_enable"] == expected
+
+
+@pytest.mark.usefixtures("cache")
+def test_tensorrt_with_a_limit():
+    _, told = tensorrt_provider(0, 1, LIMITED, b"", "float32")
+    assert told["trt_max_workspace_size"] == "2147483648"
+
+
+def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "file"))
+    caplog.set_level("INFO", "detcli")
+    _, told = tensorrt_provider(0, 1, DeviceOptions(), b"", "float32")
+    assert not any("cache" in option for option in told)
+    assert "builds its engine at every start" in caplog.text
