@@ -71,9 +71,18 @@ def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
         boxes = _boxes(head, anchors, cxcywh=cxcywh)
         kept = non_maximum_suppression(boxes, class_index, limits.nms_iou, limits.max_det)
         boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
-    if score.size and score[0] > LOGITS:
-        _warn("scores reach far above 1, as if the model ended without a sigmoid")
-    return Selection(boxes, np.minimum(score, np.float32(1)), classes[class_index])
+    return _reported(boxes, score, classes[class_index])
+
+
+def as_selection(rows: Floats) -> Selection:
+    """Read rows `(M, 6)` that a backend selected: x1, y1, x2, y2, score, class id."""
+    return _reported(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+
+
+def warn_about_nan(count: int, scores: int) -> None:
+    """Report NaN among a picture's scores, if there is any."""
+    if count:
+        _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
 
 
 def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, ...]) -> Detections:
@@ -89,6 +98,13 @@ def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, 
         )
         found = found[sound]
     return found
+
+
+def _reported(boxes: Floats, score: Floats, class_id: Indices) -> Selection:
+    """Clip the scores to 1, which those of quantised heads may exceed."""
+    if score.size and score[0] > LOGITS:
+        _warn("scores reach far above 1, as if the model ended without a sigmoid")
+    return Selection(boxes, np.minimum(score, np.float32(1)), class_id)
 
 
 def _warn(what: str) -> None:
@@ -148,8 +164,7 @@ def _anchor_score(scores: Floats) -> Floats:
     """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
     best: Floats = scores.max(axis=0)
     if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
-        count = np.count_nonzero(np.isnan(scores))
-        _warn(f"{count} of {scores.size} scores are NaN and were ignored{WHY_NAN}")
+        warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
         best = np.fmax.reduce(scores, axis=0)
     return best
 

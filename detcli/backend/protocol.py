@@ -1,6 +1,6 @@
 """What a backend is: three stages between a decoded picture and its detections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +9,9 @@ from detcli.geometry import Image, Letterbox
 
 Buffer = Any
 """What flows between the stages of one backend: an array, or device memory. Opaque outside."""
+
+Pending = Callable[[], list[Detections]]
+"""Detections that the device may still be working on: calling it waits and hands out a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,11 @@ class Backend(Protocol):
             InferenceError: The runtime failed.
         """
 
-    def select(
-        self, buffer: Buffer, letterboxes: Sequence[Letterbox], limits: Limits
-    ) -> list[Detections]:
-        """Select detections from the network's head, in pixels of each picture."""
+    def select(self, buffer: Buffer, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
+        """Select detections from the network's head, in pixels of each picture.
+
+        A device that works by itself may start on the next batch before this one's are read.
+        """
 
     def close(self) -> None:
         """Release the device's memory; `infer` raises InferenceError afterwards."""

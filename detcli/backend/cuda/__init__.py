@@ -1,0 +1,18 @@
+"""The GPU: our own kernels from picture to boxes, ONNX Runtime for the network between them.
+
+    letterbox.py   pictures -> the network's input      kernels/letterbox.cu
+    network.py     ONNX Runtime on device memory
+    selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
+    topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
+    ring.py        which memory a batch in flight owns
+    program.py     .cu files -> machine code for this GPU, cached
+    driver.py      the GPU itself: memory, copies, launches
+    backend.py     all of it as a Backend
+
+Each kernel is held bit for bit to its NumPy specification; docs/kernels.md says why it is exact.
+"""
+
+from detcli.backend.cuda.backend import CudaBackend, open_cuda
+from detcli.backend.cuda.topk import DeviceArray, top_k
+
+__all__ = ["CudaBackend", "DeviceArray", "open_cuda", "top_k"]

@@ -1,0 +1,213 @@
+"""One GPU and one stream on it: memory, copies, events, launches.
+
+The only file that talks to CUDA's driver, through cuda-core and cuda-bindings. All work is
+asynchronous and runs in the order in which it was asked for; `Event.wait` is where the host waits.
+"""
+
+import contextlib
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.errors import DependencyError, DeviceError, InferenceError
+
+try:
+    from cuda.bindings import driver
+    from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, launch
+except ImportError as error:
+    raise DependencyError(
+        f"cuda-core does not load: {error}", "pip install 'detcli[cuda]'"
+    ) from error
+
+from detcli.backend.cuda.program import Programs
+from detcli.backend.nvidia import count_gpus
+
+Argument = int | np.uint32 | np.float32
+"""Of a kernel: a Python int is an address, everything else is a NumPy scalar."""
+
+
+class Memory(Protocol):
+    """Some bytes of device memory."""
+
+    address: int
+    size: int
+
+    def close(self) -> None:
+        """Free it, once the work that was enqueued before is done."""
+
+
+class Pinned(Memory, Protocol):
+    """Some bytes of page-locked host memory, which the GPU copies from and to by itself."""
+
+    array: npt.NDArray[np.uint8]
+
+
+class Event(Protocol):
+    """A point in the stream."""
+
+    def wait(self) -> None:
+        """Block until all that was enqueued before it is done."""
+
+
+class Gpu:
+    """A GPU as the backend uses it.
+
+    Attributes:
+        name: As the driver calls it, "NVIDIA H200".
+        ordinal: CUDA's number of the device.
+        architecture: "sm_90".
+        stream: Address of the stream.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        """Open a device.
+
+        Raises:
+            DeviceError: There is no such device, or the driver does not work.
+        """
+        # Not Device.get_all_devices(): that asks NVML, which counts the GPUs that
+        # CUDA_VISIBLE_DEVICES hides as well, and is missing in some containers.
+        count = count_gpus()
+        if ordinal >= count:
+            raise DeviceError(
+                f"there is no GPU number {ordinal}, only {count}",
+                f"use cuda:0 to cuda:{count - 1}" if count else "use --device cpu",
+            )
+        try:
+            self._device = Device(ordinal)
+            self._device.set_current()
+            self._stream = self._device.create_stream()
+        except Exception as error:  # what cuda-core raises has no common type
+            raise DeviceError(
+                f"GPU number {ordinal} does not work: {error}",
+                "see whether nvidia-smi lists the GPU; or use --device cpu",
+            ) from error
+        self._thread = threading.local()
+        self._closed = False
+        self._programs = Programs(f"sm_{self._device.arch}")
+        self._page_locked = LegacyPinnedMemoryResource()
+        self.name = str(self._device.name)
+        self.ordinal = ordinal
+        self.architecture = self._programs.architecture
+        self.stream = int(self._stream.handle)
+
+    def allocate(self, size: int) -> Memory:
+        """Take device memory; its content is undefined.
+
+        Raises:
+            MemoryError: There is not enough.
+        """
+        with self._current():
+            return _Allocation(self._device.allocate(size, stream=self._stream))
+
+    def pin(self, size: int) -> Pinned:
+        """Take page-locked host memory; its content is undefined.
+
+        Raises:
+            MemoryError: There is not enough.
+        """
+        with self._current():
+            return _PageLocked(self._page_locked.allocate(size))
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between two addresses, of the device or page-locked."""
+        with self._current():
+            _check(driver.cuMemcpyAsync(target, source, size, self.stream))
+
+    def clear(self, target: int, size: int) -> None:
+        """Set bytes of device memory to 0."""
+        with self._current():
+            _check(driver.cuMemsetD8Async(target, 0, size, self.stream))
+
+    def launch(
+        self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
+    ) -> None:
+        """Run a kernel of `kernels/`, by name."""
+        with self._current():
+            launch(self._stream, _config(grid, block), self._programs.kernel(kernel), *arguments)
+
+    def record(self) -> Event:
+        """Mark what has been enqueued so far."""
+        with self._current():
+            return _Mark(self._stream.record(), self)
+
+    def synchronize(self) -> None:
+        """Wait for everything on this device, other streams' work included."""
+        with self._current():
+            self._device.sync()
+
+    def close(self) -> None:
+        """Wait for the work, and drop the stream."""
+        if not self._closed:
+            self._closed = True
+            self.synchronize()
+            self._stream.close()
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        """Make the device the thread's, and CUDA's failures errors of ours."""
+        if not getattr(self._thread, "ready", False):
+            self._device.set_current()
+            self._thread.ready = True
+        try:
+            yield
+        except Exception as error:
+            if type(error).__name__ == "CUDAError":  # cuda-core's; not among its public names
+                raise _failure(str(error)) from error
+            raise
+
+
+class _Allocation:
+    def __init__(self, buffer: Any) -> None:  # noqa: ANN401 - cuda-core's Buffer
+        self._buffer = buffer
+        self.address, self.size = int(buffer.handle), int(buffer.size)
+
+    def close(self) -> None:
+        self._buffer.close()  # in the order of its stream, which it keeps alive
+
+
+class _PageLocked:
+    def __init__(self, buffer: Any) -> None:  # noqa: ANN401
+        self._buffer = buffer
+        self.address, self.size = int(buffer.handle), int(buffer.size)
+        view = (ctypes.c_uint8 * self.size).from_address(self.address)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(view)
+
+    def close(self) -> None:
+        self.array = self.array[:0].copy()
+        self._buffer.close()
+
+
+class _Mark:
+    def __init__(self, event: Any, gpu: Gpu) -> None:  # noqa: ANN401
+        self._event, self._gpu = event, gpu
+
+    def wait(self) -> None:
+        with self._gpu._current():  # noqa: SLF001 - the two are one unit
+            self._event.sync()
+
+
+@functools.lru_cache(maxsize=256)
+def _config(grid: tuple[int, int, int], block: int) -> LaunchConfig:
+    return LaunchConfig(grid=grid, block=block)
+
+
+def _check(result: tuple[Any, ...]) -> None:
+    """Raise what a call of cuda-bindings reports."""
+    if result[0] != driver.CUresult.CUDA_SUCCESS:
+        raise _failure(result[0].name)
+
+
+def _failure(reason: str) -> Exception:
+    reason = reason.strip().partition("\n")[0]
+    if "OUT_OF_MEMORY" in reason:
+        return MemoryError(reason)
+    return InferenceError(
+        f"CUDA failed: {reason}",
+        "run it again with --device cpu to see whether the GPU is to blame",
+    )

@@ -1,0 +1,168 @@
+// Class-aware non-maximum suppression, for one-to-many heads (backend/nms.py).
+//
+// rank_anchors, grid (B), block 1024: the anchors above the confidence, best first.
+// nms, grid (B), block 1024: greedy, 64 candidates at a time. Each is compared with the boxes that
+// are kept already and with the others of the 64, whose overlaps are bits of a mask; one thread
+// then walks the mask. So memory does not grow with the square of the candidates.
+#include "head.cuh"
+#include "top.cuh"
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    rank_anchors(u32 anchors, float confidence, const u32* best_key, u32* ranked, u32* ranked_count,
+                 u64* spill, u32 spill_capacity) {
+  __shared__ Scratch scratch;
+  u32 picture = blockIdx.x;
+  u64 first = (u64)picture * anchors;
+  u64 floor = (u64)(order_key(confidence) + 1) << 32;
+  Top best = top(AnchorSource{best_key + first}, anchors, anchors, floor, scratch,
+                 spill + (u64)picture * spill_capacity, spill_capacity);
+  for (u32 rank = threadIdx.x; rank < best.count; rank += BLOCK) {
+    ranked[first + rank] = index_of(best.keys[rank]);
+  }
+  if (threadIdx.x == 0) ranked_count[picture] = best.count;
+}
+
+constexpr u32 CHUNK = 64;
+
+struct Candidates {
+  Box box[CHUNK];
+  u32 class_index[CHUNK];
+  float score[CHUNK];
+  u32 overlaps[CHUNK][CHUNK / 32];  // bits of the later candidates that this one would drop
+  u32 dropped[CHUNK / 32];          // bits of those that a kept box drops
+  u32 place[CHUNK];                 // row of each candidate, or NOWHERE
+  u32 kept;
+};
+
+constexpr u32 NOWHERE = 0xFFFFFFFFu;
+
+// As NumPy's: NaN if either is NaN.
+__device__ __forceinline__ float maximum(float a, float b) { return a >= b || a != a ? a : b; }
+__device__ __forceinline__ float minimum(float a, float b) { return a <= b || a != a ? a : b; }
+
+__device__ __forceinline__ float area(const Box& box) {
+  return maximum(box.x2 - box.x1, 0.0f) * maximum(box.y2 - box.y1, 0.0f);
+}
+
+__device__ __forceinline__ bool overlap(const Box& kept, const Box& box, float threshold) {
+  float width = maximum(minimum(kept.x2, box.x2) - maximum(kept.x1, box.x1), 0.0f);
+  float height = maximum(minimum(kept.y2, box.y2) - maximum(kept.y1, box.y1), 0.0f);
+  float intersection = width * height;
+  float both = area(kept) + area(box) - intersection;
+  return (both > 0.0f ? intersection / both : 0.0f) > threshold;
+}
+
+__device__ __forceinline__ void set_bit(u32* bits, u32 index) {
+  atomicOr(&bits[index / 32], 1u << index % 32);
+}
+
+__device__ __forceinline__ bool bit(const u32* bits, u32 index) {
+  return bits[index / 32] >> index % 32 & 1;
+}
+
+// Compare the candidates with the rows that are kept, and with each other.
+__device__ __forceinline__ void compare(Candidates& chunk, u32 count, const float* rows,
+                                        const u32* row_class, u32 kept, float threshold) {
+  u32 mine = threadIdx.x % CHUNK;
+  if (mine >= count) return;
+  Box box = chunk.box[mine];
+  for (u32 place = threadIdx.x / CHUNK; place < kept; place += BLOCK / CHUNK) {
+    if (row_class[place] != chunk.class_index[mine]) continue;
+    const float* row = rows + (u64)place * 6;
+    if (overlap(Box{row[0], row[1], row[2], row[3]}, box, threshold)) {
+      set_bit(chunk.dropped, mine);
+      break;
+    }
+  }
+  for (u32 better = threadIdx.x / CHUNK; better < mine; better += BLOCK / CHUNK) {
+    if (chunk.class_index[better] != chunk.class_index[mine]) continue;
+    if (overlap(chunk.box[better], box, threshold)) set_bit(chunk.overlaps[better], mine);
+  }
+}
+
+// One thread: which candidates stay, best first; the next free row of each.
+__device__ __forceinline__ void walk(Candidates& chunk, u32 count, u32 max_det) {
+  for (u32 index = 0; index < count; index++) {
+    bool stays = chunk.kept < max_det && !bit(chunk.dropped, index);
+    chunk.place[index] = stays ? chunk.kept++ : NOWHERE;
+    if (!stays) continue;
+    for (u32 word = 0; word < CHUNK / 32; word++) chunk.dropped[word] |= chunk.overlaps[index][word];
+  }
+}
+
+template <class T>
+__device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 max_det,
+                                        float threshold, const u32* ranked, u32 ranked_count,
+                                        const u32* best_key, const u32* best_class, u32* row_class,
+                                        float* rows, Candidates& chunk) {
+  u32 mine = threadIdx.x;
+  if (mine == 0) chunk.kept = 0;
+  u32 kept = 0;
+  for (u32 start = 0; start < ranked_count && kept < max_det; start += CHUNK) {
+    u32 count = ranked_count - start < CHUNK ? ranked_count - start : CHUNK;
+    if (mine < count) {
+      u32 anchor = ranked[start + mine];
+      chunk.box[mine] = box_of(head, anchor, cxcywh);
+      chunk.class_index[mine] = best_class[anchor];
+      chunk.score[mine] = score_of(best_key[anchor]);
+      for (u32 word = 0; word < CHUNK / 32; word++) chunk.overlaps[mine][word] = 0;
+    }
+    if (mine < CHUNK / 32) chunk.dropped[mine] = 0;
+    __syncthreads();
+    compare(chunk, count, rows, row_class, kept, threshold);
+    __syncthreads();
+    if (mine == 0) walk(chunk, count, max_det);
+    __syncthreads();
+    if (mine < count && chunk.place[mine] != NOWHERE) {
+      u32 place = chunk.place[mine];
+      Box box = chunk.box[mine];
+      float* row = rows + (u64)place * 6;
+      row[0] = box.x1, row[1] = box.y1, row[2] = box.x2, row[3] = box.y2;
+      row[4] = chunk.score[mine];
+      row[5] = (float)head.class_id(chunk.class_index[mine]);
+      row_class[place] = chunk.class_index[mine];
+    }
+    kept = chunk.kept;
+  }
+  return kept;
+}
+
+// counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
+template <class T>
+__device__ __forceinline__ void nms(const Head<T>& head, u32 cxcywh, u32 max_det, float threshold,
+                                    const u32* ranked, const u32* ranked_count,
+                                    const u32* best_key, const u32* best_class, u32* row_class,
+                                    u32* nan_count, u32* counts, float* rows, Candidates& chunk) {
+  u32 picture = blockIdx.x;
+  u64 anchors = (u64)picture * head.anchors, first = (u64)picture * max_det;
+  u32 kept = suppress(head, cxcywh != 0, max_det, threshold, ranked + anchors,
+                      ranked_count[picture], best_key + anchors, best_class + anchors,
+                      row_class + first, rows + first * 6, chunk);
+  if (threadIdx.x == 0) {
+    counts[picture * 2] = kept;
+    counts[picture * 2 + 1] = nan_count[picture];
+    nan_count[picture] = 0;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    nms_float32(const float* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
+                const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float threshold,
+                const u32* ranked, const u32* ranked_count, const u32* best_key,
+                const u32* best_class, u32* row_class, u32* nan_count, u32* counts, float* rows) {
+  __shared__ Candidates chunk;
+  nms(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
+      max_det, threshold, ranked, ranked_count, best_key, best_class, row_class, nan_count, counts,
+      rows, chunk);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    nms_float16(const half* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
+                const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float threshold,
+                const u32* ranked, const u32* ranked_count, const u32* best_key,
+                const u32* best_class, u32* row_class, u32* nan_count, u32* counts, float* rows) {
+  __shared__ Candidates chunk;
+  nms(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
+      max_det, threshold, ranked, ranked_count, best_key, best_class, row_class, nan_count, counts,
+      rows, chunk);
+}

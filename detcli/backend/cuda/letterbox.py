@@ -1,0 +1,130 @@
+"""Pictures on their way to the network's input: one upload, one kernel.
+
+Everything that the kernel reads lies in one staging area: the values of the 256 levels, a
+descriptor for each picture, the tables of `backend.resize`, and the pictures as they were decoded.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.preprocess import UNIT
+from detcli.backend.resize import Taps, column_taps, row_taps
+from detcli.geometry import Image, Letterbox
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Gpu, Memory, Pinned
+
+ALIGNMENT = 16  # bytes; a tap is read at once
+BLOCK = 256  # threads: a tile of 32 by 8 pixels
+TILE_WIDTH, TILE_HEIGHT = 32, 8
+
+PICTURE = np.dtype(
+    [
+        ("pixels", np.uint64),
+        ("columns", np.uint64),
+        ("rows", np.uint64),
+        ("pitch", np.uint64),
+        ("left", np.uint32),
+        ("top", np.uint32),
+        ("width", np.uint32),
+        ("height", np.uint32),
+    ]
+)
+"""`Picture` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
+
+
+class LetterboxBatch:
+    """Pictures of any sizes that become one tensor.
+
+    Gives bit for bit what `backend.preprocess` does.
+
+    Attributes:
+        shape: `(B, 3, H, W)` of the tensor.
+        size: Bytes that it needs of page-locked memory to stage, and of the device's.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[Image],
+        letterboxes: Sequence[Letterbox],
+        dtype: np.dtype[Any],
+    ) -> None:
+        """Decide where everything lies; nothing is copied yet.
+
+        Args:
+            images: `(H, W, 3)` uint8 BGR each; they may be views.
+            letterboxes: Theirs, all on the same canvas.
+            dtype: Of the tensor, float32 or float16.
+        """
+        self.shape = (len(images), 3, *letterboxes[0].canvas)
+        self.size = 0
+        self._kernel = f"letterbox_{dtype.name}"
+        self._parts: list[tuple[int, npt.NDArray[Any]]] = []
+        self._tables: dict[int, int] = {}  # offset of each table, by its identity
+        self._unit = self._place(UNIT.astype(dtype))
+        self._pictures = np.zeros(len(images), PICTURE)
+        self._descriptors = self._reserve(self._pictures.nbytes)
+        for picture, image, letterbox in zip(self._pictures, images, letterboxes, strict=True):
+            height, width = letterbox.resized
+            picture["columns"] = self._place_table(column_taps(image.shape[1], width))
+            picture["rows"] = self._place_table(row_taps(image.shape[0], height))
+            picture["pixels"] = self._place(image)
+            picture["pitch"] = 3 * image.shape[1]
+            picture["left"], picture["top"] = letterbox.left, letterbox.top
+            picture["width"], picture["height"] = width, height
+
+    def enqueue(self, gpu: "Gpu", staging: "Pinned", device: "Memory", tensor: int) -> None:
+        """Stage everything, upload it and fill the tensor.
+
+        The pictures are copied at once and needed no more; the rest is asynchronous, and `staging`
+        must be left alone until the upload is done.
+
+        Args:
+            gpu: Where `device` and the tensor are.
+            staging: At least `size` bytes, as of `device`.
+            device: Where the upload goes.
+            tensor: Address of `shape` values in row-major order.
+
+        Raises:
+            InferenceError: The GPU failed.
+        """
+        descriptors = self._pictures.copy()
+        for name in ("pixels", "columns", "rows"):
+            descriptors[name] += np.uint64(device.address)
+        for offset, part in (*self._parts, (self._descriptors, descriptors)):
+            room = staging.array[offset : offset + part.nbytes]
+            np.copyto(room.view(part.dtype).reshape(part.shape), part)
+        gpu.copy(device.address, staging.address, self.size)
+        count, _, height, width = self.shape
+        gpu.launch(
+            self._kernel,
+            (math.ceil(width / TILE_WIDTH), math.ceil(height / TILE_HEIGHT), count),
+            BLOCK,
+            device.address + self._descriptors,
+            device.address + self._unit,
+            tensor,
+            np.uint32(height),
+            np.uint32(width),
+        )
+
+    def _reserve(self, size: int) -> int:
+        """Reserve some bytes; returns their offset."""
+        offset = self.size
+        self.size += math.ceil(size / ALIGNMENT) * ALIGNMENT
+        return offset
+
+    def _place(self, part: npt.NDArray[Any]) -> int:
+        """Reserve room for a part; returns its offset."""
+        offset = self._reserve(part.nbytes)
+        self._parts.append((offset, part))
+        return offset
+
+    def _place_table(self, taps: Taps) -> int:
+        """Reserve room for a table, once for all pictures of the same size."""
+        if id(taps) not in self._tables:
+            self._tables[id(taps)] = self._place(taps)
+        return self._tables[id(taps)]

@@ -1,0 +1,190 @@
+"""From the `.cu` files of `kernels/` to kernels that can be launched.
+
+NVRTC compiles each file for one architecture into a cubin: machine code, which needs no compiler
+in the driver, so that an older driver than NVRTC's own release will do. Cubins are kept in the
+cache folder; where that cannot be used, the files are compiled at every start.
+"""
+
+import functools
+import hashlib
+import io
+import logging
+import re
+from pathlib import Path
+
+from cuda.core import Kernel, ObjectCode, Program, ProgramOptions
+from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+
+from detcli.errors import DependencyError, DeviceError, OutputError
+from detcli.files import cache_folder
+
+KERNELS = Path(__file__).parent.resolve() / "kernels"
+
+CACHE_SIZE = 64 << 20
+"""Bytes; the cubins of one version for one architecture take a few hundred thousand."""
+
+BLANK = "\0 \n"  # NVRTC's reports end with a zero byte
+
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+ENTRY_POINT = re.compile(
+    r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^()]*\)\s+)?(\w+)\(', re.MULTILINE
+)
+SOURCE_ERROR = re.compile(
+    r"^(?P<file>.+)\((?P<line>\d+)\): [\w\s]*error\b[^:]*: (?P<reason>.+)$", re.MULTILINE
+)
+OTHER_ERROR = re.compile(r"\berror\s*: (?P<reason>.+)$", re.MULTILINE)
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def entry_points() -> dict[str, Path]:
+    """Name of each kernel, and the file that holds it."""
+    return {
+        name: path
+        for path in sorted(KERNELS.glob("*.cu"))
+        for name in ENTRY_POINT.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+class Programs:
+    """The kernels on the current device; each file is loaded when first needed.
+
+    Attributes:
+        architecture: What they are compiled for, "sm_90".
+    """
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+        self._files: dict[Path, ObjectCode] = {}
+        self._kernels: dict[str, Kernel] = {}
+
+    def kernel(self, name: str) -> Kernel:
+        """Find a kernel by name.
+
+        Raises:
+            DeviceError: It cannot be compiled for this architecture.
+            DependencyError: NVRTC is not there.
+        """
+        if name not in self._kernels:
+            path = entry_points()[name]
+            if path not in self._files:
+                self._files[path] = compile_file(path, self.architecture)
+            self._kernels[name] = self._files[path].get_kernel(name)
+        return self._kernels[name]
+
+
+def compile_file(path: Path, architecture: str) -> ObjectCode:
+    """Compile a `.cu` file, or take it from the cache.
+
+    Args:
+        path: The file; headers are looked for beside it.
+        architecture: "sm_90" and the like. Not "compute_90": that has no machine code.
+
+    Raises:
+        DeviceError: It does not compile; the message begins with file and line.
+        DependencyError: NVRTC is not there.
+    """
+    source = path.read_text(encoding="utf-8")
+    options = ProgramOptions(
+        name=str(path),  # errors show it
+        arch=architecture,
+        std="c++17",
+        fma=False,  # a * b + c rounded once is not what NumPy computes
+        include_path=str(path.parent),
+    )
+    key = make_program_cache_key(
+        code=source,
+        code_type="c++",
+        options=options,
+        target_type="cubin",
+        extra_digest=_digest_of_headers(path.parent),
+    )
+    cache = _open_cache()
+    cubin = _read(cache, key)
+    if cubin is None:
+        cubin = _compile(source, options)
+        _write(cache, key, cubin)
+    return ObjectCode.from_cubin(cubin, name=path.stem)
+
+
+def _compile(source: str, options: ProgramOptions) -> bytes:
+    log.info("compiling %s for %s", options.name, options.arch)
+    warnings = io.StringIO()
+    try:
+        compiled = Program(source, "c++", options).compile("cubin", logs=warnings)
+    except Exception as error:
+        # The classes are not among the public names of cuda-core.
+        match type(error).__name__:
+            case "NVRTCError":
+                raise _compile_error(str(error), options) from error
+            case "DynamicLibNotFoundError":
+                raise DependencyError(
+                    "NVRTC, the compiler of CUDA kernels, cannot be loaded",
+                    "pip install 'detcli[cuda]'; or use --device cpu",
+                ) from error
+        raise
+    if report := warnings.getvalue().strip(BLANK):
+        log.warning("%s", report)
+    if not compiled.code:  # what "compute_90" gives, without an error
+        raise DeviceError(
+            f"{options.name}: there is no machine code for {options.arch}", "use --device cpu"
+        )
+    return bytes(compiled.code)
+
+
+def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
+    """The first of the compiler's errors, as file:line: reason."""
+    where, reason = str(options.name), report
+    if found := SOURCE_ERROR.search(report):
+        where, reason = f"{found['file']}:{found['line']}", found["reason"]
+    elif found := OTHER_ERROR.search(report):  # of the assembler, or about an option
+        reason = found["reason"]
+    return DeviceError(
+        f"{where}: does not compile for {options.arch}: {reason.strip(BLANK)}",
+        "another NVRTC may help (pip install --upgrade 'detcli[cuda]'); or use --device cpu",
+    )
+
+
+def _digest_of_headers(folder: Path) -> bytes:
+    """SHA-256 of the names and contents of all headers, any of which a file may include."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.cuh")):
+        for part in (path.name.encode(), path.read_bytes()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
+
+
+def _open_cache() -> FileStreamProgramCache | None:
+    try:
+        return FileStreamProgramCache(cache_folder() / "kernels", max_size_bytes=CACHE_SIZE)
+    except (OSError, OutputError) as error:
+        log.info("no kernel is cached: %s", error)
+        return None
+
+
+def _read(cache: FileStreamProgramCache | None, key: bytes) -> bytes | None:
+    """A cubin, if it is there and whole: the driver may crash on a damaged one."""
+    try:
+        entry: bytes | None = cache.get(key) if cache is not None else None
+    except OSError as error:
+        log.info("a cached kernel cannot be read: %s", error)
+        return None
+    if entry is None:
+        return None
+    cubin, digest = entry[:-DIGEST_SIZE], entry[-DIGEST_SIZE:]
+    if hashlib.sha256(cubin).digest() != digest:
+        log.info("a cached kernel is damaged: compiled anew")
+        return None
+    return cubin
+
+
+def _write(cache: FileStreamProgramCache | None, key: bytes, cubin: bytes) -> None:
+    """Store a cubin with its digest behind it, where NVIDIA's tools do not mind it."""
+    if cache is None:
+        return
+    try:
+        cache[key] = cubin + hashlib.sha256(cubin).digest()
+    except OSError as error:
+        log.info("a kernel is not cached: %s", error)

@@ -1,0 +1,194 @@
+"""Selection on the GPU: the head stays in device memory, rows and counts come out.
+
+`backend.postprocess` is the specification, and the rows are its rows, bit for bit.
+
+    class_max   for each anchor its best class, its best and its second best score
+    select      one block a picture: the best anchors, then the best of their scores
+    rank_anchors, nms   instead of `select`, with an IoU limit
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.protocol import Limits
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Argument, Gpu
+
+    Arguments = tuple[Argument, ...]
+
+SHARED_LIST = 2048
+"""How many keys `kernels/top.cuh` sorts in shared memory; more spill into device memory."""
+
+ANCHORS_IN_A_BLOCK = 32
+ALIGNMENT = 256  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """What the network's output looks like.
+
+    Attributes:
+        batch: How many pictures.
+        rows: 4 + C.
+        anchors: N.
+        anchors_first: `(B, N, 4 + C)` instead of `(B, 4 + C, N)`.
+        cxcywh: The box rows are centre and size instead of two corners.
+        dtype: "float32" or "float16".
+    """
+
+    batch: int
+    rows: int
+    anchors: int
+    anchors_first: bool
+    cxcywh: bool
+    dtype: str
+
+
+class Rows(NamedTuple):
+    """What was selected from one picture."""
+
+    values: npt.NDArray[np.float32]  # (M, 6) x1, y1, x2, y2 in canvas pixels, score, class id
+    nan_count: int  # scores that are NaN
+
+
+class Selection:
+    """The kernels' launches for heads of one shape and one set of limits.
+
+    The workspace is used by one run after another, which the stream keeps apart; results go where
+    the caller says.
+
+    Attributes:
+        max_det: Rows that there is room for in a picture.
+        score_count: Scores of a picture that are looked at, N x C.
+        result_size: Bytes of a result: counts `(B, 2)` uint32, of rows and of NaN scores, then
+            rows `(B, max_det, 6)` float32, see `Rows`.
+    """
+
+    def __init__(self, gpu: "Gpu", head: HeadShape, limits: Limits) -> None:
+        """Take the workspace.
+
+        Raises:
+            MemoryError: The device has not enough memory left.
+        """
+        self._gpu, self._head, self._limits = gpu, head, limits
+        every_class = head.rows - 4
+        chosen = None if limits.class_ids is None else sorted(limits.class_ids)
+        self._class_count = every_class if chosen is None else len(chosen)
+        self.score_count = head.anchors * self._class_count
+        self.max_det = min(
+            limits.max_det, self.score_count if limits.nms_iou is None else head.anchors
+        )
+        self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
+        listed = self.max_det if limits.nms_iou is None else head.anchors
+        self._spill = power_of_two(listed) if listed > SHARED_LIST else 0
+        sizes = self._workspace(head, listed)
+        self._offset = dict(zip(sizes, _offsets(list(sizes.values())), strict=False))
+        self._memory = gpu.allocate(self._offset.pop("end"))
+        gpu.clear(self._address("nan_count"), sizes["nan_count"])
+        self._class_ids = 0
+        if chosen is not None:
+            self._class_ids = self._address("class_ids")
+            self._upload(np.array(chosen, np.uint32), self._class_ids)
+
+    def _workspace(self, head: HeadShape, listed: int) -> dict[str, int]:
+        """Bytes of each part."""
+        anchors, pictures = 4 * head.batch * head.anchors, 4 * head.batch
+        return {
+            "best_key": anchors,
+            "second_key": anchors,
+            "best_class": anchors,
+            "ranked": pictures * listed,
+            "wide": pictures * self.max_det,  # with NMS: the class of each row
+            "ranked_count": pictures,
+            "nan_count": pictures,
+            "class_ids": 4 * self._class_count,
+            "spill": 2 * pictures * self._spill,
+            "end": 0,
+        }
+
+    def enqueue(self, heads: int, result: int) -> None:
+        """Launch the kernels.
+
+        Args:
+            heads: Address of the network's output.
+            result: Address of `result_size` bytes of device memory.
+        """
+        head, limits = self._head, self._limits
+        unsigned, at = np.uint32, self._address
+        shape: Arguments = (
+            *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
+            *(self._class_ids, unsigned(self._class_count)),
+        )
+        best = (at("best_key"), at("second_key"), at("best_class"))
+        found = (at("nan_count"), result, result + 8 * head.batch)  # NaN, counts, rows
+        choice = (unsigned(head.cxcywh), unsigned(self.max_det))
+        confidence = np.float32(limits.confidence)
+        spill = (at("spill"), unsigned(self._spill))
+        blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
+        maxima: Arguments = (*shape, *best, found[0])
+        self._gpu.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
+        grid = (head.batch, 1, 1)
+        if limits.nms_iou is None:
+            selected: Arguments = (
+                *(*shape, *choice, confidence, *best, at("ranked"), at("wide"), *spill, *found),
+            )
+            self._gpu.launch(f"select_{head.dtype}", grid, 1024, *selected)
+            return
+        ranked = (at("ranked"), at("ranked_count"))
+        candidates: Arguments = (unsigned(head.anchors), confidence, best[0], *ranked, *spill)
+        self._gpu.launch("rank_anchors", grid, 1024, *candidates)
+        threshold = np.float32(limits.nms_iou)
+        kept: Arguments = (
+            *shape,
+            *choice,
+            threshold,
+            *ranked,
+            best[0],
+            best[2],
+            at("wide"),
+            *found,
+        )
+        self._gpu.launch(f"nms_{head.dtype}", grid, 1024, *kept)
+
+    def read(self, result: npt.NDArray[np.uint8]) -> list["Rows"]:
+        """Copy the rows of each picture out of a downloaded result."""
+        batch, max_det = self._head.batch, self.max_det
+        counts, rows = np.split(result[: self.result_size], [8 * batch])
+        return [
+            Rows(own[:count].copy(), int(nan_count))
+            for own, (count, nan_count) in zip(
+                rows.view(np.float32).reshape(batch, max_det, 6),
+                counts.view(np.uint32).reshape(batch, 2),
+                strict=True,
+            )
+        ]
+
+    def close(self) -> None:
+        """Free the workspace."""
+        self._memory.close()
+
+    def _address(self, part: str) -> int:
+        return self._memory.address + self._offset[part]
+
+    def _upload(self, values: npt.NDArray[np.uint32], target: int) -> None:
+        staging = self._gpu.pin(values.nbytes)
+        staging.array[:] = values.view(np.uint8)
+        self._gpu.copy(target, staging.address, values.nbytes)
+        self._gpu.record().wait()
+        staging.close()
+
+
+def power_of_two(least: int) -> int:
+    """The power of two from `least` up."""
+    return 1 << max(least - 1, 0).bit_length()
+
+
+def _offsets(sizes: Sequence[int]) -> list[int]:
+    """Where each part begins, and where the last one ends."""
+    ends = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes])
+    return [0, *ends.tolist()]

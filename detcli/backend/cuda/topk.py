@@ -1,0 +1,185 @@
+"""top_k on the GPU, for rows of any length; `detcli.top_k` is the specification."""
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.cuda.selection import SHARED_LIST, power_of_two
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Argument, Gpu, Memory
+
+    Result = tuple["DeviceArray | npt.NDArray[Any]", "DeviceArray | npt.NDArray[np.int64]"]
+
+SHORTEST_CHUNK = 8192
+LARGEST_GRID = 65535  # rows of a launch
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """A contiguous array in device memory, as torch and CuPy read and write it.
+
+    Attributes:
+        address: Where it begins.
+        shape: Its shape.
+        dtype: Its element type.
+        owner: What keeps the memory; None if the caller does.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: "Memory | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Numba's protocol, version 3, with nothing left to wait for."""
+        return {
+            "data": (self.address, False),
+            "shape": self.shape,
+            "typestr": np.dtype(self.dtype).str,
+            "strides": None,
+            "stream": None,
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        if self.owner is not None:
+            self.owner.close()
+
+
+def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401, FBT001, FBT002 - the signature of torch.topk
+    """Return the k largest entries along the last axis, and where they are, on a GPU.
+
+    The answer is that of `detcli.top_k`: of equals the lower index first, NaN below everything,
+    -0 equal to +0; any row length. Arrays on the GPU stay there, and so do the results; a NumPy
+    array is copied there and the results back.
+
+    Args:
+        values: `(..., N)` float32 or float16: a NumPy array, anything with
+            `__cuda_array_interface__` (torch, CuPy) that is contiguous, or, for a bare pointer,
+            `DeviceArray(pointer, shape, dtype)`.
+        k: How many; more than N means all N.
+        sorted: Largest first; otherwise the same set, ordered by index.
+        gpu: The GPU that holds them; the first one by default.
+
+    Returns:
+        Values `(..., min(k, N))` with the dtype of `values`, and int64 indices of that shape.
+        They are complete when the function returns.
+
+    Raises:
+        ValueError: `k` is negative, or `values` has no axis or is not contiguous.
+        TypeError: Another dtype.
+        MemoryError: The device has not enough memory left.
+        InferenceError: The GPU failed.
+    """
+    gpu = gpu or _first_gpu()
+    on_host = not hasattr(values, "__cuda_array_interface__")
+    array = _upload(gpu, np.asarray(values)) if on_host else _device_array(gpu, values)
+    if not array.shape:
+        raise ValueError("top_k needs at least one axis")
+    if k < 0:
+        raise ValueError(f"k must not be negative, got {k}")
+    if array.dtype not in (np.float16, np.float32):
+        raise TypeError(f"float16 or float32 is needed, this is {array.dtype}")
+    *leading, length = array.shape
+    shape = (*leading, min(k, length))
+    best = _empty(gpu, shape, array.dtype), _empty(gpu, shape, np.dtype(np.int64))
+    if math.prod(shape):
+        _enqueue(gpu, array, best, sorted=sorted)
+    gpu.record().wait()
+    return (_download(gpu, best[0]), _download(gpu, best[1])) if on_host else best
+
+
+def _enqueue(
+    gpu: "Gpu",
+    array: DeviceArray,
+    best: tuple[DeviceArray, DeviceArray],
+    *,
+    sorted: bool,  # noqa: A002
+) -> None:
+    """Launch the kernels, for as many rows at a time as a grid holds."""
+    length, k = array.shape[-1], best[0].shape[-1]
+    rows = math.prod(array.shape[:-1])
+    spill = power_of_two(k) if k > SHARED_LIST else 0
+    chunk = _chunk_length(length, k)
+    chunks = -(-length // chunk)
+    kept = chunks * k if chunks > 1 else 0  # keys of a row that its chunks leave
+    step = min(rows, LARGEST_GRID)
+    workspace = gpu.allocate(8 * step * (kept + spill) or 8)
+    keys, spilled = workspace.address if kept else 0, workspace.address + 8 * step * kept
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        source, *target = (
+            part.address + first * part.shape[-1] * part.dtype.itemsize for part in (array, *best)
+        )
+        row = (source, np.uint32(length))
+        if kept:
+            chunked: tuple[Argument, ...] = (*row, np.uint32(chunk), np.uint32(k), keys)
+            gpu.launch(f"top_k_chunks_{array.dtype}", (chunks, count, 1), 1024, *chunked)
+        chosen = (keys, np.uint32(kept), np.uint32(k), np.uint32(sorted))
+        spills = (spilled, np.uint32(spill))
+        whole: tuple[Argument, ...] = (*row, *chosen, *target, *spills)
+        gpu.launch(f"top_k_{array.dtype}", (count, 1, 1), 1024, *whole)
+    workspace.close()
+
+
+def _chunk_length(length: int, k: int) -> int:
+    """How a row is cut: in one piece if it is short or much of it is wanted.
+
+    A block reads its chunk, then one block reads k keys of each chunk; the two take about equally
+    long where the chunk is as long as the geometric mean of N and k.
+    """
+    chunk = max(SHORTEST_CHUNK, math.isqrt(length * k))
+    return chunk if k <= SHARED_LIST and length >= 2 * chunk else length
+
+
+def _device_array(gpu: "Gpu", values: Any) -> DeviceArray:  # noqa: ANN401
+    """Read `__cuda_array_interface__`, and wait for the work that fills the array."""
+    told = values.__cuda_array_interface__
+    shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
+    packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    if told.get("strides") not in (None, packed):
+        raise ValueError("the array is not contiguous; make it so first")
+    if told.get("stream") is not None:
+        gpu.synchronize()
+    return DeviceArray(told["data"][0], shape, dtype)
+
+
+def _upload(gpu: "Gpu", values: npt.NDArray[Any]) -> DeviceArray:
+    array = _empty(gpu, values.shape, values.dtype)
+    if values.nbytes:
+        staging = gpu.pin(values.nbytes)
+        staging.array[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        gpu.copy(array.address, staging.address, values.nbytes)
+        gpu.record().wait()
+        staging.close()
+    return array
+
+
+def _download(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
+    size = math.prod(array.shape) * array.dtype.itemsize
+    if not size:
+        return np.empty(array.shape, array.dtype)
+    staging = gpu.pin(size)
+    gpu.copy(staging.address, array.address, size)
+    gpu.record().wait()
+    values = staging.array[:size].view(array.dtype).reshape(array.shape).copy()
+    staging.close()
+    return values
+
+
+def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    memory = gpu.allocate(max(math.prod(shape) * dtype.itemsize, 1))
+    return DeviceArray(memory.address, shape, dtype, memory)
+
+
+@functools.cache
+def _first_gpu() -> "Gpu":
+    from detcli.backend.cuda.driver import Gpu
+
+    return Gpu(0)

@@ -1,0 +1,166 @@
+"""HostGpu: a double of `driver.Gpu` that needs no GPU.
+
+Addresses are those of NumPy arrays, kernels run through the shim, and there is one stream, as on
+the real one. What a GPU does at a moment of its choice, this does at the worst one: with `late`,
+nothing runs before somebody waits for it. A result that is read without waiting, or a buffer that
+is filled again too early, then gives a wrong answer every time instead of once in a while.
+
+Memory that holds nothing yet, or no longer, is full of 0xCD.
+"""
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from backend.cuda.shim import Shim
+
+RUBBISH = 0xCD
+ALIGNMENT = 256  # bytes, as CUDA aligns; also the least width of the guards around memory
+
+
+class HostMemory:
+    """Some bytes between two guards; stands for device memory.
+
+    Attributes:
+        address: Where it starts, a multiple of 256.
+        size: In bytes.
+    """
+
+    def __init__(self, gpu: "HostGpu", size: int) -> None:
+        self._gpu = gpu
+        self._whole = np.full(size + 3 * ALIGNMENT, RUBBISH, np.uint8)
+        whole = self._whole.ctypes.data
+        self._start = ALIGNMENT + -whole % ALIGNMENT
+        self.address = whole + self._start
+        self.size = size
+
+    def close(self) -> None:
+        """Free it, once the work that was enqueued before is done."""
+        self._gpu.enqueue(self.release)
+
+    def release(self) -> None:
+        """Free it now.
+
+        Raises:
+            AssertionError: Something was written outside of it.
+        """
+        self._whole[self._start : self._start + self.size] = RUBBISH
+        outside = np.flatnonzero(self._whole != RUBBISH) - self._start
+        assert outside.size == 0, f"bytes {outside} of memory of {self.size} bytes were written"
+        self._gpu.held.discard(self)
+
+
+class HostPinned(HostMemory):
+    """Stands for page-locked host memory; it is freed at once.
+
+    Attributes:
+        array: uint8, all of it; empty when it is closed.
+    """
+
+    def __init__(self, gpu: "HostGpu", size: int) -> None:
+        super().__init__(gpu, size)
+        self.array = self._whole[self._start : self._start + size]
+
+    def close(self) -> None:
+        self.release()
+        self.array = self.array[:0]
+
+
+class HostEvent:
+    """A point in the stream."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+
+
+class HostGpu:
+    """A GPU of the host's making.
+
+    Args:
+        shim: The kernels.
+        late: Do nothing before it is waited for; else, everything at once.
+        reverse: Run blocks and threads from the last to the first.
+        capacity: Bytes of device memory that there are; None for no limit.
+
+    Attributes:
+        launched: Names of the kernels that were launched.
+        held: Memory that is not closed yet, of the device or page-locked.
+    """
+
+    name = "host"
+    ordinal = 0
+    architecture = "host"
+    stream = 0
+
+    def __init__(
+        self, shim: Shim, *, late: bool = True, reverse: bool = False, capacity: int | None = None
+    ) -> None:
+        self.launched: set[str] = set()
+        self.held: set[HostMemory] = set()
+        self._shim = shim
+        self._late = late
+        self._reverse = reverse
+        self._capacity = capacity
+        self._turn = threading.RLock()  # the real one may be used by several threads
+        self._queue: deque[Callable[[], object]] = deque()
+        self._issued = 0
+        self._done = 0
+        self._ever: list[HostMemory] = []  # closed ones too: the stream may still point there
+
+    def allocate(self, size: int) -> HostMemory:
+        used = sum(memory.size for memory in self.held if not isinstance(memory, HostPinned))
+        if self._capacity is not None and used + size > self._capacity:
+            raise MemoryError(f"{size} bytes, {used} of {self._capacity} in use")
+        return self._keep(HostMemory(self, size))
+
+    def pin(self, size: int) -> HostPinned:
+        return self._keep(HostPinned(self, size))
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.enqueue(lambda: ctypes.memmove(target, source, size))
+
+    def clear(self, target: int, size: int) -> None:
+        self.enqueue(lambda: ctypes.memset(target, 0, size))
+
+    def launch(
+        self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: object
+    ) -> None:
+        self.launched.add(kernel)
+        self.enqueue(
+            lambda: self._shim.launch(kernel, grid, block, *arguments, reverse=self._reverse)
+        )
+
+    def enqueue(self, operation: Callable[[], object]) -> None:
+        """Put anything on the stream, for doubles of other things that run there."""
+        with self._turn:
+            self._queue.append(operation)
+            self._issued += 1
+        if not self._late:
+            self.synchronize()
+
+    def record(self) -> HostEvent:
+        here = self._issued
+        return HostEvent(lambda: self._run(here))
+
+    def synchronize(self) -> None:
+        self._run(self._issued)
+
+    def close(self) -> None:
+        self.synchronize()
+        for memory in list(self.held):
+            memory.release()
+        self._ever.clear()
+
+    def _keep(self, memory):
+        self.held.add(memory)
+        self._ever.append(memory)
+        return memory
+
+    def _run(self, until: int) -> None:
+        """Run the stream up to a point."""
+        with self._turn:
+            while self._done < until:
+                self._done += 1
+                self._queue.popleft()()

@@ -1,0 +1,153 @@
+"""Builds the CUDA kernels with g++ and launches them on the CPU; shim/shim.h tells how.
+
+    shim = Shim(sources, folder)     # {"select.cu": text, "order.cuh": text, ...}
+    shim.launch("select_float32", (1, 1, 1), 1024, address, np.uint32(300))
+
+Each .cu file becomes a library when one of its kernels is launched first. Libraries are named
+after the content they are made from and are kept in `folder`.
+"""
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import detcli
+
+KERNELS = Path(detcli.__file__).parent / "backend/cuda/kernels"
+RUNTIME = Path(__file__).parent / "shim"
+COMPILE = [
+    *"g++ -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE".split(),
+    *"-ffp-contract=off -fno-strict-aliasing".split(),
+    *"-Wall -Wextra -Werror -Wno-unknown-pragmas".split(),
+]
+ENTRY = re.compile(
+    r'extern "C" __global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+'
+    r"(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
+)
+INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
+
+# What a kernel's parameter may be, with the letters of shim.h. A Python int is an address.
+PARAMETERS = {
+    int: ("P", ctypes.c_uint64),
+    np.float32: ("f", ctypes.c_float),
+    np.int32: ("i", ctypes.c_int32),
+    np.uint32: ("I", ctypes.c_uint32),
+    np.int64: ("q", ctypes.c_int64),
+    np.uint64: ("Q", ctypes.c_uint64),
+}
+
+
+class ShimError(Exception):
+    """A kernel does not compile, or a launch was wrong: barrier divergence, impossible grid."""
+
+
+def kernel_sources() -> dict[str, str]:
+    """All kernel files of the package, name -> text."""
+    return {path.name: path.read_text() for path in sorted(KERNELS.glob("*.cu*"))}
+
+
+class Shim:
+    """Kernels that run on the CPU."""
+
+    def __init__(self, sources: Mapping[str, str], folder: Path) -> None:
+        if sys.platform != "linux" or shutil.which("g++") is None:
+            pytest.skip("running CUDA kernels on the CPU needs g++ on Linux")
+        self._sources = sources
+        self._folder = folder
+        self._file_of = {
+            kernel: name
+            for name, text in sources.items()
+            if name.endswith(".cu")
+            for kernel in ENTRY.findall(text)
+        }
+        self._library = cache(self._open)  # of a .cu file
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Names of all entry points."""
+        return frozenset(self._file_of)
+
+    def launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: int,
+        *arguments: object,
+        reverse: bool = False,
+    ) -> None:
+        """Run a kernel to its end.
+
+        Args:
+            kernel: Name of an entry point.
+            grid: Blocks along x, y, z.
+            block: Threads in a block.
+            arguments: As `Gpu.launch` takes them.
+            reverse: Run blocks and threads from the last to the first.
+
+        Raises:
+            ShimError: It does not compile, or it is launched or written wrongly.
+        """
+        library = self._library(self._file_of[kernel])
+        letters, values = [], []
+        for argument in arguments:
+            letter, kind = PARAMETERS[type(argument)]
+            letters.append(letter)
+            values.append(kind(argument if isinstance(argument, int) else argument.item()))
+        signature = library[f"{kernel}_signature"]
+        signature.restype = ctypes.c_char_p
+        if (wanted := signature().decode()) != (given := "".join(letters)):
+            raise ShimError(f"{kernel} takes {wanted}, but was given {given}")
+        launch = library[f"{kernel}_launch"]
+        launch.restype = ctypes.c_char_p
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        if error := launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers):
+            raise ShimError(f"{kernel}, {error.decode()}")
+
+    def _open(self, name: str) -> ctypes.PyDLL:
+        """The library of a .cu file, built unless it is there already."""
+        files = self._closure(name)
+        content = repr((COMPILE, files, [path.read_bytes() for path in sorted(RUNTIME.iterdir())]))
+        path = self._folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
+        if not path.exists():
+            self._build(name, files, path)
+        # PyDLL keeps the interpreter locked: a library runs one kernel at a time.
+        return ctypes.PyDLL(str(path))
+
+    def _closure(self, name: str) -> dict[str, str]:
+        """The file and all that it includes, name -> text."""
+        files: dict[str, str] = {}
+        wanted = [name]
+        while wanted:
+            name = wanted.pop()
+            if name not in files:
+                files[name] = self._sources[name]
+                wanted += INCLUDE.findall(files[name])
+        return files
+
+    def _build(self, name: str, files: Mapping[str, str], path: Path) -> None:
+        entries = "".join(f"SHIM_ENTRY({kernel})\n" for kernel in ENTRY.findall(files[name]))
+        with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
+            for file, text in files.items():
+                (Path(temporary) / file).write_text(text)
+            unit = f'#include "{name}"\n{entries}#include "{RUNTIME}/shim.cpp"\n'
+            (Path(temporary) / "unit.cpp").write_text(unit)
+            finished = subprocess.run(
+                [*COMPILE, "-include", RUNTIME / "shim.h", "unit.cpp", "-o", "unit.so"],
+                cwd=temporary,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if finished.returncode:
+                raise ShimError(f"{name} does not compile\n{finished.stderr}")
+            (Path(temporary) / "unit.so").replace(path)  # whole, and whoever builds it last

@@ -1,0 +1,181 @@
+"""The letterbox kernel against `backend.preprocess`, bit for bit."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from backend.cuda.host_gpu import HostGpu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detcli import Letterbox
+from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
+from detcli.backend.preprocess import letterbox_image, to_tensor
+
+DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]
+
+# Heights and widths of pictures and canvases: up and down in scale, kept, halved, in strips.
+CASES = [
+    ((480, 640), (64, 64)),
+    ((1080, 1920), (96, 160)),
+    ((33, 31), (64, 64)),
+    ((20, 15), (96, 64)),
+    ((64, 64), (64, 64)),
+    ((64, 40), (64, 64)),
+    ((128, 128), (64, 64)),
+    ((128, 96), (64, 96)),
+    ((1, 1), (32, 32)),
+    ((1, 2), (32, 64)),
+    ((2, 1), (64, 32)),
+    ((1, 5000), (32, 64)),
+    ((5000, 1), (64, 32)),
+    ((3, 7), (1, 1)),
+    ((50, 70), (7, 5)),
+    ((50, 70), (9, 33)),
+    ((7, 3), (63, 31)),
+]
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request):
+    return request.param
+
+
+def noise(random, height, width):
+    return random.integers(0, 256, (height, width, 3), np.uint8)
+
+
+def expected(images, letterboxes, dtype):
+    tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
+    for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
+        to_tensor(letterbox_image(image, letterbox), out)
+    return tensor
+
+
+def letterbox(gpu, images, letterboxes, dtype):
+    """The tensor that the kernel makes."""
+    batch = LetterboxBatch(images, letterboxes, dtype)
+    size = math.prod(batch.shape) * dtype.itemsize
+    staging, result = gpu.pin(batch.size), gpu.pin(size)
+    device, tensor = gpu.allocate(batch.size), gpu.allocate(size)
+    batch.enqueue(gpu, staging, device, tensor.address)
+    gpu.copy(result.address, tensor.address, size)
+    gpu.record().wait()
+    answer = result.array.view(dtype).reshape(batch.shape).copy()
+    for memory in (staging, result, device, tensor):
+        memory.close()  # where a guard was written to, this fails
+    return answer
+
+
+def check(gpu, images, canvas, dtype):
+    letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
+    got = letterbox(gpu, images, letterboxes, dtype)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    wanted = expected(images, letterboxes, dtype)
+    np.testing.assert_array_equal(got.view(bits), wanted.view(bits))
+
+
+@pytest.mark.parametrize(("picture", "canvas"), CASES)
+def test_one_picture(picture, canvas, dtype, host_gpu, random):
+    check(host_gpu, [noise(random, *picture)], canvas, dtype)
+
+
+@pytest.mark.parametrize("canvas", [(64, 64), (40, 72)])
+def test_a_batch_of_different_sizes(canvas, dtype, host_gpu, random):
+    sizes = [(48, 64), (1, 1), (128, 128), (300, 17), (48, 64), (64, 48), (31, 200), (64, 64)]
+    check(host_gpu, [noise(random, *size) for size in sizes], canvas, dtype)
+
+
+def test_a_video_frame(host_gpu, random):
+    check(host_gpu, [noise(random, 1080, 1920)], (384, 640), np.dtype(np.float32))
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=3),
+    canvas=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    dtype=st.sampled_from(DTYPES),
+    reverse=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60)
+def test_any_sizes(shim, sizes, canvas, dtype, reverse, seed):  # noqa: PLR0913, PLR0917
+    random = np.random.default_rng(seed)
+    gpu = HostGpu(shim, reverse=reverse)
+    check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
+    gpu.close()
+
+
+def test_every_level(dtype, host_gpu):
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    check(host_gpu, [np.stack([levels, levels.T, 255 - levels], axis=-1)], (16, 16), dtype)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [np.s_[:, ::2], np.s_[::3], np.s_[5:90, 7:81], np.s_[::-1], np.s_[:, ::-1], np.s_[..., ::-1]],
+    ids=str,
+)
+def test_pictures_that_are_views(view, dtype, host_gpu, random):
+    check(host_gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
+
+
+def test_the_pictures_may_change_as_soon_as_they_are_staged(host_gpu, random):
+    """Nothing has run yet when the caller has its picture back."""
+    image = noise(random, 30, 40)
+    letterboxes = [Letterbox.fit((30, 40), (32, 32))]
+    dtype = np.dtype(np.float32)
+    wanted = expected([image], letterboxes, dtype)
+    batch = LetterboxBatch([image], letterboxes, dtype)
+    staging, device = host_gpu.pin(batch.size), host_gpu.allocate(batch.size)
+    tensor = host_gpu.pin(wanted.nbytes)
+    batch.enqueue(host_gpu, staging, device, tensor.address)
+    image[:] = 0
+    host_gpu.record().wait()
+    np.testing.assert_array_equal(tensor.array.view(dtype).reshape(wanted.shape), wanted)
+
+
+def test_one_upload_and_one_launch(random):
+    """Whatever the batch; the addresses are aligned for the kernel's widest read."""
+
+    class Recorder:
+        def __init__(self):
+            self.copies, self.launches = [], []
+
+        def copy(self, *arguments):
+            self.copies.append(arguments)
+
+        def launch(self, *arguments):
+            self.launches.append(arguments)
+
+    class Area:
+        def __init__(self, address, size):
+            self.address, self.size, self.array = address, size, np.zeros(size, np.uint8)
+
+    images = [noise(random, *size) for size in [(3, 5), (7, 1), (11, 13)]]
+    letterboxes = [Letterbox.fit(image.shape[:2], (40, 72)) for image in images]
+    batch = LetterboxBatch(images, letterboxes, np.dtype(np.float16))
+    gpu = Recorder()
+    # The areas come from a slot that has held a larger batch.
+    batch.enqueue(gpu, Area(4096, 10**6), Area(1 << 40, 10**6), 1 << 41)
+    assert gpu.copies == [(1 << 40, 4096, batch.size)]
+    ((name, grid, block, *arguments),) = gpu.launches
+    assert (name, grid, block) == ("letterbox_float16", (3, 5, 3), 256)
+    assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])
+    assert all(address % ALIGNMENT == 0 for address in arguments[:2])
+    assert arguments[2:] == [1 << 41, 40, 72]
+    assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
+
+
+def test_pictures_of_one_size_share_their_tables(random):
+    """A video's frames take hardly more room than their pixels."""
+    images = [noise(random, 16, 16) for _ in range(4)]
+    letterboxes = [Letterbox.fit((16, 16), (640, 640))] * 4
+    sizes = [
+        LetterboxBatch(images[:count], letterboxes[:count], np.dtype(np.float32)).size
+        for count in (1, 2, 3, 4)
+    ]
+    descriptor = 48
+    assert {after - before for before, after in itertools.pairwise(sizes)} == {
+        images[0].nbytes + descriptor
+    }

@@ -1,0 +1,228 @@
+"""Every kernel through the real NVRTC, which needs no GPU, and the cache of what it makes."""
+
+import logging
+import os
+import re
+
+import pytest
+
+pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+
+from detcli.backend.cuda import program
+from detcli.backend.cuda.program import KERNELS, Programs, compile_file, entry_points
+from detcli.errors import DependencyError, DeviceError
+
+ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+FILES = sorted(KERNELS.glob("*.cu"))
+
+SOURCE = """#include "value.cuh"
+extern "C" __global__ void
+    answer(int* out) {
+  *out = VALUE;
+}
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder with one small kernel and its header."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "value.cuh").write_text("#define VALUE 42\n")
+    path = folder / "answer.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """What NVRTC is asked to compile."""
+    asked = []
+
+    class Counted(program.Program):
+        def __init__(self, source, *arguments):
+            asked.append(source)
+            super().__init__(source, *arguments)
+
+    monkeypatch.setattr(program, "Program", Counted)
+    return asked
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_kernel_compiles_without_a_warning(path, architecture, caplog):
+    cubin = compile_file(path, architecture).code
+    assert cubin.startswith(b"\x7fELF")
+    assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
+    functions = {name.decode() for name in re.findall(rb"\.text\.(\w+)\0", cubin)}
+    assert functions == {name for name, file in entry_points().items() if file == path}
+
+
+def test_every_entry_point_is_listed():
+    """Also when it is written in a way that the list does not expect."""
+    found = "".join(re.sub(r"//.*", "", path.read_text()) for path in FILES).count("__global__")
+    assert found == len(entry_points()) > 0
+    assert "letterbox_float16" in entry_points()
+
+
+def test_what_is_cached_is_not_compiled_again(cache, source, compilations):
+    first = compile_file(source, "sm_90").code
+    assert compile_file(source, "sm_90").code == first
+    assert len(compilations) == 1
+    assert first.startswith(b"\x7fELF")
+    assert list(cache.iterdir()) == [cache / "kernels"]
+
+
+def test_each_architecture_has_its_own_entry(cache, source, compilations):  # noqa: ARG001
+    assert compile_file(source, "sm_80").code != compile_file(source, "sm_90").code
+    assert len(compilations) == 2
+
+
+@pytest.mark.parametrize("name", ["answer.cu", "value.cuh"])
+def test_a_change_is_compiled(name, cache, source, compilations):  # noqa: ARG001
+    before = compile_file(source, "sm_90").code
+    path = source.with_name(name)
+    path.write_text(path.read_text().replace("VALUE 42", "VALUE 43").replace("VALUE;", "VALUE+5;"))
+    assert compile_file(source, "sm_90").code != before
+    assert len(compilations) == 2
+
+
+def test_a_new_header_is_a_change(cache, source, compilations):  # noqa: ARG001
+    compile_file(source, "sm_90")
+    source.with_name("other.cuh").write_text("")
+    compile_file(source, "sm_90")
+    assert len(compilations) == 2
+
+
+@pytest.mark.parametrize("damage", [lambda entry: entry[:-7], lambda _: b"", lambda _: b"x" * 99])
+def test_a_damaged_entry_is_compiled_anew(damage, cache, source, compilations):
+    first = compile_file(source, "sm_90").code
+    (entry,) = (path for path in (cache / "kernels" / "entries").rglob("*") if path.is_file())
+    entry.write_bytes(damage(entry.read_bytes()))
+    assert compile_file(source, "sm_90").code == first
+    assert compile_file(source, "sm_90").code == first
+    assert len(compilations) == 2
+
+
+def block_folder(cache):
+    cache.write_text("a file")
+
+
+def block_entries(cache):
+    """Nothing below the folder can be read or made."""
+    entries = cache / "kernels" / "entries"
+    entries.mkdir(parents=True)
+    for number in range(256):
+        (entries / f"{number:02x}").touch()
+
+
+def forbid_writing(cache):
+    for folder in (cache, cache / "kernels", cache / "kernels/entries", cache / "kernels/tmp"):
+        folder.mkdir()
+    for folder in (cache, *cache.rglob("*")):
+        folder.chmod(0o555)
+    if os.access(cache, os.W_OK):
+        pytest.skip("the superuser can write everywhere")
+
+
+@pytest.mark.parametrize("spoil", [block_folder, block_entries, forbid_writing])
+def test_without_a_usable_cache_it_is_compiled(spoil, cache, source, compilations):
+    spoil(cache)
+    assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
+    assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
+    assert len(compilations) == 2
+
+
+def test_a_cache_that_is_only_readable_is_read(cache, source, compilations):
+    first = compile_file(source, "sm_90").code
+    for folder in (cache, *cache.rglob("*")):
+        folder.chmod(0o555)
+    assert compile_file(source, "sm_90").code == first
+    assert len(compilations) == 1
+
+
+def test_without_a_home_it_is_compiled(source, monkeypatch):
+    def no_home():
+        raise program.OutputError("there is no home folder for a cache")
+
+    monkeypatch.setattr(program, "cache_folder", no_home)
+    assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line", "reason"),
+    [
+        ("answer.cu", "= VALUE", "= nonsense", 4, 'identifier "nonsense" is undefined'),
+        (
+            "value.cuh",
+            "#define",
+            "\n__device__ int value = ;\n#define",
+            2,
+            "expected an expression",
+        ),
+        ("answer.cu", "value.cuh", "gone.cuh", 1, 'cannot open source file "gone.cuh"'),
+    ],
+)
+def test_an_error_names_file_and_line(name, old, new, line, reason, source):  # noqa: PLR0913, PLR0917
+    path = source.with_name(name)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(DeviceError) as caught:
+        compile_file(source, "sm_90")
+    assert str(caught.value) == f"{path}:{line}: does not compile for sm_90: {reason}"
+    assert "--device cpu" in caught.value.hint
+
+
+def test_an_error_without_a_line(source):
+    source.write_text(
+        'extern "C" __global__ void k(int* a) { __shared__ int b[99999]; *a = b[*a]; }'
+    )
+    with pytest.raises(DeviceError, match=r"answer\.cu: .* uses too much shared data \(0x"):
+        compile_file(source, "sm_90")
+
+
+def test_an_architecture_that_nvrtc_does_not_know(source):
+    with pytest.raises(DeviceError, match=r"for sm_20: invalid value for --gpu-architecture"):
+        compile_file(source, "sm_20")
+
+
+def test_a_virtual_architecture_is_refused(source, compilations):
+    """NVRTC makes empty machine code for it and reports no error."""
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="no machine code for compute_90"):
+            compile_file(source, "compute_90")
+    assert len(compilations) == 2
+
+
+def test_warnings_are_shown(source, caplog):
+    source.write_text('extern "C" __global__ void k(int* a) { int idle; *a = 1; }')
+    compile_file(source, "sm_90")
+    assert 'variable "idle" was declared but never referenced' in caplog.text
+
+
+def test_without_nvrtc(source, monkeypatch):
+    from cuda.pathfinder import DynamicLibNotFoundError
+
+    def missing(*_):
+        raise DynamicLibNotFoundError("no nvrtc")
+
+    monkeypatch.setattr(program, "Program", missing)
+    with pytest.raises(DependencyError, match="NVRTC") as caught:
+        compile_file(source, "sm_90")
+    assert "detcli[cuda]" in caught.value.hint
+
+
+def test_programs_load_each_file_once(monkeypatch):
+    compiled = []
+
+    class Loaded:
+        def __init__(self, path, architecture):
+            compiled.append((path.name, architecture))
+
+        def get_kernel(self, name):
+            return f"kernel {name}"
+
+    monkeypatch.setattr(program, "compile_file", Loaded)
+    programs = Programs("sm_75")
+    for name in ["letterbox_float32", "letterbox_float16", "letterbox_float32"]:
+        assert programs.kernel(name) == f"kernel {name}"
+    assert compiled == [("letterbox.cu", "sm_75")]

@@ -1,0 +1,163 @@
+"""The selection kernels against the NumPy specification, bit for bit."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from backend.cuda.transfer import to_device
+
+from detcli.backend import Limits, postprocess
+from detcli.backend.cuda.selection import SHARED_LIST, HeadShape, Selection, power_of_two
+from detcli.errors import DetcliWarning
+
+ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
+CLASSES = (1, 2, 80, 365)
+WANTED = (1, 300, 1000)
+ODDITIES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 0.3, 0.5, 2.0], np.float32)
+
+
+def noise(random, shape):
+    return random.random(shape, np.float32)
+
+
+def all_equal(random, shape):  # noqa: ARG001 - one signature for all
+    return np.full(shape, 0.5, np.float32)
+
+
+def three_levels(random, shape):
+    return np.array([0.26, 0.5, 0.75], np.float32)[random.integers(0, 3, shape, np.int8)]
+
+
+def oddities(random, shape):
+    return ODDITIES[random.integers(0, len(ODDITIES), shape, np.int8)]
+
+
+def all_low(random, shape):
+    return random.random(shape, np.float32) * np.float32(0.2)
+
+
+def like_a_detector(random, shape):
+    """A few objects, each found by neighbouring anchors, above a noisy ground."""
+    ground = random.random(shape, np.float32) ** 8
+    return np.where(
+        random.random(shape, np.float32) < 0.002, random.random(shape, np.float32), ground
+    )
+
+
+SCORES = (noise, all_equal, three_levels, oddities, all_low, like_a_detector)
+
+
+def make_head(  # noqa: PLR0913, PLR0917 - one argument a property of the head
+    random, batch, classes, anchors, scores=noise, dtype=np.float32
+):
+    """A head (B, 4 + C, N) with boxes in a 640 canvas."""
+    boxes = random.random((batch, 4, anchors), np.float32) * np.float32(640)
+    return np.concatenate([boxes, scores(random, (batch, classes, anchors))], axis=1).astype(dtype)
+
+
+def select(  # noqa: PLR0913 - one argument a property of the head
+    gpu, heads, limits, *, anchors_first=False, cxcywh=False, runs=1
+):
+    """What the kernels select from (B, 4 + C, N)."""
+    batch, rows, anchors = heads.shape
+    shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name)
+    uploaded = to_device(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
+    selection = Selection(gpu, shape, limits)
+    result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
+    for _ in range(runs):
+        selection.enqueue(uploaded.address, result.address)
+        gpu.copy(download.address, result.address, selection.result_size)
+        gpu.record().wait()
+    found = selection.read(download.array)
+    for memory in (selection, uploaded, result, download):
+        memory.close()
+    return found
+
+
+def assert_as_specified(found, heads, limits, *, cxcywh=False):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DetcliWarning)
+        for rows, head in zip(found, heads, strict=True):
+            expected = postprocess.select(head, limits, cxcywh=cxcywh)
+            for own, wanted in zip(postprocess.as_selection(rows.values), expected, strict=True):
+                assert own.shape == wanted.shape
+                assert own.tobytes() == wanted.tobytes()
+            classes = slice(None) if limits.class_ids is None else sorted(limits.class_ids)
+            assert rows.nan_count == np.count_nonzero(np.isnan(head[4:][classes]))
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("anchors", ANCHORS)
+def test_any_shape(gpu, random, anchors, scores):
+    """All N, C and K, both dtypes, layouts and box formats, one picture and three."""
+    options = itertools.cycle(itertools.product((False, True), repeat=3))
+    for classes, max_det in itertools.product(CLASSES, WANTED):
+        if anchors * classes > 3_000_000 and max_det != 300:
+            continue  # 33600 x 365: once for each kind of scores is slow enough
+        half, anchors_first, cxcywh = next(options)
+        heads = make_head(
+            random,
+            3 if anchors * classes < 100_000 else 1,
+            classes,
+            anchors,
+            scores,
+            np.float16 if half else np.float32,
+        )
+        limits = Limits(0.25 if max_det == 300 else 0.0, max_det, None, None)
+        found = select(gpu, heads, limits, anchors_first=anchors_first, cxcywh=cxcywh)
+        assert_as_specified(found, heads, limits, cxcywh=cxcywh)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("max_det", [SHARED_LIST, SHARED_LIST + 1, 5000, 10**9])
+def test_more_rows_than_fit_into_shared_memory(gpu, random, scores, max_det):
+    heads = make_head(random, 2, 3, 2500, scores)
+    limits = Limits(0.0, max_det, None, None)
+    assert_as_specified(select(gpu, heads, limits), heads, limits)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("nms_iou", [None, 0.5])
+def test_chosen_classes(gpu, random, scores, nms_iou):
+    heads = make_head(random, 2, 80, 1025, scores)
+    limits = Limits(0.25, 300, frozenset({79, 0, 33}), nms_iou)
+    assert_as_specified(select(gpu, heads, limits), heads, limits)
+
+
+def test_a_negative_confidence_keeps_negative_scores(gpu, random):
+    heads = make_head(random, 1, 3, 100) - np.float32(0.5)
+    limits = Limits(-0.25, 300, None, None)
+    found = select(gpu, heads, limits)
+    assert found[0].values[-1, 4] < 0
+    assert_as_specified(found, heads, limits)
+
+
+def test_a_second_run_finds_the_workspace_as_the_first_left_it(gpu, random):
+    heads = make_head(random, 2, 80, 1025, oddities)
+    limits = Limits(0.25, 300, None, None)
+    assert_as_specified(select(gpu, heads, limits, runs=3), heads, limits)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize(
+    ("anchors", "max_det"),
+    [*itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]), (2100, 10**9), (8400, 300)],
+)
+def test_non_maximum_suppression(gpu, random, scores, anchors, max_det):
+    heads = make_head(random, 2, 5, anchors, scores)
+    heads[:, :4] *= np.float32(0.25)  # crowded
+    heads[:, :4, ::50] = np.nan
+    heads[:, 2, 1::50] = np.inf
+    heads[:, 2, 2::50] *= -1
+    for cxcywh in (True, False):
+        limits = Limits(0.25, max_det, None, nms_iou=0.45)
+        with np.errstate(invalid="ignore"):  # inf - inf
+            assert_as_specified(
+                select(gpu, heads, limits, cxcywh=cxcywh), heads, limits, cxcywh=cxcywh
+            )
+
+
+@pytest.mark.parametrize(("least", "power"), [(1, 1), (2, 2), (3, 4), (2049, 4096), (4096, 4096)])
+def test_power_of_two(least, power):
+    assert power_of_two(least) == power

@@ -1,0 +1,275 @@
+"""The shim computes what CUDA computes, and notices what a kernel does wrong."""
+
+import re
+
+import numpy as np
+import pytest
+from backend.cuda.host_gpu import HostGpu
+from backend.cuda.shim import Shim, ShimError
+
+# Sums a block of 256 values; twice, so that the second round can spoil the first one's memory.
+SUM = """
+extern "C" __global__ void __launch_bounds__(256) sum(const unsigned* values, unsigned* out) {
+  __shared__ unsigned partial[256];
+  for (unsigned round = 0; round < 2; ++round) {
+    partial[threadIdx.x] = values[blockIdx.x * 512 + round * 256 + threadIdx.x];
+    __syncthreads();
+    for (unsigned width = 128; width > 0; width /= 2) {
+      if (threadIdx.x < width) partial[threadIdx.x] += partial[threadIdx.x + width];
+      __syncthreads();
+    }
+    out[(blockIdx.x * 2 + round) * 256 + threadIdx.x] = partial[0];
+    __syncthreads();
+  }
+}
+"""
+VALUES = np.arange(3 * 2 * 256, dtype=np.uint32)
+SUMS = VALUES.reshape(3, 2, 256).sum(axis=2)
+
+WARP = """
+extern "C" __global__ void warp(const unsigned* values, unsigned* out) {
+  unsigned own = values[threadIdx.x], all = 0xffffffff, lane = threadIdx.x % 32;
+  unsigned* row = out + threadIdx.x;
+  row[0] = __shfl_sync(all, own, 5);
+  row[64] = __shfl_up_sync(all, own, 3);
+  row[128] = __shfl_down_sync(all, own, 3);
+  row[192] = __shfl_xor_sync(all, own, 6);
+  row[256] = __ballot_sync(all, own % 3 == 0);
+  row[320] = (unsigned)(__shfl_xor_sync(all, (unsigned long long)own << 32, 1) >> 32);
+  row[384] = (unsigned)__shfl_sync(all, (float)own, (int)(31 - lane));
+}
+"""
+
+INTRINSICS = """
+extern "C" __global__ void intrinsics(int* out, unsigned* number, unsigned long long* wide) {
+  out[0] = __popc(0xF0F0u), out[1] = __clz(1), out[2] = __clz(0), out[3] = __ffs(8);
+  out[4] = __ffs(0), out[5] = (int)__float_as_uint(-2.0f);
+  out[6] = (int)__uint_as_float(0x40400000), out[7] = min(-1, 2);
+  out[8] = (int)max(1u, 0xFFFFFFFFu);
+  out[9] = (int)atomicAdd(number, 5), out[10] = (int)atomicOr(number, 8u);
+  out[11] = (int)atomicMax(number, 3u), atomicMax(wide, 1ull << 40);
+}
+"""
+
+
+@pytest.fixture
+def build(tmp_path):
+    return lambda text: Shim({"test.cu": text}, tmp_path)
+
+
+def run_sum(shim, *, reverse):
+    out = np.zeros((3, 2, 256), np.uint32)
+    shim.launch("sum", (3, 1, 1), 256, VALUES.ctypes.data, out.ctypes.data, reverse=reverse)
+    return out
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_barriers_hold(build, reverse):
+    np.testing.assert_array_equal(
+        run_sum(build(SUM), reverse=reverse), SUMS[:, :, None].repeat(256, axis=2)
+    )
+
+
+@pytest.mark.parametrize("deleted", range(3))
+def test_a_missing_barrier_is_noticed_in_one_order_at_least(build, deleted):
+    place = list(re.finditer(r"__syncthreads\(\);", SUM))[deleted]
+    shim = build(SUM[: place.start()] + SUM[place.end() :])
+    assert any((run_sum(shim, reverse=reverse) != SUMS[:, :, None]).any() for reverse in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("if (threadIdx.x == 40) return; __syncthreads();", "thread 32 is at __syncthreads test"),
+        ("if (threadIdx.x >= 32) return; __syncthreads();", "thread 32 at its end"),
+        ("if (threadIdx.x != 3) __syncwarp();", "thread 0 is at __syncwarp test.cu:1, thread 3"),
+        ("if (threadIdx.x < 7)\n__syncwarp(); else __syncthreads();", "thread 7 at __syncthreads"),
+        ("if (threadIdx.x < 32)\n__syncthreads(); else\n__syncthreads();", "test.cu:2, thread 32"),
+        ("__ballot_sync(0xff, 1);", "only the full mask"),
+    ],
+)
+def test_divergence_is_an_error_and_the_next_launch_works(build, body, complaint):
+    shim = build(
+        f'extern "C" __global__ void test() {{ {body} }}\n'
+        'extern "C" __global__ void fine(int* out) { __syncthreads(); out[threadIdx.x] = 1; }'
+    )
+    with pytest.raises(ShimError, match=re.escape(complaint)):
+        shim.launch("test", (2, 1, 1), 64)
+    out = np.zeros(64, np.int32)
+    shim.launch("fine", (1, 1, 1), 64, out.ctypes.data)
+    assert out.all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lanes_exchange_as_in_cuda(build, reverse):
+    values = np.arange(64, dtype=np.uint32) ** 2 + 7
+    out = np.zeros((7, 64), np.uint32)
+    shim = build(WARP)
+    shim.launch("warp", (1, 1, 1), 64, values.ctypes.data, out.ctypes.data, reverse=reverse)
+    warps, lane = values.reshape(2, 32), np.arange(32)
+    ballot = [sum(1 << i for i in lane.tolist() if warp[i] % 3 == 0) for warp in warps]
+    expected = [
+        warps[:, np.full(32, 5)],
+        warps[:, np.where(lane < 3, lane, lane - 3)],
+        warps[:, np.where(lane > 28, lane, lane + 3)],
+        warps[:, lane ^ 6],
+        np.repeat(ballot, 32),
+        warps[:, lane ^ 1],
+        warps[:, 31 - lane],
+    ]
+    for got, wanted in zip(out, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted.ravel())
+
+
+def test_a_short_last_warp_votes_with_the_lanes_it_has(build):
+    out = np.zeros(40, np.uint32)
+    shim = build(
+        'extern "C" __global__ void vote(unsigned* out) {'
+        " out[threadIdx.x] = __ballot_sync(0xffffffff, 1); }"
+    )
+    shim.launch("vote", (1, 1, 1), 40, out.ctypes.data)
+    assert out.tolist() == [0xFFFFFFFF] * 32 + [0xFF] * 8
+
+
+def test_intrinsics(build):
+    out, number, wide = np.zeros(12, np.int32), np.array([2], np.uint32), np.zeros(1, np.uint64)
+    build(INTRINSICS).launch(
+        "intrinsics", (1, 1, 1), 1, out.ctypes.data, number.ctypes.data, wide.ctypes.data
+    )
+    minus_two = int(np.array([-2], np.float32).view(np.int32)[0])
+    assert out.tolist() == [8, 31, 32, 4, 0, minus_two, 3, -1, -1, 2, 7, 15]
+    assert number[0] == 15
+    assert wide[0] == 1 << 40
+
+
+def test_every_block_starts_with_rubbish_in_shared_memory(build):
+    shim = build("""
+extern "C" __global__ void read(unsigned* out) {
+  __shared__ unsigned value;
+  if (threadIdx.x == 0) out[(blockIdx.z * 3 + blockIdx.y) * 2 + blockIdx.x] = value;
+  __syncthreads();
+  value = 0;
+}""")
+    out = np.zeros(12, np.uint32)
+    shim.launch("read", (2, 3, 2), 32, out.ctypes.data)
+    assert out.tolist() == [0xCDCDCDCD] * 12
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"), [((1, 1, 1), 1025), ((1, 65536, 1), 32), ((0, 1, 1), 1)]
+)
+def test_a_launch_that_cuda_refuses(build, grid, block):
+    with pytest.raises(ShimError, match="CUDA refuses"):
+        build('extern "C" __global__ void test() {}').launch("test", grid, block)
+
+
+def test_arguments_of_another_type_are_refused(build):
+    shim = build('extern "C" __global__ void test(unsigned* out, unsigned, float) { out[0] = 1; }')
+    with pytest.raises(ShimError, match="takes PIf, but was given PIi"):
+        shim.launch("test", (1, 1, 1), 1, 0, np.uint32(1), np.int32(2))
+
+
+def test_a_kernel_that_does_not_compile_shows_file_and_line(build):
+    with pytest.raises(ShimError, match=r"test\.cu:2:"):
+        build('extern "C" __global__ void test() {\n  nothing();\n}').launch("test", (1, 1, 1), 1)
+
+
+def test_an_included_file_counts_and_others_do_not(tmp_path):
+    kernel = '#include "value.cuh"\nextern "C" __global__ void test(int* out) { *out = VALUE; }'
+    out = np.zeros(1, np.int32)
+    for value, other in [(1, ""), (2, ""), (2, "more")]:
+        sources = {"test.cu": kernel, "value.cuh": f"#define VALUE {value}", "other.cuh": other}
+        Shim(sources, tmp_path).launch("test", (1, 1, 1), 1, out.ctypes.data)
+        assert out[0] == value
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+# ---------------------------------------------------------------- HostGpu
+
+
+@pytest.fixture
+def doubling(build):
+    return build(
+        'extern "C" __global__ void twice(int* values) { values[threadIdx.x] *= 2; }\n'
+        'extern "C" __global__ void zero(char* values, int at) { values[at] = 0; }'
+    )
+
+
+def upload_double_download(gpu, values):
+    """Enqueue it all; page-locked memory for the way in, and for the way back."""
+    device, there, back = gpu.allocate(128), gpu.pin(128), gpu.pin(128)
+    there.array.view(np.int32)[:] = values
+    gpu.copy(device.address, there.address, 128)
+    gpu.launch("twice", (1, 1, 1), 32, device.address)
+    gpu.copy(back.address, device.address, 128)
+    device.close()
+    return there, back
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_stream_that_is_waited_for(doubling, late):
+    gpu = HostGpu(doubling, late=late)
+    _, back = upload_double_download(gpu, np.arange(32))
+    gpu.record().wait()
+    assert back.array.view(np.int32).tolist() == list(range(0, 64, 2))
+    assert gpu.launched == {"twice"}
+    gpu.close()
+
+
+def test_a_result_read_too_early_is_rubbish(doubling):
+    _, back = upload_double_download(HostGpu(doubling, late=True), 1)
+    assert (back.array == 0xCD).all()
+
+
+@pytest.mark.parametrize(("wait", "found"), [(False, 20), (True, 2)])
+def test_a_buffer_overwritten_before_it_was_copied_shows(doubling, wait, found):
+    gpu = HostGpu(doubling, late=True)
+    there, back = upload_double_download(gpu, 1)
+    if wait:
+        gpu.record().wait()
+    there.array.view(np.int32)[:] = 10
+    gpu.synchronize()
+    assert (back.array.view(np.int32) == found).all()
+
+
+def test_an_event_runs_no_more_than_what_came_before_it():
+    gpu, done = HostGpu(None, late=True), []
+    gpu.enqueue(lambda: done.append(1))
+    event = gpu.record()
+    gpu.enqueue(lambda: done.append(2))
+    event.wait()
+    event.wait()
+    assert done == [1]
+    gpu.synchronize()
+    assert done == [1, 2]
+
+
+def test_memory_closed_too_early_holds_rubbish():
+    gpu = HostGpu(None, late=True)
+    source, target = gpu.pin(8), gpu.pin(8)
+    source.array[:] = 1
+    gpu.copy(target.address, source.address, 8)
+    source.close()
+    gpu.synchronize()
+    assert (target.array == 0xCD).all()
+    assert gpu.held == {target}
+
+
+def test_clear_and_capacity():
+    gpu = HostGpu(None, late=False, capacity=100)
+    first, pinned = gpu.allocate(100), gpu.pin(100)
+    with pytest.raises(MemoryError, match="1 bytes, 100 of 100 in use"):
+        gpu.allocate(1)
+    gpu.clear(pinned.address, 100)
+    assert not pinned.array.any()
+    first.close()
+    assert gpu.allocate(1).address % 256 == 0
+
+
+@pytest.mark.parametrize("place", [-1, 128, 128 + 255])
+def test_a_write_outside_is_noticed_when_memory_is_closed(doubling, place):
+    gpu = HostGpu(doubling, late=False)
+    memory = gpu.allocate(128)
+    gpu.launch("zero", (1, 1, 1), 1, memory.address, np.int32(place))
+    with pytest.raises(AssertionError, match="memory of 128 bytes were written"):
+        memory.close()

@@ -1,0 +1,124 @@
+"""top_k on the GPU against detcli.top_k."""
+
+import numpy as np
+import pytest
+from backend.cuda.transfer import from_device, to_device
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import detcli
+from detcli.backend.cuda.topk import DeviceArray, top_k
+
+
+def assert_same(gpu, values, k):
+    for ordered in (True, False):
+        own, own_indices = top_k(values, k, sorted=ordered, gpu=gpu)
+        expected, expected_indices = detcli.top_k(values, k, sorted=ordered)
+        assert own.shape == expected.shape
+        assert own.dtype == values.dtype
+        assert own.tobytes() == expected.tobytes()  # the sign of zero and the bits of NaN too
+        np.testing.assert_array_equal(own_indices, expected_indices)
+
+
+@pytest.mark.parametrize("length", [1, 1023, 1024, 1025, 8400, 16384, 33600])
+@pytest.mark.parametrize("k", [1, 300, 2048, 2049])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_any_length(gpu, random, length, k, dtype):
+    assert_same(gpu, random.normal(size=(3, length)).astype(dtype), k)
+
+
+@pytest.mark.parametrize("k", [1, 300, 100_000])
+def test_a_million(gpu, random, k):
+    assert_same(gpu, random.random(1_000_000, np.float32), k)
+
+
+@pytest.mark.parametrize("length", [100, 40_000])
+def test_ties_and_oddities(gpu, random, length):
+    some = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3.0], np.float32)
+    for k in (1, 90, length):
+        assert_same(gpu, random.choice(some, length), k)
+        assert_same(gpu, np.zeros(length, np.float32), k)
+        assert_same(gpu, np.full(length, np.nan, np.float16), k)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=arrays.arrays(
+        st.sampled_from([np.float16, np.float32]), arrays.array_shapes(max_dims=3, max_side=40)
+    ),
+    k=st.integers(0, 50),
+)
+def test_anything(gpu, values, k):
+    assert_same(gpu, values, k)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (2, 3, 4)])
+def test_empty_and_deep_shapes(gpu, shape):
+    assert_same(gpu, np.ones(shape, np.float32), 2)
+
+
+@pytest.mark.parametrize("length", [2, 40_000])
+def test_more_rows_than_a_grid_holds(gpu, random, monkeypatch, length):
+    monkeypatch.setattr("detcli.backend.cuda.topk.LARGEST_GRID", 3)
+    assert_same(gpu, random.random((7, length), np.float32), 1)
+
+
+def test_arrays_on_the_gpu_stay_there(gpu, random):
+    values = random.random((2, 50), np.float32)
+    uploaded = to_device(gpu, values)
+    pointer = DeviceArray(uploaded.address, values.shape, values.dtype)
+    for array in (pointer, Foreign(uploaded.address, values)):
+        best, indices = top_k(array, 3, gpu=gpu)
+        assert isinstance(best, DeviceArray)
+        expected, expected_indices = detcli.top_k(values, 3)
+        np.testing.assert_array_equal(read(gpu, best), expected)
+        np.testing.assert_array_equal(read(gpu, indices), expected_indices)
+        again, _ = top_k(best, 2, gpu=gpu)
+        np.testing.assert_array_equal(read(gpu, again), expected[:, :2])
+    uploaded.close()
+
+
+def test_device_memory_is_given_back(host_gpu, random):
+    top_k(random.random((2, 40_000), np.float32), 5, gpu=host_gpu)
+    host_gpu.synchronize()
+    assert not host_gpu.held
+
+
+def test_another_streams_work_is_waited_for(host_gpu):
+    """An array that names its stream may not be written yet."""
+    values = np.zeros(4, np.float32)
+    host_gpu.enqueue(lambda: np.copyto(values, [1, 4, 2, 3]))
+    best, _ = top_k(Foreign(values.ctypes.data, values, stream=7), 2, gpu=host_gpu)
+    np.testing.assert_array_equal(read(host_gpu, best), [4, 3])
+
+
+def test_refusals(gpu):
+    values = np.ones((4, 6), np.float32)
+    with pytest.raises(ValueError, match="negative"):
+        top_k(values, -1, gpu=gpu)
+    with pytest.raises(ValueError, match="axis"):
+        top_k(np.float32(1), 1, gpu=gpu)
+    with pytest.raises(TypeError, match="float64"):
+        top_k(values.astype(np.float64), 1, gpu=gpu)
+    with pytest.raises(ValueError, match="contiguous"):
+        top_k(Foreign(0, values[:, ::2]), 1, gpu=gpu)
+
+
+class Foreign:
+    """An array of another library: what it says of itself in `__cuda_array_interface__`."""
+
+    def __init__(self, address, values, stream=None):
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": values.shape,
+            "typestr": values.dtype.str,
+            "strides": None if values.flags.c_contiguous else values.strides,
+            "stream": stream,
+            "version": 3,
+        }
+
+
+def read(gpu, array):
+    """Copy a device array to the host."""
+    return from_device(gpu, array.address, array.shape, array.dtype)
