@@ -77,6 +77,16 @@ def test_only_open_backend_knows_the_backends():
     assert importers == {"backend/__init__.py"}
 
 
+def test_only_the_driver_and_the_compiler_talk_to_cuda():
+    importers = {
+        path.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda"
+    }
+    assert importers == {"driver.py", "program.py"}
+
+
 def test_only_the_command_line_prints():
     printing = {
         str(path.relative_to(PACKAGE))
@@ -105,6 +115,9 @@ def test_tests_mirror_the_package():
         "test_docs",
         "test_real_models",
         "test_backends",
+        "test_barriers",
+        "test_shim",
+        "test_devices",
     }
     modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES)
     tests = Path(__file__).parent

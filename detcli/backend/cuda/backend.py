@@ -1,0 +1,233 @@
+"""The CUDA backend: letterbox, network and selection on one stream.
+
+Pictures go up as bytes, and of each only its rows come back. The three stages enqueue work and
+return; the host waits where the rows are read.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from detcli.backend.cuda.letterbox import LetterboxBatch
+from detcli.backend.cuda.ring import Ring, Slot
+from detcli.backend.cuda.selection import HeadShape, Rows, Selection
+from detcli.backend.memory import out_of_memory
+from detcli.backend.options import DeviceOptions
+from detcli.backend.postprocess import as_selection, to_detections, warn_about_nan
+from detcli.backend.protocol import Limits, Pending
+from detcli.detections import Detections
+from detcli.errors import InferenceError
+from detcli.geometry import Image, Letterbox
+from detcli.model.contract import BoxFormat, Contract
+from detcli.model.prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Gpu, Pinned
+    from detcli.backend.cuda.network import Network
+
+SLOTS = 2
+"""Batches in flight: one whose rows the host reads, one that the GPU works on."""
+
+SELECTIONS = 8
+"""Workspaces that are kept; a short last batch or another canvas needs one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch on the GPU, between two stages.
+
+    Attributes:
+        slot: The memory that it owns.
+        generation: The slot's, when the batch took it.
+        shape: `(B, 3, H, W)` of the network's input; B is a multiple of the graph's batch size.
+        tensor: Address of the input.
+        anchors: N, once the network has run.
+        heads: Address of its output.
+    """
+
+    slot: Slot
+    generation: int
+    shape: tuple[int, int, int, int]
+    tensor: int
+    anchors: int = 0
+    heads: int = 0
+
+
+def open_cuda(
+    model: PreparedModel, ordinal: int, options: DeviceOptions, *, tensorrt: bool
+) -> "CudaBackend":
+    """Load a model on a GPU.
+
+    Args:
+        model: What to load.
+        ordinal: CUDA's number of the device.
+        options: How to use it.
+        tensorrt: Run the network with TensorRT.
+
+    Raises:
+        DeviceError: The GPU or its libraries cannot be used.
+        DeviceMemoryError: The model does not fit into its memory.
+        ModelError: The runtime refuses the model.
+    """
+    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
+    from detcli.backend.cuda.network import open_network
+
+    gpu = Gpu(ordinal)
+    network = open_network(model, ordinal, gpu.stream, options, tensorrt=tensorrt)
+    device = f"{'tensorrt' if tensorrt else 'cuda'}:{ordinal}"
+    return CudaBackend(gpu, network, model.contract, device)
+
+
+class CudaBackend:
+    """Runs a model on a GPU; its buffers are batches in device memory.
+
+    Attributes:
+        device: What records call it, "cuda:0" or "tensorrt:0".
+    """
+
+    def __init__(self, gpu: "Gpu", network: "Network", contract: Contract, device: str) -> None:
+        self.device = device
+        self._gpu, self._network, self._contract = gpu, network, contract
+        self._ring = Ring(gpu, SLOTS)
+        self._selections: dict[tuple[HeadShape, Limits], Selection] = {}
+        self._closed = False
+
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
+        """Upload pictures and letterbox them into the network's input.
+
+        A graph with a fixed batch size gets empty pictures at the end, up to a multiple of it.
+
+        Raises:
+            DeviceMemoryError: They do not fit.
+            InferenceError: The GPU failed, or the backend has been closed.
+        """
+        if self._closed:
+            raise InferenceError("the detector has been closed", "use it inside its with block")
+        slot = self._ring.take()
+        dtype = self._network.input_dtype
+        pictures = LetterboxBatch(images, letterboxes, dtype)
+        count, channels, height, width = pictures.shape
+        fixed = self._network.batch or count
+        shape = (-(-count // fixed) * fixed, channels, height, width)
+        used, size = (dtype.itemsize * math.prod(part) for part in (pictures.shape, shape))
+        with self._memory_for(shape):
+            tensor = slot.device("tensor", size)
+            staging = slot.pinned("pictures", pictures.size)
+            uploaded = slot.device("pictures", pictures.size)
+        pictures.enqueue(self._gpu, staging, uploaded, tensor.address)
+        if size > used:
+            self._gpu.clear(tensor.address + used, size - used)
+        slot.mark()
+        return Batch(slot, slot.generation, shape, tensor.address)
+
+    def infer(self, buffer: Batch) -> Batch:
+        """Run the network body, as many pictures at a time as the graph takes."""
+        slot = _owned(buffer)
+        count, *plane = buffer.shape
+        step = (self._network.batch or count, plane[0], plane[1], plane[2])
+        head = self._network.head_shape(step)
+        step_in = math.prod(step) * self._network.input_dtype.itemsize
+        step_out = math.prod(head) * self._network.output_dtype.itemsize
+        runs = count // step[0]
+        with self._memory_for(buffer.shape):
+            heads = slot.device("head", runs * step_out).address
+        for run in range(runs):
+            self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
+        slot.mark()
+        anchors = head[1] if self._contract.anchors_first else head[2]
+        return replace(buffer, anchors=anchors, heads=heads)
+
+    def select(self, buffer: Batch, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
+        """Select on the GPU; calling what is returned waits for the rows."""
+        slot = _owned(buffer)
+        with self._memory_for(buffer.shape):
+            selection = self._selection(buffer, len(letterboxes), limits)
+            result = slot.device("result", selection.result_size)
+            download = slot.pinned("result", selection.result_size)
+        selection.enqueue(buffer.heads, result.address)
+        self._gpu.copy(download.address, result.address, selection.result_size)
+        slot.mark()
+        return _PendingRows(slot, download, selection, letterboxes, self._contract.names)
+
+    def close(self) -> None:
+        """Wait for the work in flight, then release the device's memory."""
+        if self._closed:
+            return
+        self._closed = True
+        self._gpu.synchronize()
+        self._ring.close()
+        for selection in self._selections.values():
+            selection.close()
+        self._network.close()
+        self._gpu.close()
+
+    def _selection(self, buffer: Batch, pictures: int, limits: Limits) -> Selection:
+        """Kernels and workspace for heads of this shape; the last few are kept."""
+        head = HeadShape(
+            batch=pictures,
+            rows=4 + self._contract.class_count,
+            anchors=buffer.anchors,
+            anchors_first=self._contract.anchors_first,
+            cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
+            dtype=self._network.output_dtype.name,
+        )
+        selection = self._selections.pop((head, limits), None) or Selection(self._gpu, head, limits)
+        self._selections[head, limits] = selection  # the one used last comes last
+        if len(self._selections) > SELECTIONS:
+            self._selections.pop(next(iter(self._selections))).close()
+        return selection
+
+    @contextlib.contextmanager
+    def _memory_for(self, shape: tuple[int, int, int, int]) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError as error:
+            fixed = self._network.batch is not None
+            raise out_of_memory(shape, str(error), fixed=fixed) from error
+
+
+class _PendingRows:
+    """The rows of a batch, which the GPU may still be working on."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        download: "Pinned",
+        selection: Selection,
+        letterboxes: Sequence[Letterbox],
+        names: tuple[str, ...],
+    ) -> None:
+        self._slot, self._download, self._selection = slot, download, selection
+        self._letterboxes, self._names = letterboxes, names
+        self._rows: list[Rows] | None = None
+        slot.finish = self._finish
+
+    def __call__(self) -> list[Detections]:
+        self._finish()
+        return [
+            self._to_detections(rows, letterbox)
+            for rows, letterbox in zip(self._rows or (), self._letterboxes, strict=True)
+        ]
+
+    def _finish(self) -> None:
+        """Wait for the rows and copy them; the slot is free afterwards."""
+        if self._rows is None:
+            self._slot.wait()
+            self._rows = self._selection.read(self._download.array)
+            self._slot.finish = None
+
+    def _to_detections(self, rows: Rows, letterbox: Letterbox) -> Detections:
+        warn_about_nan(rows.nan_count, self._selection.score_count)
+        return to_detections(as_selection(rows.values), letterbox, self._names)
+
+
+def _owned(buffer: Batch) -> Slot:
+    """The batch's slot, if it has not been handed out again."""
+    if buffer.generation != buffer.slot.generation:
+        raise InferenceError(
+            f"this batch's memory was given to a later one; at most {SLOTS} batches are in flight",
+            "select from a batch before preparing the next but one",
+        )
+    return buffer.slot

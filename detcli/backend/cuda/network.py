@@ -1,0 +1,265 @@
+"""The network body on a GPU: it reads and writes device memory that its caller owns.
+
+Input and output are bound to addresses (I/O binding), on the stream that the session was opened
+with; nothing crosses to the host. Where a captured CUDA graph is replayed, ONNX Runtime launches
+one graph instead of some hundred kernels. A graph writes to the addresses that it was captured
+with, whatever is bound later, and nobody is told. So each pair of addresses has a graph of its
+own, and what is still needed must not lie at an address that a later run writes to.
+"""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detcli.backend.memory import is_out_of_memory, out_of_memory
+from detcli.backend.options import DeviceOptions
+from detcli.backend.providers import cuda_provider, tensorrt_provider
+from detcli.backend.runtime import onnxruntime
+from detcli.backend.session import (
+    FAILURES,
+    FATAL,
+    CaptureRefusedError,
+    closed,
+    open_session,
+    reason,
+    run_error,
+)
+from detcli.errors import DetcliWarning, ModelError
+from detcli.model.contract import Contract
+from detcli.model.prepared import PreparedModel
+
+GRAPHS = 32
+"""At most so many are captured: each takes memory, and some runs to capture."""
+
+BINDINGS = 128
+"""At most so many are kept; making one anew costs microseconds."""
+
+NO_GRAPH = -1  # the id that keeps ONNX Runtime from capturing a run
+
+ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(float16)": np.dtype(np.float16),
+}
+
+Shape = tuple[int, int, int, int]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Binding:
+    """Addresses that are bound together.
+
+    Attributes:
+        io: ONNX Runtime's binding of input and output.
+        options: Of its runs.
+        graph: Id of the CUDA graph that they capture and replay.
+    """
+
+    io: Any
+    options: Any
+    graph: int = NO_GRAPH
+
+
+class Network:
+    """A session that runs on device addresses. For one thread: graphs are captured per thread.
+
+    Attributes:
+        batch: The graph takes exactly so many pictures; None means any number.
+        input_dtype: float32 or float16.
+        output_dtype: float32 or float16, mostly that of the input.
+        uses_graph: Whether runs are captured into CUDA graphs.
+    """
+
+    def __init__(
+        self,
+        session: Any,  # noqa: ANN401 - onnxruntime has no types
+        contract: Contract,
+        *,
+        device_type: str = "cuda",
+        ordinal: int = 0,
+        uses_graph: bool = False,
+    ) -> None:
+        """Take over a session.
+
+        Args:
+            session: Of `open_session`; made for CUDA graphs, if they are used.
+            contract: What its graph promises.
+            device_type: ONNX Runtime's name of the memory that addresses are in.
+            ordinal: Number of the device.
+            uses_graph: Whether to capture CUDA graphs.
+
+        Raises:
+            ModelError: The head is neither float32 nor float16.
+        """
+        (output,) = session.get_outputs()
+        if output.type not in ELEMENT_TYPES:
+            raise ModelError(
+                f"the head {output.name} is a {output.type}, not float32 or float16",
+                "export the model in one of them, or use --device cpu",
+            )
+        self.batch = contract.batch
+        self.input_dtype = np.dtype(contract.input_dtype)
+        self.output_dtype = ELEMENT_TYPES[output.type]
+        self.uses_graph = uses_graph
+        self._session = session
+        self._contract = contract
+        self._output_name = output.name
+        self._device = (device_type, ordinal)
+        self._anchors: dict[tuple[int, int], int] = {}
+        self._bindings: dict[tuple[int, int, Shape], _Binding] = {}
+        self._captured = 0
+
+    def head_shape(self, shape: Shape) -> tuple[int, int, int]:
+        """Shape of the head for an input of shape `(B, 3, H, W)`.
+
+        Where the graph does not tell N, an ordinary run does, once for each H and W.
+
+        Returns:
+            `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`.
+
+        Raises:
+            DeviceMemoryError: That run does not fit.
+            InferenceError: That run failed, or the network has been closed.
+        """
+        batch, _, height, width = shape
+        anchors = self._contract.anchor_count or self._anchors.get((height, width))
+        if anchors is None:
+            anchors = self._anchors[height, width] = self._count_anchors(height, width)
+        rows = 4 + self._contract.class_count
+        return (batch, anchors, rows) if self._contract.anchors_first else (batch, rows, anchors)
+
+    def run(self, input_address: int, output_address: int, shape: Shape) -> None:
+        """Enqueue the network on the session's stream.
+
+        The first run of a pair of addresses is an ordinary one, so that a single picture is not
+        held up. The second captures a graph, if graphs are used, and later ones replay it.
+
+        Args:
+            input_address: Where the elements of `shape` lie, of `input_dtype`, C-contiguous.
+            output_address: Where those of `head_shape(shape)` go, of `output_dtype`.
+            shape: `(B, 3, H, W)`; B is `batch`, where that is a number.
+
+        Raises:
+            DeviceMemoryError: The batch does not fit.
+            InferenceError: The runtime failed, or the network has been closed.
+        """
+        key = (input_address, output_address, shape)
+        with self._failures(shape):
+            binding = self._bindings.get(key)
+            if binding is None:
+                binding = self._bind(*key)
+            elif self.uses_graph and binding.graph == NO_GRAPH and self._captured < GRAPHS:
+                binding.graph, self._captured = self._captured, self._captured + 1
+                binding.options = self._run_options(binding.graph)
+            self._bindings.pop(key, None)  # one that fails is not kept
+            self._session.run_with_iobinding(binding.io, binding.options)
+            self._bindings[key] = binding
+
+    def close(self) -> None:
+        """Drop the session and its memory."""
+        self._bindings.clear()
+        self._session = None
+
+    def _bind(self, input_address: int, output_address: int, shape: Shape) -> _Binding:
+        """Bind a pair of addresses; those that were bound earliest make room."""
+        for key in [key for key, old in self._bindings.items() if old.graph == NO_GRAPH]:
+            if len(self._bindings) < BINDINGS:
+                break
+            del self._bindings[key]
+        io = self._session.io_binding()
+        taken, given = self.input_dtype.type, self.output_dtype.type
+        head = self.head_shape(shape)
+        io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
+        io.bind_output(self._output_name, *self._device, given, head, output_address)
+        return _Binding(io, self._run_options(NO_GRAPH))
+
+    def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
+        """Options of a run: which graph, and whether the host waits for the end."""
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = FATAL
+        if not wait:
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self.uses_graph:
+            options.add_run_config_entry("gpu_graph_id", str(graph))
+        return options
+
+    def _count_anchors(self, height: int, width: int) -> int:
+        """N for that input size, from a run on the least batch of zeros."""
+        zeros = np.zeros((self.batch or 1, 3, height, width), self.input_dtype)
+        with self._failures(zeros.shape):
+            options = self._run_options(NO_GRAPH, wait=True)
+            (head,) = self._session.run(None, {self._contract.input_name: zeros}, options)
+        return int(head.shape[1 if self._contract.anchors_first else 2])
+
+    @contextlib.contextmanager
+    def _failures(self, shape: tuple[int, ...]) -> Iterator[None]:
+        """Make ONNX Runtime's failures errors of ours, for an input of that shape."""
+        if self._session is None:
+            raise closed()
+        try:
+            yield
+        except FAILURES as error:
+            why = reason(error)
+            if is_out_of_memory(why):
+                raise out_of_memory(shape, why, fixed=self.batch is not None) from error
+            failure = run_error(shape, why)
+            if self.uses_graph:
+                failure.hint = "see whether --no-cuda-graph helps, or --device cpu"
+            raise failure from error
+
+
+def open_network(
+    model: PreparedModel,
+    ordinal: int,
+    stream: int,
+    options: DeviceOptions,
+    *,
+    tensorrt: bool = False,
+) -> Network:
+    """Load a model on a GPU.
+
+    Args:
+        model: What to load.
+        ordinal: CUDA's number of the device.
+        stream: Address of the stream that the network runs on.
+        options: How.
+        tensorrt: With TensorRT; what it does not know runs on CUDA.
+
+    Raises:
+        DeviceError: The GPU or its libraries cannot be used, or run no part of the model.
+        DeviceMemoryError: The model does not fit.
+        ModelError: The runtime refuses the model.
+    """
+    contract = model.contract
+    plain = cuda_provider(ordinal, stream, options, graph=False)
+    if tensorrt:
+        engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
+        session = open_session(model.graph, (engine, plain), model.name)
+        return Network(session, contract, ordinal=ordinal)
+    if not _wants_graph(contract, options):
+        session = open_session(model.graph, (plain,), model.name)
+        return Network(session, contract, ordinal=ordinal)
+    try:
+        capturing = cuda_provider(ordinal, stream, options, graph=True)
+        session = open_session(model.graph, (capturing,), model.name)
+        return Network(session, contract, ordinal=ordinal, uses_graph=True)
+    except CaptureRefusedError as error:
+        if options.cuda_graph:
+            warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
+        else:
+            log.info("without CUDA graphs: %s", error)
+    session = open_session(model.graph, (plain,), model.name)
+    return Network(session, contract, ordinal=ordinal)
+
+
+def _wants_graph(contract: Contract, options: DeviceOptions) -> bool:
+    """Whether to try CUDA graphs: as was asked for, else where all shapes are static."""
+    if options.cuda_graph is not None:
+        return options.cuda_graph
+    return None not in (contract.batch, contract.input_size)

@@ -1,0 +1,99 @@
+"""A ring of slots: the memory that one batch owns from its upload to its rows.
+
+While the host reads the rows of one batch, the GPU works on the next. Nothing is shared between
+two batches in flight, so that no replay of a CUDA graph, which writes where the previous one wrote,
+can reach memory that is still being read. A slot is handed out again only when its rows are copied.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Event, Gpu, Memory, Pinned
+
+M = TypeVar("M", bound="Memory")
+
+
+class Slot:
+    """Memory of one batch; each part grows to the largest batch it has held.
+
+    Attributes:
+        generation: How often the slot has been handed out.
+        finish: Copies the rows to where the caller will look for them; None when there are none.
+    """
+
+    def __init__(self, gpu: "Gpu") -> None:
+        self._gpu = gpu
+        self._device: dict[str, Memory] = {}
+        self._pinned: dict[str, Pinned] = {}
+        self._event: Event | None = None
+        self.generation = 0
+        self.finish: Callable[[], None] | None = None
+
+    def device(self, part: str, size: int) -> "Memory":
+        """Device memory of at least `size` bytes, the same as long as that is enough.
+
+        Raises:
+            MemoryError: The device has not enough.
+        """
+        return _grown(self._device, part, size, self._gpu.allocate)
+
+    def pinned(self, part: str, size: int) -> "Pinned":
+        """Page-locked memory of at least `size` bytes.
+
+        Raises:
+            MemoryError: The host has not enough.
+        """
+        return _grown(self._pinned, part, size, self._gpu.pin)
+
+    def mark(self) -> None:
+        """Remember what is enqueued so far as the slot's work."""
+        self._event = self._gpu.record()
+
+    def wait(self) -> None:
+        """Wait until the slot's work is done."""
+        if self._event is not None:
+            self._event.wait()
+            self._event = None
+
+    def close(self) -> None:
+        """Free the memory; the stream must be idle."""
+        for memory in (*self._device.values(), *self._pinned.values()):
+            memory.close()
+        self._device.clear()
+        self._pinned.clear()
+
+
+class Ring:
+    """Slots in turn."""
+
+    def __init__(self, gpu: "Gpu", size: int) -> None:
+        self._slots = [Slot(gpu) for _ in range(size)]
+        self._next = 0
+
+    def take(self) -> Slot:
+        """Hand out the slot that has been out the longest, once its rows are copied."""
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % len(self._slots)
+        if slot.finish is not None:
+            slot.finish()
+        slot.wait()
+        slot.generation += 1
+        return slot
+
+    def close(self) -> None:
+        """Copy what is still to be read, then free everything; the stream must be idle."""
+        for slot in self._slots:
+            if slot.finish is not None:
+                slot.finish()
+            slot.close()
+
+
+def _grown(held: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
+    memory = held.get(part)
+    if memory is None or memory.size < size:
+        if memory is not None:
+            del held[part]
+            memory.close()
+        memory = held[part] = allocate(size)
+    return memory

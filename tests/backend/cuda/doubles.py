@@ -1,0 +1,28 @@
+"""A CudaBackend without a GPU: HostGpu for the kernels, ONNX Runtime on the CPU for the network."""
+
+import onnxruntime
+from backend.cuda.host_gpu import HostGpu
+
+from detcli.backend.cuda.backend import CudaBackend
+from detcli.backend.cuda.network import Network
+from detcli.model.prepared import PreparedModel
+
+
+class StreamSession:
+    """A session whose runs on device memory wait for their turn on the stream."""
+
+    def __init__(self, session, gpu: HostGpu) -> None:
+        self._session, self._gpu = session, gpu
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def run_with_iobinding(self, binding, options):
+        self._gpu.enqueue(lambda: self._session.run_with_iobinding(binding, options))
+
+
+def open_on_host(gpu: HostGpu, model: PreparedModel, wrap=StreamSession, **options) -> CudaBackend:
+    """Open a model as `open_cuda` does; `wrap` makes a double of the session."""
+    session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
+    network = Network(wrap(session, gpu), model.contract, device_type="cpu", **options)
+    return CudaBackend(gpu, network, model.contract, "host")

@@ -1,0 +1,224 @@
+"""The CUDA backend: batches in flight, memory, errors. What all backends do: test_backends.py."""
+
+import ctypes
+import itertools
+
+import cv2
+import numpy as np
+import pytest
+from backend.cuda.doubles import StreamSession, open_on_host
+from backend.cuda.host_gpu import HostGpu
+
+from detcli import DetcliWarning, Letterbox
+from detcli.backend import Limits
+from detcli.backend.cpu import CpuBackend
+from detcli.backend.cuda import backend as module
+from detcli.backend.cuda.ring import Ring
+from detcli.backend.cuda.topk import top_k
+from detcli.errors import DeviceMemoryError, InferenceError
+from detcli.model.prepared import prepare
+
+EVERYTHING = Limits(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
+
+
+def noise(random, count, size=(64, 64)):
+    """Pictures in which every cell scores differently."""
+    return list(random.integers(0, 256, (count, *size, 3), np.uint8))
+
+
+def enqueue(backend, images, limits=EVERYTHING, canvas=(64, 64)):
+    """All three stages; what is returned waits."""
+    letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
+    buffer = backend.infer(backend.prepare(images, letterboxes))
+    return backend.select(buffer, letterboxes, limits)
+
+
+def rows(found):
+    return [(one.xyxy.tolist(), one.score.tolist(), one.class_id.tolist()) for one in found]
+
+
+def on_cpu(model, batches, **options):
+    backend = CpuBackend(prepare(model))
+    return [rows(enqueue(backend, images, **options)()) for images in batches]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tail": tail, "batch": batch, "dtype": dtype}
+        for tail in ("body", "transposed")
+        for batch in (1, 2, None)
+        for dtype in (np.float32, np.float16)
+    ],
+)
+def test_batches_in_flight_do_not_touch_each_other(host_gpu, make_model, random, options):
+    """Each batch is read only when the next one is enqueued, as a pipeline does."""
+    model = make_model(**options)
+    sizes = ((64, 64), (100, 50), (31, 90))
+    batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
+    backend = open_on_host(host_gpu, prepare(model))
+    found, waiting = [], None
+    for images in batches:
+        following = enqueue(backend, images)
+        if waiting:
+            found.append(rows(waiting()))
+        waiting = following
+    found.append(rows(waiting()))
+    backend.close()
+    assert found == on_cpu(model, batches)
+
+
+def test_rows_can_be_read_in_any_order_and_twice(host_gpu, make_model, random):
+    model = make_model()
+    batches = [noise(random, 1) for _ in range(7)]
+    backend = open_on_host(host_gpu, prepare(model))
+    pending = [enqueue(backend, images) for images in batches]
+    found = [rows(pending[index]()) for index in (6, 0, 3, 3, 1, 5, 2, 4)]
+    expected = on_cpu(model, batches)
+    assert found == [expected[index] for index in (6, 0, 3, 3, 1, 5, 2, 4)]
+    backend.close()
+
+
+class GraphSession(StreamSession):
+    """Replays a graph where it was captured, whatever is bound later, as CUDA graphs do."""
+
+    def __init__(self, session, gpu):
+        super().__init__(session, gpu)
+        self.captured = {}
+
+    def graph_of(self, options):
+        return options.get_run_config_entry("gpu_graph_id")
+
+    def run_with_iobinding(self, binding, options):
+        graph = self.graph_of(options)
+        if graph != "-1":
+            binding = self.captured.setdefault(graph, binding)
+        super().run_with_iobinding(binding, options)
+
+
+class OneGraphSession(GraphSession):
+    """Has one graph, whatever id is asked for."""
+
+    def graph_of(self, options):
+        return min(super().graph_of(options), "0")
+
+
+class OneSharedBuffer(Ring):
+    """A ring that hands out the same memory again and again, and waits for nothing."""
+
+    def take(self):
+        (slot, *_) = self._slots
+        return slot
+
+
+def test_a_frame_is_not_overwritten_by_the_next_replay(make_model, random, shim, monkeypatch):
+    """Frame t is read after frame t + 1 has run; with one shared buffer it is frame t + 1's."""
+    model = make_model()
+    frames = [noise(random, 1) for _ in range(4)]
+    expected = on_cpu(model, frames)
+
+    def read_one_late():
+        backend = open_on_host(HostGpu(shim, late=False), prepare(model))
+        pending = [enqueue(backend, frame) for frame in frames]
+        return [rows(one()) for one in pending]
+
+    assert read_one_late() == expected
+    monkeypatch.setattr(module, "Ring", OneSharedBuffer)
+    assert read_one_late() == [expected[-1]] * 4
+
+
+def test_each_pair_of_addresses_has_a_graph(host_gpu, make_model, random):
+    """Two slots take turns; if both replayed one graph, every other frame would be wrong."""
+    model = make_model()
+    frames = [noise(random, 1) for _ in range(6)]
+    expected = on_cpu(model, frames)
+    backend = open_on_host(host_gpu, prepare(model), GraphSession, uses_graph=True)
+    assert [rows(enqueue(backend, frame)()) for frame in frames] == expected
+    backend.close()
+    other = open_on_host(host_gpu, prepare(model), OneGraphSession, uses_graph=True)
+    assert [rows(enqueue(other, frame)()) for frame in frames] != expected
+
+
+def test_memory_that_was_handed_on_is_refused(host_gpu, make_model, random):
+    backend = open_on_host(host_gpu, prepare(make_model()))
+    images = noise(random, 1)
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
+    first, second, _third = (backend.prepare(images, letterboxes) for _ in range(3))
+    with pytest.raises(InferenceError, match="given to a later one"):
+        backend.infer(first)
+    head = backend.infer(second)
+    backend.prepare(images, letterboxes)
+    with pytest.raises(InferenceError, match="given to a later one"):
+        backend.select(head, letterboxes, EVERYTHING)
+    backend.close()
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_what_does_not_fit_is_named(shim, make_model, random, batch):
+    model = make_model(batch=batch)
+    backend = open_on_host(HostGpu(shim, capacity=100_000), prepare(model))
+    with pytest.raises(DeviceMemoryError, match=r"4 pictures, shape \[4, 3, 64, 64\]") as caught:
+        enqueue(backend, noise(random, 4))
+    assert caught.value.exit_code == 1
+    assert ("a batch of 2" in caught.value.hint) == (batch is None)
+    if batch is None:  # the smaller batch does fit
+        images = noise(random, 1)
+        assert rows(enqueue(backend, images)()) == on_cpu(model, [images])[0]
+
+
+def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
+    backend = open_on_host(host_gpu, prepare(make_model()))
+    images = noise(random, 2)
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))] * 2
+    buffer = backend.infer(backend.prepare(images, letterboxes))
+    scores = buffer.heads + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
+    nan = np.full(5, np.nan, np.float32)
+    host_gpu.enqueue(lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes))
+    pending = backend.select(buffer, letterboxes, EVERYTHING)
+    with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
+        found = pending()
+    assert not np.isnan(found[1].score).any()
+    backend.close()
+
+
+def test_closing_gives_all_memory_back(host_gpu, make_model, random):
+    backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
+    images = noise(random, 3)
+    pending = [enqueue(backend, images[:count], Limits(0, 5, None, None)) for count in (1, 2, 3)]
+    backend.close()
+    backend.close()
+    assert not host_gpu.held
+    assert [len(one()) for one in pending] == [1, 2, 3]  # copied before
+    with pytest.raises(InferenceError, match="closed"):
+        enqueue(backend, images)
+
+
+def test_few_workspaces_are_kept(host_gpu, make_model, random, monkeypatch):
+    monkeypatch.setattr(module, "SELECTIONS", 2)
+    model = make_model(batch=None)
+    backend = open_on_host(host_gpu, prepare(model))
+    batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
+    assert [rows(enqueue(backend, images)()) for images in batches] == on_cpu(model, batches)
+    assert len(backend._selections) == 2  # noqa: SLF001
+    backend.close()
+
+
+def test_every_kernel_is_launched(shim, make_model, random):
+    """A kernel that nothing launches is dead code."""
+    gpu = HostGpu(shim)
+    for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
+        tail = "body" if nms_iou is None else "one-to-many"
+        backend = open_on_host(gpu, prepare(make_model(tail=tail, dtype=dtype)))
+        enqueue(backend, noise(random, 1), Limits(0.5, 300, None, nms_iou))()
+        top_k(random.random(20_000).astype(dtype), 3, gpu=gpu)
+    assert gpu.launched == shim.kernels
+
+
+@pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
+def test_real_pictures_give_the_cpus_boxes(host_gpu, shared, name):
+    model = shared(f"models/{name}")
+    images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
+    options = {"limits": Limits(0.25, 300, None, None), "canvas": (640, 640)}
+    backend = open_on_host(host_gpu, prepare(model))
+    assert rows(enqueue(backend, images, **options)()) == on_cpu(model, [images], **options)[0]
+    backend.close()
