@@ -4,10 +4,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL ?=
+MODEL_FP16 ?=
 IMAGE ?= docs/images/street.jpg
+IMAGES ?= docs/images
+OUT ?= build/gpu-check
+GPU_CHECK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench test-lowest clean
+.PHONY: help setup demo test check docs bench gpu-check test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,6 +34,7 @@ test: setup ## Run the tests
 check: setup ## Formatting, lint, types, documentation, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(shell find detcli tests -name '*.cu' -o -name '*.cuh' -o -name shim.h -o -name shim.cpp)
 	$(BIN)/mypy
 	$(BIN)/pytest
 
@@ -38,6 +43,25 @@ docs: setup ## Write docs/cli.md and docs/output.md anew from the program
 
 bench: setup ## Measure the selection: make bench
 	$(BIN)/python tests/benchmarks/selection.py
+
+# Where PYTHON or BIN is named, that one is taken as it is and nothing is installed.
+ifeq ($(filter command,$(origin PYTHON) $(origin BIN)),)
+gpu-check: .venv/installed-cuda
+endif
+ifeq ($(origin PYTHON),command line)
+GPU_PYTHON := $(PYTHON)
+else
+GPU_PYTHON := $(BIN)/python
+endif
+
+.venv/installed-cuda: .venv/installed
+	@$(BIN)/python -c 'from detcli.backend.nvidia import count_gpus as c; c() or exit("there is no NVIDIA GPU")'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cuda]'
+	touch $@
+
+gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [OUT=build/gpu-check]
+	PYTHONPATH="$(CURDIR):$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m benchmarks.gpu --out '$(OUT)' \
+		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
 
 test-lowest: ## Run the tests with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear .venv-lowest

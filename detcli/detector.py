@@ -1,9 +1,9 @@
 """Detector: the library's front door."""
 
-import difflib
+import copy
 import logging
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -11,14 +11,16 @@ from typing import Self, overload
 
 import numpy as np
 
-from detcli.backend import DeviceOptions, Limits, open_backend
+from detcli.backend import Backend, DeviceOptions, Limits, Pending, open_backend
+from detcli.classes import class_ids, class_thresholds
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
-from detcli.geometry import Image, Letterbox
+from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
 from detcli.settings import Settings
+from detcli.timing import StageTimes
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,11 @@ class Detector:
         contract: What the model promises: layout, classes, input size.
         device: Where it runs, "cpu" or "cuda:0".
         model_name: The model file's name without its suffix.
+        canvas: Height and width of the network's input.
+        in_flight: How many batches are worth starting before the first is waited for.
+        batch: How many pictures at a time suit the device.
+        workers: How many detectors suit it, each on a thread of its own.
+        times: Seconds spent in each stage so far.
 
     Example, executed in docs/index.md:
 
@@ -76,21 +83,53 @@ class Detector:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract
         self.model_name = prepared.name
-        self._canvas = contract.canvas(settings.imgsz)
+        self.canvas = contract.canvas(settings.imgsz)
+        if settings.rect and contract.input_size is not None:
+            height, width = contract.input_size
+            raise UsageError(
+                f"--rect: this graph takes {width}x{height} pictures only",
+                "leave it out, or export the model with dynamic axes",
+            )
+        self._rect = settings.rect
+        self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
         self._limits = Limits(
-            confidence=settings.conf,
+            confidence=float(self._thresholds.min()) if settings.class_conf else settings.conf,
             max_det=settings.max_det,
-            class_ids=_class_ids(settings.classes, contract.names),
+            class_ids=class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
+            unique=settings.unique,
         )
-        self._backend = open_backend(device, replace(prepared, contract=contract), options)
-        self.device = self._backend.device
+        self._model = replace(prepared, contract=contract)
+        self._options = options
+        self._open(device)
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
             *(self.model_name, self.device, contract.layout, contract.box_format),
             *(contract.class_count, contract.names_origin),
-            *(self._canvas[1], self._canvas[0], contract.input_dtype),
+            *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
+
+    def _open(self, device: str) -> None:
+        self._backend: Backend = open_backend(device, self._model, self._options)
+        self.device = self._backend.device
+        self.in_flight = self._backend.in_flight
+        self.batch = self._backend.batch
+        self.workers = self._backend.workers
+        self.times = StageTimes()
+
+    def clone(self, device: str | None = None) -> "Detector":
+        """The same model with the same settings once more, for another thread or device.
+
+        Args:
+            device: As for the constructor; by default, where this one runs.
+
+        Raises:
+            DeviceError: The device cannot be used.
+            DeviceMemoryError: The model does not fit into its memory.
+        """
+        other = copy.copy(self)
+        other._open(device or self.device)  # noqa: SLF001 - of the same class
+        return other
 
     @overload
     def __call__(self, images: Image) -> Detections: ...
@@ -111,26 +150,60 @@ class Detector:
             InferenceError: The runtime failed.
         """
         if isinstance(images, np.ndarray):
-            return self._detect([images])[0]
-        return self._detect(images) if len(images) else []
+            return self.submit([_checked(images)])()[0]
+        return self.submit([_checked(image) for image in images])()
 
-    def _detect(self, images: Sequence[Image]) -> list[Detections]:
-        letterboxes = [self.letterbox(image) for image in images]
-        buffer = self._backend.prepare(images, letterboxes)
-        pending = self._backend.select(self._backend.infer(buffer), letterboxes, self._limits)
-        return pending()
+    def submit(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch; calling what is returned waits for its detections.
 
-    def letterbox(self, image: Image) -> Letterbox:
-        """Where a picture lies on the network's input.
+        A GPU works by itself meanwhile: up to `in_flight` batches are worth starting before the
+        first is waited for. Any order of waiting is right, and any number of batches.
 
         Raises:
-            ValueError: It is not `(H, W, 3)` uint8.
+            InferenceError: The runtime failed.
         """
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-            raise ValueError(
-                f"a picture is (H, W, 3) uint8 BGR, this is {image.shape} {image.dtype}"
+        letterboxes = [self.letterbox(picture.size) for picture in pictures]
+        canvases = dict.fromkeys(letterbox.canvas for letterbox in letterboxes)
+        groups = [
+            [index for index, letterbox in enumerate(letterboxes) if letterbox.canvas == canvas]
+            for canvas in canvases
+        ]
+        started = [
+            (
+                group,
+                self._submit([pictures[i].pixels for i in group], [letterboxes[i] for i in group]),
             )
-        return Letterbox.fit((image.shape[0], image.shape[1]), self._canvas)
+            for group in groups
+        ]
+
+        def wait() -> list[Detections]:
+            found: dict[int, Detections] = {}
+            with self.times.stage("waiting"):
+                for group, pending in started:
+                    found.update(zip(group, pending(), strict=True))
+            return [self._above_thresholds(found[index]) for index in range(len(pictures))]
+
+        return wait
+
+    def _submit(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Pending:
+        """Start on pictures that share a canvas."""
+        with self.times.stage("preprocessing"):
+            buffer = self._backend.prepare(images, letterboxes)
+        with self.times.stage("network"):
+            buffer = self._backend.infer(buffer)
+        with self.times.stage("selection"):
+            return self._backend.select(buffer, letterboxes, self._limits)
+
+    def _above_thresholds(self, found: Detections) -> Detections:
+        """Apply the confidences of single classes; the selection knows the lowest only."""
+        if (self._thresholds == self._thresholds[0]).all():
+            return found
+        return found[found.score > self._thresholds[found.class_id]]
+
+    def letterbox(self, size: tuple[int, int]) -> Letterbox:
+        """Where a picture of (height, width) lies on the network's input."""
+        square = Letterbox.fit(size, self.canvas)
+        return square.trimmed(self.contract.stride) if self._rect else square
 
     def close(self) -> None:
         """Release the device's memory."""
@@ -148,26 +221,12 @@ class Detector:
         self.close()
 
 
-def _class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
-    """Class ids of names or ids; None for no choice.
+def _checked(image: Image) -> Picture:
+    """A picture of somebody else's.
 
     Raises:
-        UsageError: The model has no such class.
+        ValueError: It is not `(H, W, 3)` uint8.
     """
-    chosen = set()
-    for entry in wanted:
-        if entry in names:
-            chosen |= {index for index, name in enumerate(names) if name == entry}
-        elif str(entry).isdecimal() and int(entry) < len(names):
-            chosen.add(int(entry))
-        else:
-            raise UsageError(f"the model has no class '{entry}'", _class_hint(str(entry), names))
-    return frozenset(chosen) or None
-
-
-def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
-    """Close matches of a name; without any, the first of the model's names."""
-    if close := difflib.get_close_matches(wanted, names):
-        return f"did you mean {' or '.join(close)}?"
-    more = ", ..." if len(names) > 10 else ""
-    return f"it has {len(names)}: {', '.join(names[:10])}{more}"
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise ValueError(f"a picture is (H, W, 3) uint8 BGR, this is {image.shape} {image.dtype}")
+    return Picture.whole(image)

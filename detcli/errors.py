@@ -11,6 +11,7 @@ Each carries a hint (what to do next) and the exit code of the command line:
     ├── DeviceError             5  the device that was asked for cannot be used
     ├── InferenceError          1  the network failed on an input
     │   └── DeviceMemoryError   1  it does not fit into the device's memory
+    ├── CheckError              6  a check that was asked for failed
     ├── OutputError             1  a result could not be written
     └── DependencyError         1  an installed library does not load
 
@@ -73,6 +74,12 @@ class InferenceError(DetcliError):
 
 class DeviceMemoryError(InferenceError):
     """It does not fit into the device's memory."""
+
+
+class CheckError(DetcliError):
+    """A check that was asked for failed."""
+
+    exit_code = 6
 
 
 class OutputError(DetcliError):

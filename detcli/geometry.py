@@ -12,6 +12,24 @@ Image = npt.NDArray[np.uint8]
 Boxes = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Picture:
+    """A decoded picture, perhaps reduced while it was decoded.
+
+    Attributes:
+        pixels: `(H, W, 3)` uint8 BGR, upright.
+        size: Height and width of the full picture, whose pixels boxes are in.
+    """
+
+    pixels: Image
+    size: tuple[int, int]
+
+    @classmethod
+    def whole(cls, pixels: Image) -> Self:
+        """A picture in full size."""
+        return cls(pixels, (pixels.shape[0], pixels.shape[1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Letterbox:
     """A picture scaled to fit the network's input, centred on a grey ground.
@@ -51,6 +69,16 @@ class Letterbox:
         top = round((canvas[0] - resized[0]) / 2 - 0.1)
         left = round((canvas[1] - resized[1]) / 2 - 0.1)
         return cls(picture, canvas, gain, resized, top, left)
+
+    def trimmed(self, stride: int) -> Self:
+        """The same on the smallest canvas that holds it, of sides that the stride divides.
+
+        Examples:
+            >>> Letterbox.fit((480, 640), (640, 640)).trimmed(32).canvas
+            (480, 640)
+        """
+        canvas = tuple(-(-side // stride) * stride for side in self.resized)
+        return self.fit(self.picture, (canvas[0], canvas[1]))
 
     def to_picture(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels, clipped to the picture.

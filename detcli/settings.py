@@ -20,6 +20,9 @@ class Settings:
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one a line, in place of the model's own.
         box_format: What the head's boxes are, where the graph does not show it.
+        class_conf: A confidence for single classes, by name or id, in place of `conf`.
+        unique: At most one detection for each anchor, of its best class.
+        rect: Feed the smallest rectangle that holds a picture, for graphs with dynamic axes.
 
     Raises:
         UsageError: A value is out of range.
@@ -32,10 +35,14 @@ class Settings:
     imgsz: int | None = None
     names: str | Path | None = None
     box_format: BoxFormat | None = None
+    class_conf: tuple[tuple[str | int, float], ...] = ()
+    unique: bool = False
+    rect: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.conf <= 1:
-            raise UsageError(f"conf is {self.conf}", "a confidence lies between 0 and 1")
+        for conf in (self.conf, *(least for _, least in self.class_conf)):
+            if not 0 <= conf <= 1:
+                raise UsageError(f"conf is {conf}", "a confidence lies between 0 and 1")
         if isinstance(self.classes, str):
             raise UsageError(
                 f"classes is the text '{self.classes}'", "give a tuple of names or ids"

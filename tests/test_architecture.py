@@ -17,6 +17,8 @@ LAYERS = [
     {"backend", "model", "sink", "settings", "draw"},
     {
         "geometry",
+        "classes",
+        "timing",
         "detections",
         "topk",
         "record",
@@ -118,6 +120,8 @@ def test_tests_mirror_the_package():
         "test_barriers",
         "test_shim",
         "test_devices",
+        "test_gpu_benchmark",
+        "test_gpu_check",
     }
     modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES)
     tests = Path(__file__).parent

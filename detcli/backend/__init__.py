@@ -7,17 +7,17 @@ import logging
 import warnings
 
 from detcli.backend.options import DeviceOptions
-from detcli.backend.protocol import Backend, Buffer, Limits
+from detcli.backend.protocol import Backend, Buffer, Limits, Pending
 from detcli.errors import (
     DependencyError,
+    DetcliError,
     DetcliWarning,
     DeviceError,
-    DeviceMemoryError,
     UsageError,
 )
 from detcli.model.prepared import PreparedModel
 
-__all__ = ["Backend", "Buffer", "DeviceOptions", "Limits", "open_backend"]
+__all__ = ["Backend", "Buffer", "DeviceOptions", "Limits", "Pending", "open_backend"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def open_backend(
     match kind:
         case "cpu" | "auto" if not colon:
             options.check(kind)
-            return _open_cpu(model) if kind == "cpu" else _open_best(model, options)
+            return _open_cpu(model, options) if kind == "cpu" else _open_best(model, options)
         case "cuda" | "tensorrt" if not colon or (number.isascii() and number.isdecimal()):
             options.check(kind)
             return _open_gpu(model, int(number or 0), options, tensorrt=kind == "tensorrt")
@@ -54,16 +54,16 @@ def open_backend(
     )
 
 
-def _open_cpu(model: PreparedModel) -> Backend:
+def _open_cpu(model: PreparedModel, options: DeviceOptions) -> Backend:
     from detcli.backend.cpu import CpuBackend  # imports the runtime
 
-    return CpuBackend(model)
+    return CpuBackend(model, options.workers)
 
 
 def _open_gpu(
     model: PreparedModel, ordinal: int, options: DeviceOptions, *, tensorrt: bool
 ) -> Backend:
-    from detcli.backend.libraries import CUDA, TENSORRT, require_provider
+    from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
 
     require_provider(TENSORRT if tensorrt else CUDA)
     try:
@@ -82,6 +82,6 @@ def _open_best(model: PreparedModel, options: DeviceOptions) -> Backend:
         if count_gpus():
             return _open_gpu(model, 0, options, tensorrt=False)
         log.info("the CPU is used: NVIDIA's driver shows no GPU")
-    except (DeviceError, DeviceMemoryError) as error:
+    except DetcliError as error:
         warnings.warn(f"the CPU is used: {error} ({error.hint})", DetcliWarning, stacklevel=3)
-    return _open_cpu(model)
+    return _open_cpu(model, options)

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend import postprocess
+from detcli.backend.options import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.backend.protocol import Limits, Pending
-from detcli.backend.session import CPU, open_session, run
+from detcli.backend.runtime.session import CPU, open_session, run
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
@@ -18,13 +19,27 @@ Floats = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
 
 class CpuBackend:
-    """Runs a model on the CPU; its buffers are NumPy arrays."""
+    """Runs a model on the CPU; its buffers are NumPy arrays.
+
+    The network takes its time from one call to the next, and a larger batch makes it no faster:
+    one picture at a time. Several sessions of one core each do more than one session on all.
+    """
 
     device = "cpu"
+    in_flight = 1
 
-    def __init__(self, model: PreparedModel) -> None:
+    def __init__(self, model: PreparedModel, workers: int = 1) -> None:
+        """Load a model.
+
+        Args:
+            model: What to load.
+            workers: How many such backends share the cores.
+        """
         self._contract = model.contract
-        self._session = open_session(model.graph, CPU, model.name)
+        self.batch = model.contract.batch or 1
+        self.workers = workers
+        threads = max(1, available_cores() // workers) if workers > 1 else 0
+        self._session = open_session(model.graph, CPU, model.name, threads)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Floats:
         """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""

@@ -1,15 +1,17 @@
 """DeviceOptions: how to use a device, checked once and frozen."""
 
+import os
 from dataclasses import dataclass
 
 from detcli.errors import UsageError
 
+MOST_MEMORY = 1 << 50
 LEAST_MEMORY = 1 << 20  # bytes; anything below is a number that was meant in another unit
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """How to use the GPU. The CPU needs none of it.
+    """How to use the GPU, and how many share the CPU.
 
     Attributes:
         cuda_graph: Capture the network into CUDA graphs and replay them. None means where the
@@ -17,6 +19,8 @@ class DeviceOptions:
         gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
             pictures and the boxes come on top, and so does CUDA itself.
         half: TensorRT builds its engine in float16.
+        workers: How many detectors share the CPU's cores; each gets its part of them. A GPU has
+            one.
 
     Raises:
         UsageError: A value is out of range.
@@ -25,12 +29,15 @@ class DeviceOptions:
     cuda_graph: bool | None = None
     gpu_mem_limit: int | None = None
     half: bool = False
+    workers: int = 1
 
     def __post_init__(self) -> None:
-        if self.gpu_mem_limit is not None and self.gpu_mem_limit < LEAST_MEMORY:
+        if self.workers < 1:
+            raise UsageError(f"workers is {self.workers}", "one works alone, more share the cores")
+        if self.gpu_mem_limit is not None and not LEAST_MEMORY <= self.gpu_mem_limit <= MOST_MEMORY:
             raise UsageError(
-                f"gpu_mem_limit is {self.gpu_mem_limit} bytes",
-                "give 1 MiB or more; on the command line with a unit, as in 2GiB",
+                f"--gpu-mem-limit (gpu_mem_limit) is {self.gpu_mem_limit} bytes",
+                "give 1 MiB or more, with a unit as in 2GiB",
             )
 
     def check(self, kind: str) -> None:
@@ -58,3 +65,10 @@ class DeviceOptions:
                 "provider replays one graph whatever the addresses are",
                 "use --device cuda, or leave it out",
             )
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use; a container may have fewer than the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -17,7 +17,8 @@ NaN ranks below everything and is never kept. Scores are compared as float32; th
 heads may exceed 1 and are clipped to it when all is chosen.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
-suppression of each anchor's best class takes the place of steps 2 and 3.
+suppression of each anchor's best class takes the place of steps 2 and 3. With `unique`, an
+anchor's best class is all that counts too: at most one row for each anchor.
 """
 
 import warnings
@@ -63,12 +64,11 @@ def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
         At most `max_det` rows.
     """
     scores, classes = _class_scores(head, limits)  # (C, N), (C,)
-    if limits.nms_iou is None:
-        anchors, score, class_index = _select_one_to_one(scores, limits)
-        boxes = _boxes(head, anchors, cxcywh=cxcywh)
-    else:
-        anchors, score, class_index = _best_class(scores, limits)
-        boxes = _boxes(head, anchors, cxcywh=cxcywh)
+    best_only = limits.unique or limits.nms_iou is not None
+    choose = _best_class if best_only else _select_one_to_one
+    anchors, score, class_index = choose(scores, limits)
+    boxes = _boxes(head, anchors, cxcywh=cxcywh)
+    if limits.nms_iou is not None:
         kept = non_maximum_suppression(boxes, class_index, limits.nms_iou, limits.max_det)
         boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
     return _reported(boxes, score, classes[class_index])
@@ -139,13 +139,16 @@ def _best_anchors(anchor_score: Floats, limits: Limits) -> tuple[Indices, np.flo
 
 
 def _best_class(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
-    """Candidates for NMS: each anchor with its best class, if above the confidence; best first.
+    """Each anchor with its best class only, if above the confidence; best first.
 
-    Of equal classes the lowest, of equal anchors the lower.
+    Of equal classes the lowest, of equal anchors the lower. The `max_det` best, unless they are
+    candidates for NMS.
     """
     anchor_score = _anchor_score(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(limits.confidence))
     anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
+    if limits.nms_iou is None:
+        anchors = anchors[: limits.max_det]
     score = anchor_score[anchors]
     # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
     return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)

@@ -23,18 +23,30 @@ class Limits:
         max_det: At most so many detections in a picture.
         class_ids: Only these classes; None means all.
         nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
+        unique: At most one detection for each anchor, of its best class.
     """
 
     confidence: float
     max_det: int
     class_ids: frozenset[int] | None
     nms_iou: float | None
+    unique: bool = False
 
 
 class Backend(Protocol):
-    """One device's way from pictures to detections; every backend gives the same rows."""
+    """One device's way from pictures to detections; every backend gives the same rows.
+
+    Attributes:
+        device: What records call it.
+        in_flight: How many batches are worth starting before the first is waited for.
+        batch: How many pictures at a time suit it.
+        workers: How many of its kind suit one another, each on a thread of its own.
+    """
 
     device: str
+    in_flight: int
+    batch: int
+    workers: int
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
         """Letterbox pictures into the network's input, batch first."""

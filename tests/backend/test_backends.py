@@ -7,7 +7,7 @@ import colour_model
 import numpy as np
 import onnxruntime
 import pytest
-from backend.cuda.doubles import open_on_host
+from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
 from backend.cuda.host_gpu import HostGpu
 from colour_model import cell_box, picture
 
@@ -27,13 +27,9 @@ def open_model(request):
         shim = request.getfixturevalue("shim")
         return lambda path: open_on_host(HostGpu(shim, late=False), prepare(path))
 
-    def open_device(path):
-        try:
-            return open_backend(request.param, prepare(path))
-        except DeviceError as error:
-            pytest.skip(f"no network on a GPU: {error}")
-
-    return open_device
+    if request.param != "cpu":
+        skip_without_network_on_gpu()
+    return lambda path: open_backend(request.param, prepare(path))
 
 
 @pytest.fixture

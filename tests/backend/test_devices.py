@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import DeviceOptions, libraries, nvidia, open_backend
+from detcli.backend import DeviceOptions, nvidia, open_backend
+from detcli.backend.runtime import libraries
 from detcli.errors import (
     DependencyError,
     DetcliWarning,
@@ -124,10 +125,12 @@ def test_a_gpu_that_was_asked_for_is_never_replaced(device, failure, gpu, model)
     assert caught.value.hint == "install it"
 
 
-def test_a_model_that_a_gpu_refuses_is_not_tried_elsewhere(gpu, model):
-    gpu.failure = ModelError("broken", "export it again")
-    with pytest.raises(ModelError, match="broken"):
-        open_backend("auto", model)
+def test_a_model_that_a_gpu_refuses_is_tried_on_the_cpu(gpu, model):
+    gpu.failure = ModelError("its head is float64", "use --device cpu")
+    with pytest.warns(DetcliWarning, match="its head is float64"):
+        assert open_backend("auto", model).device == "cpu"
+    with pytest.raises(ModelError, match="float64"):
+        open_backend("cuda", model)
 
 
 def test_options_that_a_device_cannot_do_are_refused_first(gpu, model):

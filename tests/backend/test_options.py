@@ -10,7 +10,7 @@ from detcli.errors import UsageError
 
 @pytest.mark.parametrize("limit", [-1, 0, 2, (1 << 20) - 1])
 def test_a_limit_in_some_other_unit_is_refused(limit):
-    with pytest.raises(UsageError, match=f"gpu_mem_limit is {limit} bytes"):
+    with pytest.raises(UsageError, match=f"is {limit} bytes"):
         DeviceOptions(gpu_mem_limit=limit)
 
 

@@ -5,6 +5,8 @@
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
     ring.py        which memory a batch in flight owns
+    transfer.py    single arrays there and back
+    spill.py       memory for lists that are too long for shared memory
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
     backend.py     all of it as a Backend

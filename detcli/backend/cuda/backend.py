@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 SLOTS = 2
 """Batches in flight: one whose rows the host reads, one that the GPU works on."""
 
+BATCH = 8
+"""Pictures at a time for a graph that takes any number."""
+
 SELECTIONS = 8
 """Workspaces that are kept; a short last batch or another canvas needs one of its own."""
 
@@ -75,7 +78,12 @@ def open_cuda(
     from detcli.backend.cuda.network import open_network
 
     gpu = Gpu(ordinal)
-    network = open_network(model, ordinal, gpu.stream, options, tensorrt=tensorrt)
+    try:
+        gpu.load_kernels()  # now, and not in the first picture
+        network = open_network(model, ordinal, gpu.stream, options, tensorrt=tensorrt)
+    except BaseException:
+        gpu.close()
+        raise
     device = f"{'tensorrt' if tensorrt else 'cuda'}:{ordinal}"
     return CudaBackend(gpu, network, model.contract, device)
 
@@ -85,10 +93,15 @@ class CudaBackend:
 
     Attributes:
         device: What records call it, "cuda:0" or "tensorrt:0".
+        batch: How many pictures at a time suit it.
     """
+
+    in_flight = SLOTS
+    workers = 1
 
     def __init__(self, gpu: "Gpu", network: "Network", contract: Contract, device: str) -> None:
         self.device = device
+        self.batch = network.batch or BATCH
         self._gpu, self._network, self._contract = gpu, network, contract
         self._ring = Ring(gpu, SLOTS)
         self._selections: dict[tuple[HeadShape, Limits], Selection] = {}
@@ -103,8 +116,7 @@ class CudaBackend:
             DeviceMemoryError: They do not fit.
             InferenceError: The GPU failed, or the backend has been closed.
         """
-        if self._closed:
-            raise InferenceError("the detector has been closed", "use it inside its with block")
+        self._require_open()
         slot = self._ring.take()
         dtype = self._network.input_dtype
         pictures = LetterboxBatch(images, letterboxes, dtype)
@@ -116,15 +128,15 @@ class CudaBackend:
             tensor = slot.device("tensor", size)
             staging = slot.pinned("pictures", pictures.size)
             uploaded = slot.device("pictures", pictures.size)
-        pictures.enqueue(self._gpu, staging, uploaded, tensor.address)
-        if size > used:
-            self._gpu.clear(tensor.address + used, size - used)
-        slot.mark()
+        with slot.marked():
+            pictures.enqueue(self._gpu, staging, uploaded, tensor.address)
+            if size > used:
+                self._gpu.clear(tensor.address + used, size - used)
         return Batch(slot, slot.generation, shape, tensor.address)
 
     def infer(self, buffer: Batch) -> Batch:
         """Run the network body, as many pictures at a time as the graph takes."""
-        slot = _owned(buffer)
+        slot = self._owned(buffer)
         count, *plane = buffer.shape
         step = (self._network.batch or count, plane[0], plane[1], plane[2])
         head = self._network.head_shape(step)
@@ -133,22 +145,24 @@ class CudaBackend:
         runs = count // step[0]
         with self._memory_for(buffer.shape):
             heads = slot.device("head", runs * step_out).address
-        for run in range(runs):
-            self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
-        slot.mark()
+        with slot.marked():
+            for run in range(runs):
+                self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
         anchors = head[1] if self._contract.anchors_first else head[2]
         return replace(buffer, anchors=anchors, heads=heads)
 
     def select(self, buffer: Batch, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
         """Select on the GPU; calling what is returned waits for the rows."""
-        slot = _owned(buffer)
+        slot = self._owned(buffer)
+        if slot.finish is not None:
+            slot.finish()  # rows that another selection from this batch is still to read
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), limits)
             result = slot.device("result", selection.result_size)
             download = slot.pinned("result", selection.result_size)
-        selection.enqueue(buffer.heads, result.address)
-        self._gpu.copy(download.address, result.address, selection.result_size)
-        slot.mark()
+        with slot.marked():
+            selection.enqueue(buffer.heads, result.address)
+            self._gpu.copy(download.address, result.address, selection.result_size)
         return _PendingRows(slot, download, selection, letterboxes, self._contract.names)
 
     def close(self) -> None:
@@ -156,12 +170,27 @@ class CudaBackend:
         if self._closed:
             return
         self._closed = True
-        self._gpu.synchronize()
-        self._ring.close()
-        for selection in self._selections.values():
-            selection.close()
-        self._network.close()
-        self._gpu.close()
+        with contextlib.ExitStack() as stack:  # whatever fails, the rest is released
+            stack.callback(self._gpu.close)
+            stack.callback(self._network.close)
+            for selection in self._selections.values():
+                stack.callback(selection.close)
+            stack.callback(self._ring.close)
+            stack.callback(self._gpu.synchronize)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InferenceError("the detector has been closed", "use it inside its with block")
+
+    def _owned(self, buffer: Batch) -> Slot:
+        """The batch's slot, if it has not been handed out again."""
+        self._require_open()
+        if buffer.generation != buffer.slot.generation:
+            raise InferenceError(
+                f"this batch's memory was given to a later one; at most {SLOTS} are in flight",
+                "select from a batch before preparing the next but one",
+            )
+        return buffer.slot
 
     def _selection(self, buffer: Batch, pictures: int, limits: Limits) -> Selection:
         """Kernels and workspace for heads of this shape; the last few are kept."""
@@ -221,13 +250,3 @@ class _PendingRows:
     def _to_detections(self, rows: Rows, letterbox: Letterbox) -> Detections:
         warn_about_nan(rows.nan_count, self._selection.score_count)
         return to_detections(as_selection(rows.values), letterbox, self._names)
-
-
-def _owned(buffer: Batch) -> Slot:
-    """The batch's slot, if it has not been handed out again."""
-    if buffer.generation != buffer.slot.generation:
-        raise InferenceError(
-            f"this batch's memory was given to a later one; at most {SLOTS} batches are in flight",
-            "select from a batch before preparing the next but one",
-        )
-    return buffer.slot

@@ -7,7 +7,6 @@ asynchronous and runs in the order in which it was asked for; `Event.wait` is wh
 import contextlib
 import ctypes
 import functools
-import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -19,12 +18,13 @@ from detcli.errors import DependencyError, DeviceError, InferenceError
 try:
     from cuda.bindings import driver
     from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, launch
+
+    from detcli.backend.cuda.program import Programs
 except ImportError as error:
     raise DependencyError(
         f"cuda-core does not load: {error}", "pip install 'detcli[cuda]'"
     ) from error
 
-from detcli.backend.cuda.program import Programs
 from detcli.backend.nvidia import count_gpus
 
 Argument = int | np.uint32 | np.float32
@@ -87,7 +87,6 @@ class Gpu:
                 f"GPU number {ordinal} does not work: {error}",
                 "see whether nvidia-smi lists the GPU; or use --device cpu",
             ) from error
-        self._thread = threading.local()
         self._closed = False
         self._programs = Programs(f"sm_{self._device.arch}")
         self._page_locked = LegacyPinnedMemoryResource()
@@ -131,6 +130,16 @@ class Gpu:
         with self._current():
             launch(self._stream, _config(grid, block), self._programs.kernel(kernel), *arguments)
 
+    def load_kernels(self) -> None:
+        """Compile the kernels, or take them from the cache.
+
+        Raises:
+            DeviceError: The compiler does not know this GPU.
+            DependencyError: There is no compiler.
+        """
+        with self._current():
+            self._programs.load()
+
     def record(self) -> Event:
         """Mark what has been enqueued so far."""
         with self._current():
@@ -139,7 +148,7 @@ class Gpu:
     def synchronize(self) -> None:
         """Wait for everything on this device, other streams' work included."""
         with self._current():
-            self._device.sync()
+            _check(driver.cuCtxSynchronize())
 
     def close(self) -> None:
         """Wait for the work, and drop the stream."""
@@ -151,9 +160,8 @@ class Gpu:
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
         """Make the device the thread's, and CUDA's failures errors of ours."""
-        if not getattr(self._thread, "ready", False):
-            self._device.set_current()
-            self._thread.ready = True
+        # Each time: ONNX Runtime, PyTorch or a second Gpu may have made another one current.
+        self._device.set_current()
         try:
             yield
         except Exception as error:

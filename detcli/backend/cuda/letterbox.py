@@ -1,7 +1,7 @@
 """Pictures on their way to the network's input: one upload, one kernel.
 
 Everything that the kernel reads lies in one staging area: the values of the 256 levels, a
-descriptor for each picture, the tables of `backend.resize`, and the pictures as they were decoded.
+descriptor for each picture, the tables of `backend.cuda.resize`, and the pictures as decoded.
 """
 
 import math
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.cuda.resize import Taps, column_taps, row_taps
 from detcli.backend.preprocess import UNIT
-from detcli.backend.resize import Taps, column_taps, row_taps
 from detcli.geometry import Image, Letterbox
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import numpy as np
 
 from detcli.backend.memory import is_out_of_memory, out_of_memory
 from detcli.backend.options import DeviceOptions
-from detcli.backend.providers import cuda_provider, tensorrt_provider
-from detcli.backend.runtime import onnxruntime
-from detcli.backend.session import (
+from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
+from detcli.backend.runtime.session import (
     FAILURES,
     FATAL,
     CaptureRefusedError,
@@ -106,7 +106,7 @@ class Network:
         self.batch = contract.batch
         self.input_dtype = np.dtype(contract.input_dtype)
         self.output_dtype = ELEMENT_TYPES[output.type]
-        self.uses_graph = uses_graph
+        self.uses_graph = self._can_capture = uses_graph
         self._session = session
         self._contract = contract
         self._output_name = output.name
@@ -158,13 +158,25 @@ class Network:
                 binding.graph, self._captured = self._captured, self._captured + 1
                 binding.options = self._run_options(binding.graph)
             self._bindings.pop(key, None)  # one that fails is not kept
-            self._session.run_with_iobinding(binding.io, binding.options)
+            self._execute(binding)
             self._bindings[key] = binding
 
     def close(self) -> None:
         """Drop the session and its memory."""
         self._bindings.clear()
         self._session = None
+
+    def _execute(self, binding: _Binding) -> None:
+        """Run; where a graph cannot be captured or replayed, again and from now on without."""
+        try:
+            self._session.run_with_iobinding(binding.io, binding.options)
+        except FAILURES as error:
+            if binding.graph == NO_GRAPH or is_out_of_memory(str(error)):
+                raise
+            warnings.warn(f"without CUDA graphs: {reason(error)}", DetcliWarning, stacklevel=2)
+            self.uses_graph = False
+            binding.graph, binding.options = NO_GRAPH, self._run_options(NO_GRAPH)
+            self._session.run_with_iobinding(binding.io, binding.options)
 
     def _bind(self, input_address: int, output_address: int, shape: Shape) -> _Binding:
         """Bind a pair of addresses; those that were bound earliest make room."""
@@ -185,7 +197,7 @@ class Network:
         options.log_severity_level = FATAL
         if not wait:
             options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        if self.uses_graph:
+        if self._can_capture:
             options.add_run_config_entry("gpu_graph_id", str(graph))
         return options
 

@@ -60,6 +60,11 @@ class Programs:
         self._files: dict[Path, ObjectCode] = {}
         self._kernels: dict[str, Kernel] = {}
 
+    def load(self) -> None:
+        """Load every kernel, see `kernel`."""
+        for name in entry_points():
+            self.kernel(name)
+
     def kernel(self, name: str) -> Kernel:
         """Find a kernel by name.
 

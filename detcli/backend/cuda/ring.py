@@ -5,7 +5,8 @@ two batches in flight, so that no replay of a CUDA graph, which writes where the
 can reach memory that is still being read. A slot is handed out again only when its rows are copied.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -46,9 +47,13 @@ class Slot:
         """
         return _grown(self._pinned, part, size, self._gpu.pin)
 
-    def mark(self) -> None:
-        """Remember what is enqueued so far as the slot's work."""
-        self._event = self._gpu.record()
+    @contextlib.contextmanager
+    def marked(self) -> Iterator[None]:
+        """Make what is enqueued in the block the slot's work, also where the block fails."""
+        try:
+            yield
+        finally:
+            self._event = self._gpu.record()
 
     def wait(self) -> None:
         """Wait until the slot's work is done."""

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.cuda.spill import spill_capacity
+from detcli.backend.cuda.transfer import upload
 from detcli.backend.protocol import Limits
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, Gpu
 
     Arguments = tuple[Argument, ...]
-
-SHARED_LIST = 2048
-"""How many keys `kernels/top.cuh` sorts in shared memory; more spill into device memory."""
 
 ANCHORS_IN_A_BLOCK = 32
 ALIGNMENT = 256  # bytes
@@ -85,28 +84,26 @@ class Selection:
         )
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
         listed = self.max_det if limits.nms_iou is None else head.anchors
-        self._spill = power_of_two(listed) if listed > SHARED_LIST else 0
+        self._spill = spill_capacity(listed)
         sizes = self._workspace(head, listed)
         self._offset = dict(zip(sizes, _offsets(list(sizes.values())), strict=False))
         self._memory = gpu.allocate(self._offset.pop("end"))
         gpu.clear(self._address("nan_count"), sizes["nan_count"])
-        self._class_ids = 0
-        if chosen is not None:
-            self._class_ids = self._address("class_ids")
-            self._upload(np.array(chosen, np.uint32), self._class_ids)
+        self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def _workspace(self, head: HeadShape, listed: int) -> dict[str, int]:
         """Bytes of each part."""
         anchors, pictures = 4 * head.batch * head.anchors, 4 * head.batch
+        suppressed = self._limits.nms_iou is not None
         return {
             "best_key": anchors,
             "second_key": anchors,
             "best_class": anchors,
             "ranked": pictures * listed,
-            "wide": pictures * self.max_det,  # with NMS: the class of each row
+            "wide": 0 if suppressed else pictures * self.max_det,
+            "row_class": pictures * self.max_det if suppressed else 0,
             "ranked_count": pictures,
             "nan_count": pictures,
-            "class_ids": 4 * self._class_count,
             "spill": 2 * pictures * self._spill,
             "end": 0,
         }
@@ -118,42 +115,40 @@ class Selection:
             heads: Address of the network's output.
             result: Address of `result_size` bytes of device memory.
         """
-        head, limits = self._head, self._limits
-        unsigned, at = np.uint32, self._address
-        shape: Arguments = (
+        head, unsigned, at = self._head, np.uint32, self._address
+        self._shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
-            *(self._class_ids, unsigned(self._class_count)),
+            *(self._class_ids.address if self._class_ids else 0, unsigned(self._class_count)),
         )
-        best = (at("best_key"), at("second_key"), at("best_class"))
-        found = (at("nan_count"), result, result + 8 * head.batch)  # NaN, counts, rows
-        choice = (unsigned(head.cxcywh), unsigned(self.max_det))
-        confidence = np.float32(limits.confidence)
-        spill = (at("spill"), unsigned(self._spill))
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
-        maxima: Arguments = (*shape, *best, found[0])
+        best = (at("best_key"), at("second_key"), at("best_class"))
+        maxima = (*self._shape, *best, at("nan_count"))
         self._gpu.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
+        rest = self._select if self._limits.nms_iou is None else self._suppress
+        rest((at("nan_count"), result, result + 8 * head.batch))
+
+    def _select(self, found: tuple[int, int, int]) -> None:
+        """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
+        head, limits, unsigned, at = self._head, self._limits, np.uint32, self._address
+        wanted = (unsigned(self.max_det), unsigned(limits.unique), np.float32(limits.confidence))
+        best = (at("best_key"), at("second_key"), at("best_class"))
+        space = (at("ranked"), at("wide"), at("spill"), unsigned(self._spill))
+        arguments = (*self._shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
+        self._gpu.launch(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)
+
+    def _suppress(self, found: tuple[int, int, int]) -> None:
+        """Non-maximum suppression instead."""
+        head, limits, unsigned, at = self._head, self._limits, np.uint32, self._address
         grid = (head.batch, 1, 1)
-        if limits.nms_iou is None:
-            selected: Arguments = (
-                *(*shape, *choice, confidence, *best, at("ranked"), at("wide"), *spill, *found),
-            )
-            self._gpu.launch(f"select_{head.dtype}", grid, 1024, *selected)
-            return
         ranked = (at("ranked"), at("ranked_count"))
-        candidates: Arguments = (unsigned(head.anchors), confidence, best[0], *ranked, *spill)
+        spill = (at("spill"), unsigned(self._spill))
+        least = np.float32(limits.confidence)
+        candidates = (unsigned(head.anchors), least, at("best_key"), *ranked, *spill)
         self._gpu.launch("rank_anchors", grid, 1024, *candidates)
-        threshold = np.float32(limits.nms_iou)
-        kept: Arguments = (
-            *shape,
-            *choice,
-            threshold,
-            *ranked,
-            best[0],
-            best[2],
-            at("wide"),
-            *found,
-        )
-        self._gpu.launch(f"nms_{head.dtype}", grid, 1024, *kept)
+        wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(limits.nms_iou or 0))
+        best = (at("best_key"), at("best_class"))
+        arguments = (*self._shape, *wanted, *ranked, *best, at("row_class"), *found)
+        self._gpu.launch(f"nms_{head.dtype}", grid, 1024, *arguments)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list["Rows"]:
         """Copy the rows of each picture out of a downloaded result."""
@@ -171,21 +166,11 @@ class Selection:
     def close(self) -> None:
         """Free the workspace."""
         self._memory.close()
+        if self._class_ids is not None:
+            self._class_ids.close()
 
     def _address(self, part: str) -> int:
         return self._memory.address + self._offset[part]
-
-    def _upload(self, values: npt.NDArray[np.uint32], target: int) -> None:
-        staging = self._gpu.pin(values.nbytes)
-        staging.array[:] = values.view(np.uint8)
-        self._gpu.copy(target, staging.address, values.nbytes)
-        self._gpu.record().wait()
-        staging.close()
-
-
-def power_of_two(least: int) -> int:
-    """The power of two from `least` up."""
-    return 1 << max(least - 1, 0).bit_length()
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:

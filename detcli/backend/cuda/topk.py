@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.selection import SHARED_LIST, power_of_two
+from detcli.backend.cuda.spill import SHARED_LIST, spill_capacity
+from detcli.backend.cuda.transfer import download, upload
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, Gpu, Memory
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SHORTEST_CHUNK = 8192
 LARGEST_GRID = 65535  # rows of a launch
+LONGEST_ROW = 1 << 31  # indices are 32 bits wide on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class DeviceArray:
         address: Where it begins.
         shape: Its shape.
         dtype: Its element type.
-        owner: What keeps the memory; None if the caller does.
+        owner: Memory that is freed when nobody holds it any more; None if the caller keeps it.
     """
 
     address: int
@@ -46,10 +48,6 @@ class DeviceArray:
             "stream": None,
             "version": 3,
         }
-
-    def __del__(self) -> None:
-        if self.owner is not None:
-            self.owner.close()
 
 
 def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401, FBT001, FBT002 - the signature of torch.topk
@@ -79,20 +77,28 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
     """
     gpu = gpu or _first_gpu()
     on_host = not hasattr(values, "__cuda_array_interface__")
-    array = _upload(gpu, np.asarray(values)) if on_host else _device_array(gpu, values)
+    array = _uploaded(gpu, np.asarray(values)) if on_host else _device_array(gpu, values)
     if not array.shape:
         raise ValueError("top_k needs at least one axis")
     if k < 0:
         raise ValueError(f"k must not be negative, got {k}")
     if array.dtype not in (np.float16, np.float32):
         raise TypeError(f"float16 or float32 is needed, this is {array.dtype}")
+    if array.shape[-1] > LONGEST_ROW:
+        raise ValueError(f"rows have up to {LONGEST_ROW} entries, these have {array.shape[-1]}")
     *leading, length = array.shape
     shape = (*leading, min(k, length))
     best = _empty(gpu, shape, array.dtype), _empty(gpu, shape, np.dtype(np.int64))
     if math.prod(shape):
         _enqueue(gpu, array, best, sorted=sorted)
     gpu.record().wait()
-    return (_download(gpu, best[0]), _download(gpu, best[1])) if on_host else best
+    if not on_host:
+        return best
+    found = tuple(download(gpu, part.address, part.shape, part.dtype) for part in best)
+    for part in (array, *best):
+        if part.owner is not None:
+            part.owner.close()
+    return found[0], found[1]
 
 
 def _enqueue(
@@ -105,7 +111,7 @@ def _enqueue(
     """Launch the kernels, for as many rows at a time as a grid holds."""
     length, k = array.shape[-1], best[0].shape[-1]
     rows = math.prod(array.shape[:-1])
-    spill = power_of_two(k) if k > SHARED_LIST else 0
+    spill = spill_capacity(k)
     chunk = _chunk_length(length, k)
     chunks = -(-length // chunk)
     kept = chunks * k if chunks > 1 else 0  # keys of a row that its chunks leave
@@ -145,32 +151,14 @@ def _device_array(gpu: "Gpu", values: Any) -> DeviceArray:  # noqa: ANN401
     packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     if told.get("strides") not in (None, packed):
         raise ValueError("the array is not contiguous; make it so first")
-    if told.get("stream") is not None:
+    if told.get("stream", 1) is not None:  # torch, of version 2, says nothing about it
         gpu.synchronize()
     return DeviceArray(told["data"][0], shape, dtype)
 
 
-def _upload(gpu: "Gpu", values: npt.NDArray[Any]) -> DeviceArray:
-    array = _empty(gpu, values.shape, values.dtype)
-    if values.nbytes:
-        staging = gpu.pin(values.nbytes)
-        staging.array[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        gpu.copy(array.address, staging.address, values.nbytes)
-        gpu.record().wait()
-        staging.close()
-    return array
-
-
-def _download(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
-    size = math.prod(array.shape) * array.dtype.itemsize
-    if not size:
-        return np.empty(array.shape, array.dtype)
-    staging = gpu.pin(size)
-    gpu.copy(staging.address, array.address, size)
-    gpu.record().wait()
-    values = staging.array[:size].view(array.dtype).reshape(array.shape).copy()
-    staging.close()
-    return values
+def _uploaded(gpu: "Gpu", values: npt.NDArray[Any]) -> DeviceArray:
+    memory = upload(gpu, values)
+    return DeviceArray(memory.address, values.shape, values.dtype, memory)
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

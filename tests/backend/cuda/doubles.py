@@ -1,11 +1,25 @@
 """A CudaBackend without a GPU: HostGpu for the kernels, ONNX Runtime on the CPU for the network."""
 
 import onnxruntime
+import pytest
 from backend.cuda.host_gpu import HostGpu
 
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.network import Network
+from detcli.backend.nvidia import count_gpus
+from detcli.backend.runtime.libraries import CUDA, require_provider
+from detcli.errors import DeviceError
 from detcli.model.prepared import PreparedModel
+
+
+def skip_without_network_on_gpu() -> None:
+    """Skip a test where there is no GPU, or ONNX Runtime has no CUDA; nothing else is a reason."""
+    if count_gpus() == 0:
+        pytest.skip("no GPU")
+    try:
+        require_provider(CUDA)
+    except DeviceError as error:
+        pytest.skip(f"no network on the GPU: {error}")
 
 
 class StreamSession:

@@ -6,11 +6,11 @@ import itertools
 import cv2
 import numpy as np
 import pytest
-from backend.cuda.doubles import StreamSession, open_on_host
+from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
 from backend.cuda.host_gpu import HostGpu
 
 from detcli import DetcliWarning, Letterbox
-from detcli.backend import Limits
+from detcli.backend import DeviceOptions, Limits, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
 from detcli.backend.cuda.ring import Ring
@@ -79,6 +79,16 @@ def test_rows_can_be_read_in_any_order_and_twice(host_gpu, make_model, random):
     backend.close()
 
 
+def test_a_batch_can_be_selected_from_twice(host_gpu, make_model, random):
+    backend = open_on_host(host_gpu, prepare(make_model()))
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
+    head = backend.infer(backend.prepare(noise(random, 1), letterboxes))
+    limits = [Limits(-1, count, None, None) for count in (20, 3, 100)]
+    pending = [backend.select(head, letterboxes, one) for one in limits]
+    assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
+    backend.close()
+
+
 class GraphSession(StreamSession):
     """Replays a graph where it was captured, whatever is bound later, as CUDA graphs do."""
 
@@ -108,6 +118,7 @@ class OneSharedBuffer(Ring):
 
     def take(self):
         (slot, *_) = self._slots
+        slot.finish = None
         return slot
 
 
@@ -118,13 +129,29 @@ def test_a_frame_is_not_overwritten_by_the_next_replay(make_model, random, shim,
     expected = on_cpu(model, frames)
 
     def read_one_late():
-        backend = open_on_host(HostGpu(shim, late=False), prepare(model))
+        gpu = HostGpu(shim, late=False)
+        backend = open_on_host(gpu, prepare(model), GraphSession, uses_graph=True)
         pending = [enqueue(backend, frame) for frame in frames]
         return [rows(one()) for one in pending]
 
     assert read_one_late() == expected
     monkeypatch.setattr(module, "Ring", OneSharedBuffer)
     assert read_one_late() == [expected[-1]] * 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cuda_graph", [True, False])
+def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
+    """The real thing: each frame is read after later ones have been replayed."""
+    skip_without_network_on_gpu()
+    options = DeviceOptions(cuda_graph=cuda_graph)
+    backend = open_backend("cuda:0", prepare(make_model()), options)
+    frames = [noise(random, 1) for _ in range(6)]
+    at_once = [rows(enqueue(backend, frame)()) for frame in frames]
+    pending = [enqueue(backend, frame) for frame in frames]
+    assert [rows(one()) for one in pending] == at_once
+    assert all(one != other for one, other in itertools.combinations(at_once, 2))
+    backend.close()
 
 
 def test_each_pair_of_addresses_has_a_graph(host_gpu, make_model, random):
@@ -191,6 +218,18 @@ def test_closing_gives_all_memory_back(host_gpu, make_model, random):
     assert [len(one()) for one in pending] == [1, 2, 3]  # copied before
     with pytest.raises(InferenceError, match="closed"):
         enqueue(backend, images)
+
+
+def test_a_gpu_that_fails_at_the_end_is_released_all_the_same(shim, make_model, monkeypatch):
+    gpu = HostGpu(shim)
+    backend = open_on_host(gpu, prepare(make_model()))
+    closed = []
+    monkeypatch.setattr(gpu, "synchronize", lambda: 1 / 0)
+    monkeypatch.setattr(gpu, "close", lambda: closed.append(True))
+    with pytest.raises(ZeroDivisionError):
+        backend.close()
+    assert closed
+    assert backend._network._session is None  # noqa: SLF001
 
 
 def test_few_workspaces_are_kept(host_gpu, make_model, random, monkeypatch):

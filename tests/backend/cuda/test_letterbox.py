@@ -77,18 +77,18 @@ def check(gpu, images, canvas, dtype):
 
 
 @pytest.mark.parametrize(("picture", "canvas"), CASES)
-def test_one_picture(picture, canvas, dtype, host_gpu, random):
-    check(host_gpu, [noise(random, *picture)], canvas, dtype)
+def test_one_picture(picture, canvas, dtype, gpu, random):
+    check(gpu, [noise(random, *picture)], canvas, dtype)
 
 
 @pytest.mark.parametrize("canvas", [(64, 64), (40, 72)])
-def test_a_batch_of_different_sizes(canvas, dtype, host_gpu, random):
+def test_a_batch_of_different_sizes(canvas, dtype, gpu, random):
     sizes = [(48, 64), (1, 1), (128, 128), (300, 17), (48, 64), (64, 48), (31, 200), (64, 64)]
-    check(host_gpu, [noise(random, *size) for size in sizes], canvas, dtype)
+    check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
 
 
-def test_a_video_frame(host_gpu, random):
-    check(host_gpu, [noise(random, 1080, 1920)], (384, 640), np.dtype(np.float32))
+def test_a_video_frame(gpu, random):
+    check(gpu, [noise(random, 1080, 1920)], (384, 640), np.dtype(np.float32))
 
 
 @given(
@@ -106,9 +106,9 @@ def test_any_sizes(shim, sizes, canvas, dtype, reverse, seed):  # noqa: PLR0913,
     gpu.close()
 
 
-def test_every_level(dtype, host_gpu):
+def test_every_level(dtype, gpu):
     levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    check(host_gpu, [np.stack([levels, levels.T, 255 - levels], axis=-1)], (16, 16), dtype)
+    check(gpu, [np.stack([levels, levels.T, 255 - levels], axis=-1)], (16, 16), dtype)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_every_level(dtype, host_gpu):
     [np.s_[:, ::2], np.s_[::3], np.s_[5:90, 7:81], np.s_[::-1], np.s_[:, ::-1], np.s_[..., ::-1]],
     ids=str,
 )
-def test_pictures_that_are_views(view, dtype, host_gpu, random):
-    check(host_gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
+def test_pictures_that_are_views(view, dtype, gpu, random):
+    check(gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
 
 
 def test_the_pictures_may_change_as_soon_as_they_are_staged(host_gpu, random):

@@ -5,10 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
-from backend.cuda.transfer import to_device
 
 from detcli.backend import Limits, postprocess
-from detcli.backend.cuda.selection import SHARED_LIST, HeadShape, Selection, power_of_two
+from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend.cuda.spill import SHARED_LIST
+from detcli.backend.cuda.transfer import upload
 from detcli.errors import DetcliWarning
 
 ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
@@ -62,7 +63,7 @@ def select(  # noqa: PLR0913 - one argument a property of the head
     """What the kernels select from (B, 4 + C, N)."""
     batch, rows, anchors = heads.shape
     shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name)
-    uploaded = to_device(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
+    uploaded = upload(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
     selection = Selection(gpu, shape, limits)
     result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
     for _ in range(runs):
@@ -92,6 +93,8 @@ def assert_as_specified(found, heads, limits, *, cxcywh=False):
 def test_any_shape(gpu, random, anchors, scores):
     """All N, C and K, both dtypes, layouts and box formats, one picture and three."""
     options = itertools.cycle(itertools.product((False, True), repeat=3))
+    for _ in range(SCORES.index(scores)):  # another combination for the same shape
+        next(options)
     for classes, max_det in itertools.product(CLASSES, WANTED):
         if anchors * classes > 3_000_000 and max_det != 300:
             continue  # 33600 x 365: once for each kind of scores is slow enough
@@ -107,6 +110,24 @@ def test_any_shape(gpu, random, anchors, scores):
         limits = Limits(0.25 if max_det == 300 else 0.0, max_det, None, None)
         found = select(gpu, heads, limits, anchors_first=anchors_first, cxcywh=cxcywh)
         assert_as_specified(found, heads, limits, cxcywh=cxcywh)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("confidence", [0.0, 0.25])
+def test_the_head_of_yolov10(gpu, random, scores, batch, confidence):
+    heads = make_head(random, batch, 80, 8400, scores)
+    limits = Limits(confidence, 300, None, None)
+    assert_as_specified(select(gpu, heads, limits), heads, limits)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("anchors", [1, 33, 1025, 8400])
+@pytest.mark.parametrize("max_det", [1, 300, 5000])
+def test_one_class_an_anchor(gpu, random, scores, anchors, max_det):
+    heads = make_head(random, 2, 5, anchors, scores)
+    limits = Limits(0.25, max_det, None, None, unique=True)
+    assert_as_specified(select(gpu, heads, limits), heads, limits)
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -156,8 +177,3 @@ def test_non_maximum_suppression(gpu, random, scores, anchors, max_det):
             assert_as_specified(
                 select(gpu, heads, limits, cxcywh=cxcywh), heads, limits, cxcywh=cxcywh
             )
-
-
-@pytest.mark.parametrize(("least", "power"), [(1, 1), (2, 2), (3, 4), (2049, 4096), (4096, 4096)])
-def test_power_of_two(least, power):
-    assert power_of_two(least) == power

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from backend.cuda.transfer import from_device, to_device
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import detcli
 from detcli.backend.cuda.topk import DeviceArray, top_k
+from detcli.backend.cuda.transfer import download, upload
 
 
 def assert_same(gpu, values, k):
@@ -66,9 +66,9 @@ def test_more_rows_than_a_grid_holds(gpu, random, monkeypatch, length):
 
 def test_arrays_on_the_gpu_stay_there(gpu, random):
     values = random.random((2, 50), np.float32)
-    uploaded = to_device(gpu, values)
+    uploaded = upload(gpu, values)
     pointer = DeviceArray(uploaded.address, values.shape, values.dtype)
-    for array in (pointer, Foreign(uploaded.address, values)):
+    for array in (pointer, Foreign(uploaded.address, values, stream=None)):
         best, indices = top_k(array, 3, gpu=gpu)
         assert isinstance(best, DeviceArray)
         expected, expected_indices = detcli.top_k(values, 3)
@@ -85,11 +85,12 @@ def test_device_memory_is_given_back(host_gpu, random):
     assert not host_gpu.held
 
 
-def test_another_streams_work_is_waited_for(host_gpu):
-    """An array that names its stream may not be written yet."""
+@pytest.mark.parametrize("told", [{"stream": 7, "version": 3}, {}])
+def test_another_streams_work_is_waited_for(host_gpu, told):
+    """An array that names its stream, or says nothing as torch does, may not be written yet."""
     values = np.zeros(4, np.float32)
     host_gpu.enqueue(lambda: np.copyto(values, [1, 4, 2, 3]))
-    best, _ = top_k(Foreign(values.ctypes.data, values, stream=7), 2, gpu=host_gpu)
+    best, _ = top_k(Foreign(values.ctypes.data, values, **told), 2, gpu=host_gpu)
     np.testing.assert_array_equal(read(host_gpu, best), [4, 3])
 
 
@@ -108,17 +109,17 @@ def test_refusals(gpu):
 class Foreign:
     """An array of another library: what it says of itself in `__cuda_array_interface__`."""
 
-    def __init__(self, address, values, stream=None):
+    def __init__(self, address, values, **told):
         self.__cuda_array_interface__ = {
             "data": (address, False),
             "shape": values.shape,
             "typestr": values.dtype.str,
             "strides": None if values.flags.c_contiguous else values.strides,
-            "stream": stream,
-            "version": 3,
+            "version": 2,
+            **told,
         }
 
 
 def read(gpu, array):
     """Copy a device array to the host."""
-    return from_device(gpu, array.address, array.shape, array.dtype)
+    return download(gpu, array.address, array.shape, array.dtype)

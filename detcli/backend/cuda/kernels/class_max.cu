@@ -42,8 +42,8 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
   if (warp > 0 || anchor >= head.anchors) return;
   for (u32 other = 1; other < WARPS; other++) {
     Best rival = partial.best[other][lane];
-    bool wins = rival.key > best.key ||
-                (rival.key == best.key && rival.class_index < best.class_index);
+    bool wins =
+        rival.key > best.key || (rival.key == best.key && rival.class_index < best.class_index);
     u32 loser = wins ? best.key : rival.key;
     u32 second = wins ? rival.second : best.second;
     if (wins) best = rival;

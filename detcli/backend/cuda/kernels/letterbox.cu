@@ -32,8 +32,8 @@ struct Pixel {
   u32 blue, green, red;
 };
 
-// A channel from the four pixels around it: cv2.INTER_LINEAR, see backend/resize.py. Every step
-// fits 32 bits: 255 * 2048 >> 4 is 15 bits wide, a weight 12.
+// A channel from the four pixels around it: cv2.INTER_LINEAR, see backend/cuda/resize.py. Every
+// step fits 32 bits: 255 * 2048 >> 4 is 15 bits wide, a weight 12.
 __device__ __forceinline__ u32 blend(const u8* above, const u8* below, u32 near, u32 far,
                                      const Tap& column, const Tap& row) {
   u32 upper = above[near] * column.near_weight + above[far] * column.far_weight;

@@ -86,7 +86,8 @@ __device__ __forceinline__ void walk(Candidates& chunk, u32 count, u32 max_det) 
     bool stays = chunk.kept < max_det && !bit(chunk.dropped, index);
     chunk.place[index] = stays ? chunk.kept++ : NOWHERE;
     if (!stays) continue;
-    for (u32 word = 0; word < CHUNK / 32; word++) chunk.dropped[word] |= chunk.overlaps[index][word];
+    for (u32 word = 0; word < CHUNK / 32; word++)
+      chunk.dropped[word] |= chunk.overlaps[index][word];
   }
 }
 
@@ -130,9 +131,9 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
 // counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
 template <class T>
 __device__ __forceinline__ void nms(const Head<T>& head, u32 cxcywh, u32 max_det, float threshold,
-                                    const u32* ranked, const u32* ranked_count,
-                                    const u32* best_key, const u32* best_class, u32* row_class,
-                                    u32* nan_count, u32* counts, float* rows, Candidates& chunk) {
+                                    const u32* ranked, const u32* ranked_count, const u32* best_key,
+                                    const u32* best_class, u32* row_class, u32* nan_count,
+                                    u32* counts, float* rows, Candidates& chunk) {
   u32 picture = blockIdx.x;
   u64 anchors = (u64)picture * head.anchors, first = (u64)picture * max_det;
   u32 kept = suppress(head, cxcywh != 0, max_det, threshold, ranked + anchors,

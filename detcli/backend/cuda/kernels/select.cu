@@ -14,11 +14,12 @@ struct ScoreSource {
   const u32 *ranked, *wide;  // anchors by rank; ranks that need all their classes
   const u32 *best_key, *second_key, *best_class;
   u32 kept, floor;
+  bool unique;
 
   __device__ u64 operator()(u32 index) const {
     if (index < kept) {
       u32 anchor = ranked[index];
-      if (second_key[anchor] >= floor) return 0;  // wide: its scores come below
+      if (!unique && second_key[anchor] >= floor) return 0;  // wide: its scores come below
       return unique_key(best_key[anchor], index * head.classes + best_class[anchor]);
     }
     u32 rank = wide[(index - kept) / head.classes], class_index = (index - kept) % head.classes;
@@ -37,7 +38,7 @@ struct Workspace {
 
 // Rows x1, y1, x2, y2, score, class id; returns how many.
 template <class T>
-__device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_det,
+__device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_det, bool unique,
                                       float confidence, const Workspace& space, Scratch& scratch,
                                       float* rows) {
   u32 floor = order_key(confidence) + 1;  // strictly above
@@ -50,12 +51,14 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
   for (u32 rank = threadIdx.x; rank < anchors.count; rank += BLOCK) {
     u32 anchor = index_of(anchors.keys[rank]);
     space.ranked[rank] = anchor;
-    if (space.second_key[anchor] >= floor) space.wide[atomicAdd(&scratch.counter, 1u)] = rank;
+    if (!unique && space.second_key[anchor] >= floor)
+      space.wide[atomicAdd(&scratch.counter, 1u)] = rank;
   }
   __syncthreads();
   u32 wide = scratch.counter;
-  ScoreSource<T> scores{head,           space.ranked,     space.wide,    space.best_key,
-                        space.second_key, space.best_class, anchors.count, floor};
+  ScoreSource<T> scores{
+      head,          space.ranked, space.wide, space.best_key, space.second_key, space.best_class,
+      anchors.count, floor,        unique};
   Top best = top(scores, anchors.count + wide * head.classes, max_det, (u64)floor << 32, scratch,
                  space.spill, space.spill_capacity);
   for (u32 place = threadIdx.x; place < best.count; place += BLOCK) {
@@ -72,14 +75,16 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
 // counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
 template <class T>
 __device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, u32 max_det,
-                                               float confidence, Workspace space, u32* nan_count,
-                                               u32* counts, float* rows, Scratch& scratch) {
+                                               u32 unique, float confidence, Workspace space,
+                                               u32* nan_count, u32* counts, float* rows,
+                                               Scratch& scratch) {
   u32 picture = blockIdx.x;
   u64 anchors = (u64)picture * head.anchors, kept = (u64)picture * max_det;
   space.best_key += anchors, space.second_key += anchors, space.best_class += anchors;
   space.ranked += kept, space.wide += kept;
   space.spill += (u64)picture * space.spill_capacity;
-  u32 count = select(head, cxcywh != 0, max_det, confidence, space, scratch, rows + kept * 6);
+  u32 count =
+      select(head, cxcywh != 0, max_det, unique != 0, confidence, space, scratch, rows + kept * 6);
   if (threadIdx.x == 0) {
     counts[picture * 2] = count;
     counts[picture * 2 + 1] = nan_count[picture];
@@ -89,26 +94,26 @@ __device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, 
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     select_float32(const float* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
-                   const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float confidence,
-                   const u32* best_key, const u32* second_key, const u32* best_class, u32* ranked,
-                   u32* wide, u64* spill, u32 spill_capacity, u32* nan_count, u32* counts,
-                   float* rows) {
+                   const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, u32 unique,
+                   float confidence, const u32* best_key, const u32* second_key,
+                   const u32* best_class, u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
+                   u32* nan_count, u32* counts, float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, ranked, wide, spill, spill_capacity};
   select_picture(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, confidence, space, nan_count, counts, rows, scratch);
+      max_det, unique, confidence, space, nan_count, counts, rows, scratch);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     select_float16(const half* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
-                   const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float confidence,
-                   const u32* best_key, const u32* second_key, const u32* best_class, u32* ranked,
-                   u32* wide, u64* spill, u32 spill_capacity, u32* nan_count, u32* counts,
-                   float* rows) {
+                   const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, u32 unique,
+                   float confidence, const u32* best_key, const u32* second_key,
+                   const u32* best_class, u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
+                   u32* nan_count, u32* counts, float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, ranked, wide, spill, spill_capacity};
   select_picture(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, confidence, space, nan_count, counts, rows, scratch);
+      max_det, unique, confidence, space, nan_count, counts, rows, scratch);
 }

@@ -113,7 +113,8 @@ __device__ u64 radix_floor(const Source& source, u32 total, u32 k, u64 floor, u3
     __syncthreads();
     each_key(source, total, [&](u64 key) {
       bool same = upper == 64 || key >> upper == prefix >> upper;
-      if (key >= floor && same) atomicAdd(&scratch.histogram[key >> shift & ((1u << bits) - 1)], 1u);
+      if (key >= floor && same)
+        atomicAdd(&scratch.histogram[key >> shift & ((1u << bits) - 1)], 1u);
     });
     __syncthreads();
     find_digit(scratch, k - above);

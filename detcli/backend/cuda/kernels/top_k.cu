@@ -29,7 +29,8 @@ __device__ __forceinline__ void chunk(const T* values, u32 length, u32 chunk_len
   const T* row = values + (u64)blockIdx.y * length;
   Top best = top(RowSource<T>{row + first, first}, total, k, ANYTHING, scratch, nullptr, 0);
   u64* out = keys + ((u64)blockIdx.y * gridDim.x + blockIdx.x) * k;
-  for (u32 rank = threadIdx.x; rank < k; rank += BLOCK) out[rank] = rank < best.count ? best.keys[rank] : 0;
+  for (u32 rank = threadIdx.x; rank < k; rank += BLOCK)
+    out[rank] = rank < best.count ? best.keys[rank] : 0;
 }
 
 // With `keys`, (rows, key_count), they are what is left of the row; else the row is read itself.
@@ -41,10 +42,10 @@ __device__ __forceinline__ void row(const T* values, u32 length, const u64* keys
   u32 number = blockIdx.x;
   values += (u64)number * length;
   spill += (u64)number * spill_capacity;
-  Top best = keys ? top(KeySource{keys + (u64)number * key_count}, key_count, k, ANYTHING, scratch,
-                        spill, spill_capacity)
-                  : top(RowSource<T>{values, 0}, length, k, ANYTHING, scratch, spill,
-                        spill_capacity);
+  Top best =
+      keys ? top(KeySource{keys + (u64)number * key_count}, key_count, k, ANYTHING, scratch, spill,
+                 spill_capacity)
+           : top(RowSource<T>{values, 0}, length, k, ANYTHING, scratch, spill, spill_capacity);
   u64* list = const_cast<u64*>(best.keys);
   if (!sorted) {
     // The low half of a key falls with the index: exchanged with the high half, it orders.
@@ -67,8 +68,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
-    top_k_float32(const float* values, u32 length, const u64* keys, u32 key_count, u32 k, u32 sorted,
-                  float* out_values, i64* out_indices, u64* spill, u32 spill_capacity) {
+    top_k_float32(const float* values, u32 length, const u64* keys, u32 key_count, u32 k,
+                  u32 sorted, float* out_values, i64* out_indices, u64* spill, u32 spill_capacity) {
   __shared__ Scratch scratch;
   row(values, length, keys, key_count, k, sorted, out_values, out_indices, spill, spill_capacity,
       scratch);

@@ -5,9 +5,9 @@
 // The lanes of a warp take turns until all of them wait for the block or have ended; then the next
 // warp runs.
 //
-// What this cannot show: a shuffle or a ballot makes the lanes wait here, so that they also see each
-// other's memory, which a GPU does not promise; writes become visible in order; no thread is cut
-// off between two barriers.
+// What this cannot show: a shuffle or a ballot makes the lanes wait here, so that they also see
+// each other's memory, which a GPU does not promise; writes become visible in order; no thread is
+// cut off between two barriers.
 //
 // ucontext starts a fiber, once; setjmp and longjmp switch, since swapcontext makes a system call
 // each time. Fibers are used again for the next block.
@@ -52,8 +52,8 @@ bool reverse;
 
 template <class... T>
 [[noreturn]] void fail(const char* format, T... values) {
-  int end = snprintf(message, sizeof message, "block (%u,%u,%u): ", blockIdx.x, blockIdx.y,
-                     blockIdx.z);
+  int end =
+      snprintf(message, sizeof message, "block (%u,%u,%u): ", blockIdx.x, blockIdx.y, blockIdx.z);
   snprintf(message + end, sizeof message - size_t(end), format, values...);
   longjmp(failure, 1);
 }
@@ -117,8 +117,7 @@ void run_grid() {
   unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
   for (unsigned i = 0; i < blocks; ++i) {
     unsigned block = in_order(i, blocks);
-    blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y,
-                block / gridDim.x / gridDim.y};
+    blockIdx = {block % gridDim.x, block / gridDim.x % gridDim.y, block / gridDim.x / gridDim.y};
     run_block();
   }
 }
@@ -133,8 +132,8 @@ void wait(Place place) {
 unsigned lanes() { return min(kWarp, blockDim.x - threadIdx.x / kWarp * kWarp); }
 
 const uint64_t* gather(unsigned mask, uint64_t value, Place place) {
-  if (mask != kAllLanes) fail("%s %s:%d: only the full mask is known here", place.what, place.file,
-                              place.line);
+  if (mask != kAllLanes)
+    fail("%s %s:%d: only the full mask is known here", place.what, place.file, place.line);
   // No lane can be two calls ahead of another, so two arrays are enough.
   auto& all = gathered[threadIdx.x / kWarp][current->gathered++ % 2];
   all[threadIdx.x % kWarp] = value;
@@ -142,7 +141,8 @@ const uint64_t* gather(unsigned mask, uint64_t value, Place place) {
   return all;
 }
 
-const char* launch(void (*entry)(void**), void** values, dim3 grid, unsigned block, bool backwards) {
+const char* launch(void (*entry)(void**), void** values, dim3 grid, unsigned block,
+                   bool backwards) {
   kernel = entry;
   arguments = values;
   reverse = backwards;
@@ -152,8 +152,8 @@ const char* launch(void (*entry)(void**), void** values, dim3 grid, unsigned blo
     memset(fibers, 0, sizeof fibers);  // whatever they were doing is given up
     return message;
   }
-  if (block < 1 || block > kThreads || grid.x < 1 || grid.y < 1 || grid.z < 1 ||
-      grid.y > 65535 || grid.z > 65535) {
+  if (block < 1 || block > kThreads || grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 ||
+      grid.z > 65535) {
     fail("CUDA refuses a grid of %ux%ux%u blocks of %u threads", grid.x, grid.y, grid.z, block);
   }
   run_grid();

@@ -169,12 +169,12 @@ void call(void (*kernel)(T...), void** arguments) {
 }  // namespace shim
 
 // Makes a kernel callable from outside; `arguments` points to each of them.
-#define SHIM_ENTRY(kernel)                                                                     \
-  extern "C" __attribute__((visibility("default"))) const char* kernel##_signature() {         \
-    return shim::signature(kernel);                                                            \
-  }                                                                                            \
-  extern "C" __attribute__((visibility("default"))) const char* kernel##_launch(               \
-      const dim3* grid, unsigned block, int reverse, void** arguments) {                       \
+#define SHIM_ENTRY(kernel)                                                                      \
+  extern "C" __attribute__((visibility("default"))) const char* kernel##_signature() {          \
+    return shim::signature(kernel);                                                             \
+  }                                                                                             \
+  extern "C" __attribute__((visibility("default"))) const char* kernel##_launch(                \
+      const dim3* grid, unsigned block, int reverse, void** arguments) {                        \
     return shim::launch([](void** each) { shim::call(kernel, each); }, arguments, *grid, block, \
-                        reverse != 0);                                                         \
+                        reverse != 0);                                                          \
   }

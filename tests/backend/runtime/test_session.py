@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from detcli.backend import libraries
-from detcli.backend.session import CPU, CaptureRefusedError, open_session
+from detcli.backend.runtime import libraries
+from detcli.backend.runtime.session import CPU, CaptureRefusedError, open_session
 from detcli.errors import DeviceError, DeviceMemoryError, ModelError
 
 CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
@@ -83,18 +83,6 @@ def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_libraries_are_looked_for_before_a_session_is_made(made, monkeypatch):
-    """ONNX Runtime would say less."""
-
-    def missing(provider):
-        raise DeviceError(f"{provider} misses a library")
-
-    monkeypatch.setattr(libraries, "require_provider", missing)
-    with pytest.raises(DeviceError, match="CUDAExecutionProvider misses a library"):
-        open_session(b"", CUDA, "model")
-    assert made() == []
-
-
 def test_rubbish_is_a_model_error(capfd):
     with pytest.raises(ModelError, match="cannot load rubbish"):
         open_session(b"rubbish", CPU, "rubbish")
@@ -125,7 +113,7 @@ def test_the_cpu_starts_without_what_a_gpu_needs(make_model):
     script = (
         "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
         "print([name for name in sys.modules if name.startswith(('cuda', 'detcli.backend.cuda', "
-        "'detcli.backend.libraries', 'detcli.backend.placement'))])"
+        "'detcli.backend.runtime.libraries', 'detcli.backend.runtime.placement'))])"
     )
     command = [sys.executable, "-c", script, str(make_model())]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)

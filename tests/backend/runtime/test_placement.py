@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 
-from detcli.backend.placement import RECORD, check_placement
+from detcli.backend.runtime.placement import RECORD, check_placement
 from detcli.errors import DeviceError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from detcli.backend.native_output import stdout_to_stderr
 from detcli.backend.nvidia import DRIVER
-from detcli.backend.runtime import onnxruntime
+from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime.native_output import stdout_to_stderr
 from detcli.errors import DeviceError
 
 CUDA = "CUDAExecutionProvider"

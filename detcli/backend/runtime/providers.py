@@ -4,9 +4,9 @@ import hashlib
 import logging
 from pathlib import Path
 
-from detcli.backend.libraries import CUDA, TENSORRT
 from detcli.backend.options import DeviceOptions
-from detcli.backend.session import Provider
+from detcli.backend.runtime.libraries import CUDA, TENSORRT
+from detcli.backend.runtime.session import Provider
 from detcli.errors import OutputError
 from detcli.files import cache_folder, make_folder
 
@@ -29,6 +29,9 @@ def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: b
         # every algorithm, so that two runs could choose differently). This one plans a shape
         # quickly, which a short run and every new shape feel, and always chooses the same.
         "cudnn_conv_algo_search": "HEURISTIC",
+        # The default rounds what float32 convolutions multiply to 10 bits of mantissa, but the
+        # boxes are to be the CPU's. Who wants the speed takes a float16 model.
+        "use_tf32": "0",
     }
     if options.gpu_mem_limit is not None:
         chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)

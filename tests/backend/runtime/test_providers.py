@@ -3,7 +3,7 @@
 import pytest
 
 from detcli.backend.options import DeviceOptions
-from detcli.backend.providers import cuda_provider, tensorrt_provider
+from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 
 GIB = 1 << 30
 LIMITED = DeviceOptions(gpu_mem_limit=2 * GIB)
@@ -16,6 +16,7 @@ def test_cuda():
             "device_id": "3",
             "user_compute_stream": "32512",
             "cudnn_conv_algo_search": "HEURISTIC",
+            "use_tf32": "0",
         },
     )
 

@@ -6,7 +6,7 @@ import sys
 import onnxruntime
 import pytest
 
-from detcli.backend.libraries import CUDA, TENSORRT, require_provider
+from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
 from detcli.errors import DeviceError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")

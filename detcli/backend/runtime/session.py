@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.memory import is_out_of_memory, model_out_of_memory
-from detcli.backend.runtime import onnxruntime, runtime_errors
+from detcli.backend.runtime.load import onnxruntime, runtime_errors
 from detcli.errors import DeviceError, InferenceError, ModelError
 
 Provider = tuple[str, dict[str, str]]
@@ -41,14 +41,16 @@ class CaptureRefusedError(ModelError):
     """ONNX Runtime cannot capture this graph into a CUDA graph; without one it may well run."""
 
 
-def open_session(graph: bytes, providers: Sequence[Provider], title: str) -> Any:  # noqa: ANN401 - onnxruntime has no types
+def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
     """Create a session that runs on the first provider.
 
     Args:
         graph: A serialised ONNX graph.
-        providers: CPU, or what a GPU backend made of `providers.py`: nodes that the first of them
+        providers: CPU, or what a GPU backend made of `providers.py`, after `require_provider` found
+            that they load: nodes that the first of them
             does not know go to the next, in the end to the CPU; `-v` tells which.
         title: What to call the model in errors.
+        threads: How many threads compute an operator on the CPU; 0 for one a core.
 
     Raises:
         DeviceError: A provider does not load, or runs no node.
@@ -58,15 +60,14 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str) -> Any
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
+    options.intra_op_num_threads = threads
     if providers is CPU:
         return _create(graph, options, providers, title)
     # What a GPU needs takes time to import, and the CPU should start fast.
-    from detcli.backend.libraries import require_provider
-    from detcli.backend.native_output import stdout_to_stderr
-    from detcli.backend.placement import RECORD, check_placement
+    from detcli.backend.runtime.native_output import stdout_to_stderr
+    from detcli.backend.runtime.placement import RECORD, check_placement
 
     names = [name for name, _ in providers]
-    require_provider(names[0])
     options.add_session_config_entry(RECORD, "1")
     onnxruntime.set_default_logger_severity(FATAL)  # the providers log past their session
     with stdout_to_stderr():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.backend.resize import ONE, column_taps, row_taps
+from detcli.backend.cuda.resize import ONE, column_taps, row_taps
 
 SPECIAL = [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
 

@@ -1,0 +1,1 @@
+"""Programs that measure; no tests."""

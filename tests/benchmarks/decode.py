@@ -1,0 +1,114 @@
+"""Times decoding: `cv2.imdecode` beside detcli, in full and with `--fast-decode`, taking turns.
+
+    python tests/benchmarks/decode.py FOLDER [--rounds 9] [--enlarge 4] [--for 640] [--plain-heap]
+                                      [--model MODEL] [--conf 0.25]
+
+Prints medians in ms a picture. With a model, also which boxes `--fast-decode` changes: a box counts
+as the same with the same class, an IoU of at least 0.98 and a score within 0.01.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from detcli import Detector
+from detcli.cli.heap import keep_freed_memory
+from detcli.settings import Settings
+from detcli.stream.decode import DecodeOptions, load_bytes
+
+
+def read(folder, factor):
+    """The JPEGs of a folder, enlarged so many times."""
+    for path in sorted(Path(folder).rglob("*.jpg")):
+        data = path.read_bytes()
+        if factor != 1:
+            image = load_bytes(data).pixels
+            image = cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC)
+            data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+        yield data
+
+
+def measure(ways, files, rounds):
+    """Print the median of each way, and its ratio to the first."""
+    taken = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, decode in ways.items():
+            start = time.perf_counter()
+            for data in files:
+                decode(data)
+            taken[name].append((time.perf_counter() - start) / len(files) * 1000)
+    first = statistics.median(taken[next(iter(ways))])
+    for name, figures in taken.items():
+        median = statistics.median(figures)
+        print(f"{name:28} {median:7.2f} ms a picture  {first / median:5.2f} times as fast")
+
+
+def overlap(first, second):
+    """IoU of each box with each other one: `(N, 4)` and `(M, 4)` -> `(N, M)`."""
+    corner = np.maximum(first[:, None, :2], second[None, :, :2])
+    opposite = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    common = np.clip(opposite - corner, 0, None).prod(-1)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (first, second)]
+    return common / (areas[0][:, None] + areas[1][None] - common)
+
+
+def known(found, others):
+    """How many detections are among others too."""
+    same = (
+        (overlap(found.xyxy, others.xyxy) >= 0.98)
+        & (np.abs(found.score[:, None] - others.score[None]) <= 0.01)
+        & (found.class_id[:, None] == others.class_id[None])
+    )
+    return int(same.any(1).sum())
+
+
+def compare(files, arguments):
+    """Print how many boxes of one way of decoding the other has too."""
+    settings = Settings(conf=arguments.conf, imgsz=arguments.side if arguments.resizable else None)
+    counts = np.zeros(4, int)
+    with Detector(arguments.model, "cpu", settings) as detector:
+        options = DecodeOptions(fast_for=detector.canvas)
+        for data in files:
+            pictures = [load_bytes(data), load_bytes(data, options)]
+            full, fast = (detector.submit([picture])()[0] for picture in pictures)
+            counts += (len(full), known(full, fast), len(fast), known(fast, full))
+    print(f"of {counts[0]} boxes in full, fast has {counts[1]}: {counts[1] / counts[0]:.2%}")
+    print(f"of {counts[2]} boxes of fast, full has {counts[3]}: {counts[3] / counts[2]:.2%}")
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--enlarge", type=float, default=1, help="make the pictures larger first")
+    parser.add_argument("--for", type=int, default=640, dest="side", help="the network's input")
+    parser.add_argument("--resizable", action="store_true", help="the model takes any --for")
+    parser.add_argument("--plain-heap", action="store_true", help="without the command line's heap")
+    parser.add_argument("--model")
+    parser.add_argument("--conf", type=float, default=0.25)
+    arguments = parser.parse_args()
+    if not arguments.plain_heap:
+        keep_freed_memory()
+    files = list(read(arguments.folder, arguments.enlarge))
+    fast = DecodeOptions(fast_for=(arguments.side, arguments.side))
+    pictures = [load_bytes(data, fast) for data in files]
+    reduced = sum(picture.pixels.shape[:2] != picture.size for picture in pictures)
+    size = statistics.median(picture.size[0] * picture.size[1] / 1e6 for picture in pictures)
+    print(f"{len(files)} pictures of {size:.1f} megapixels, {reduced} large enough to be reduced")
+    ways = {
+        "cv2.imdecode": lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
+        "detcli": load_bytes,
+        "detcli --fast-decode": lambda data: load_bytes(data, fast),
+    }
+    measure(ways, files, arguments.rounds)
+    if arguments.model:
+        compare(files, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Pictures to the network's input: the kernel, with and without the upload, beside other ways."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+
+from benchmarks.gpu.measure import Case, DisagreementError, Way
+from benchmarks.gpu.peers import torch_on
+from detcli import Letterbox
+from detcli.backend.cuda.letterbox import LetterboxBatch
+from detcli.backend.cuda.transfer import download
+from detcli.backend.preprocess import letterbox_image, to_tensor
+
+INPUTS = 2
+FULL_HD = (1080, 1920)
+CANVAS = (640, 640)
+ALL = tuple(
+    (batch, dtype, FULL_HD, CANVAS) for batch in (1, 8, 32) for dtype in ("float32", "float16")
+)
+QUICK = ALL[:2]
+TINY = ((1, "float32", (50, 70), (64, 64)), (3, "float16", (90, 40), (32, 64)))
+
+
+def cases(gpu, chosen=ALL) -> Iterator[Case]:
+    """One case for each (batch, dtype, size of the pictures, canvas)."""
+    generator = np.random.default_rng(0)
+    for batch, dtype, size, canvas in chosen:
+        pictures = [
+            list(generator.integers(0, 256, (batch, *size, 3), np.uint8)) for _ in range(INPUTS)
+        ]
+        with ExitStack() as scope:
+            yield _case(gpu, pictures, np.dtype(dtype), canvas, scope)
+
+
+def _case(gpu, pictures, dtype, canvas, scope):
+    size = pictures[0][0].shape[:2]
+    letterboxes = [Letterbox.fit(size, canvas)] * len(pictures[0])
+    shape = (len(letterboxes), 3, *canvas)
+    expected = [specified(batch, letterboxes, dtype) for batch in pictures]
+
+    def check(number, answer, ours):
+        if ours and not np.array_equal(answer, expected[number]):
+            raise DisagreementError("another tensor than NumPy's")
+        # One level of 255, and what float16 rounds: others round otherwise where they interpolate.
+        if np.abs(answer.astype(np.float32) - expected[number]).max() > 1.5 / 255:
+            raise DisagreementError("a tensor that is not even close to NumPy's")
+
+    # The kernel reads two rows of the picture for each of the canvas, or all of them.
+    read = 3 * min(2 * letterboxes[0].resized[0], size[0]) * size[1]
+    return Case(
+        f"{len(letterboxes)} of {size[1]}x{size[0]} to {canvas[1]}x{canvas[0]} {dtype}",
+        INPUTS,
+        {
+            "detcli": lambda: ours(gpu, pictures, letterboxes, dtype, scope, upload=False),
+            "detcli, with the upload": lambda: ours(gpu, pictures, letterboxes, dtype, scope),
+            "PyTorch, with the upload": lambda: in_torch(gpu, pictures, letterboxes[0], dtype),
+            "OpenCV and upload": lambda: on_the_host(gpu, pictures, letterboxes, dtype, scope),
+        },
+        check,
+        bytes=len(letterboxes) * read + int(np.prod(shape)) * dtype.itemsize,
+        more={"batch": len(letterboxes)},
+    )
+
+
+def specified(images, letterboxes, dtype):
+    """What `backend.preprocess` makes of the pictures."""
+    tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
+    for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
+        to_tensor(letterbox_image(image, letterbox), out)
+    return tensor
+
+
+class _Recorder:
+    """Stands for a GPU and keeps what it is asked for, to be asked again."""
+
+    def __init__(self):
+        self.copied = self.launched = None
+
+    def copy(self, *arguments):
+        self.copied = arguments
+
+    def launch(self, *arguments):
+        self.launched = arguments
+
+
+def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:  # noqa: PLR0913
+    """The kernel: with the upload from page-locked memory, or for pictures that are there."""
+    recorders = []
+    for batch in pictures:
+        staged = LetterboxBatch(batch, letterboxes, dtype)
+        tensor = gpu.allocate(int(np.prod(staged.shape)) * dtype.itemsize)
+        staging, device = gpu.pin(staged.size), gpu.allocate(staged.size)
+        for memory in (tensor, staging, device):
+            scope.callback(memory.close)
+        recorder = _Recorder()
+        staged.enqueue(recorder, staging, device, tensor.address)
+        gpu.copy(*recorder.copied)
+        recorders.append((recorder, tensor))
+
+    def enqueue(number):
+        recorder, tensor = recorders[number]
+        if upload:
+            gpu.copy(*recorder.copied)
+        gpu.launch(*recorder.launched)
+        return tensor
+
+    shape = (len(letterboxes), 3, *letterboxes[0].canvas)
+    return Way(
+        enqueue,
+        lambda tensor: download(gpu, tensor.address, shape, dtype),
+        finish=lambda _: gpu.record().wait(),
+    )
+
+
+def in_torch(gpu, pictures, letterbox, dtype) -> Way:
+    """Upload uint8, then cast, scale, pad and divide with PyTorch's operators."""
+    peer = torch_on(gpu)
+    torch, pinned = peer.torch, peer.device != "cpu"
+    host = [torch.from_numpy(np.stack(batch)) for batch in pictures]
+    host = [batch.pin_memory() for batch in host] if pinned else host
+    (height, width), kind = letterbox.canvas, getattr(torch, dtype.name)
+    bottom = height - letterbox.resized[0] - letterbox.top
+    right = width - letterbox.resized[1] - letterbox.left
+
+    def to_input(batch):
+        planes = batch.to(peer.device, non_blocking=True).permute(0, 3, 1, 2).flip(1).float()
+        scaled = torch.nn.functional.interpolate(
+            planes, letterbox.resized, mode="bilinear", align_corners=False
+        ).round()
+        padding = (letterbox.left, right, letterbox.top, bottom)
+        return (torch.nn.functional.pad(scaled, padding, value=114.0) / 255).to(kind)
+
+    return Way(peer.eager(to_input, host), peer.to_host, finish=lambda _: peer.wait())
+
+
+def on_the_host(gpu, pictures, letterboxes, dtype, scope) -> Way:
+    """Letterbox with OpenCV on the host and upload the tensor."""
+    shape = (len(letterboxes), 3, *letterboxes[0].canvas)
+    size = int(np.prod(shape)) * dtype.itemsize
+    staging, device = gpu.pin(size), gpu.allocate(size)
+    scope.callback(staging.close)
+    scope.callback(device.close)
+    room = staging.array.view(dtype).reshape(shape)
+
+    def fetch(number):
+        for image, letterbox, out in zip(pictures[number], letterboxes, room, strict=True):
+            to_tensor(letterbox_image(image, letterbox), out)
+        gpu.copy(device.address, staging.address, size)
+        gpu.record().wait()
+        return room
+
+    return Way(lambda number: number, fetch, on_gpu=False)

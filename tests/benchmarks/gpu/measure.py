@@ -1,0 +1,170 @@
+"""One case, several ways to do it: first whether they agree, then how long each takes."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class MissingError(Exception):
+    """Something is not installed, or not given; the message says what."""
+
+
+class DisagreementError(Exception):
+    """A way's answer is not the right one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        samples: Of each figure.
+        seconds: After so many no further sample is taken, once there are five.
+    """
+
+    samples: int = 200
+    seconds: float = 1.0
+
+
+@dataclass
+class Way:
+    """One way to do something with input number i.
+
+    Attributes:
+        enqueue: Enqueues the work on the GPU's stream; for a way of the host, does nothing.
+        fetch: Takes what `enqueue` returned, waits, and returns the answer on the host.
+        on_gpu: Whether there is work on the GPU to be timed by itself.
+        finish: Waits like `fetch` but leaves the answer on the GPU, where that is its place.
+        kernels: Name and launch of each kernel of the work, where there are several.
+    """
+
+    enqueue: Callable[[int], Any]
+    fetch: Callable[[Any], Any]
+    on_gpu: bool = True
+    finish: Callable[[Any], Any] | None = None
+    kernels: Sequence[tuple[str, Callable[[], Any]]] = ()
+
+
+@dataclass
+class Case:
+    """What several ways do.
+
+    Attributes:
+        name: What is done, to what.
+        inputs: How many there are, in memory of their own; they take turns.
+        ways: Makers of each; ours is the first. One that raises is not measured.
+        check: Takes an input number, an answer to it, and whether it is ours; raises
+            DisagreementError where the answer is wrong.
+        bytes: That must be read and written at least; 0 if that says nothing.
+    """
+
+    name: str
+    inputs: int
+    ways: Mapping[str, Callable[[], Way]]
+    check: Callable[[int, Any, bool], None]
+    bytes: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def measure(clock, plan: Plan, case: Case) -> dict[str, Any]:
+    """Check and time all ways of a case; returns its record, figures in seconds."""
+    record = {"case": case.name, "bytes": case.bytes, **case.more, "ways": []}
+    if case.bytes and clock.bandwidth:
+        record["floor"] = case.bytes / clock.bandwidth
+    for number, (name, make) in enumerate(case.ways.items()):
+        entry: dict[str, Any] = {"way": name}
+        record["ways"].append(entry)
+        try:
+            way = make()
+            for index in range(case.inputs):
+                case.check(index, way.fetch(way.enqueue(index)), number == 0)
+            entry |= _figures(clock, plan, way, case.inputs)
+        except MissingError as error:
+            entry["missing"] = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the other ways are measured
+            entry["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return record
+
+
+def failures(records) -> list[str]:
+    """What went wrong with our own way, which makes the whole check fail."""
+    return [
+        f"{record['case']}: {record['ways'][0]['error']}"
+        for record in records
+        if "error" in record["ways"][0]
+    ]
+
+
+def summary(taken: list[float]) -> dict[str, float]:
+    """Of samples in seconds."""
+    ordered = sorted(taken)
+    tenth = len(ordered) // 10
+    return {
+        "median": statistics.median(ordered),
+        "p10": ordered[tenth],
+        "p90": ordered[-1 - tenth],
+        "samples": len(ordered),
+    }
+
+
+def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, float]:
+    """Call `take` with 0, 1, 2, ... and summarise what it returns."""
+    taken: list[float] = []
+    start = time.perf_counter()
+    while len(taken) < plan.samples:
+        taken.append(take(len(taken)))
+        if len(taken) >= min(5, plan.samples) and time.perf_counter() - start > plan.seconds:
+            break
+    return summary(taken)
+
+
+def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
+    """Four times of a way.
+
+    cold: the GPU's, when the input has to come from memory.
+    warm: the GPU's, when the same input has just been read.
+    call: between events around the call, with the gaps that launching leaves.
+    host: from the call until the answer is where it is wanted, by the host's clock.
+    """
+    clock.relax()
+    for number in range(3 * inputs):
+        way.fetch(way.enqueue(number % inputs))
+    figures = {}
+    if way.on_gpu:
+        figures["cold"] = sample(
+            plan,
+            lambda number: clock.queued(lambda: way.enqueue(number % inputs), before=clock.flush)[
+                0
+            ],
+        )
+        figures["warm"] = sample(
+            plan,
+            lambda number: clock.queued(
+                lambda: way.enqueue(number % inputs), before=lambda: way.enqueue(number % inputs)
+            )[0],
+        )
+        figures["call"] = sample(
+            plan, lambda number: clock.call(lambda: way.enqueue(number % inputs))
+        )
+    if way.kernels:
+        figures["kernels"] = _kernel_times(clock, plan, way)
+    figures["host"] = sample(plan, lambda number: _host_time(way, number % inputs))
+    return figures
+
+
+def _kernel_times(clock, plan: Plan, way: Way) -> dict[str, Any]:
+    """The GPU's time for each kernel, the first with a cold cache."""
+    names, steps = zip(*way.kernels, strict=True)
+    taken = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
+    return {
+        name: summary(list(times))
+        for name, times in zip(names, zip(*taken, strict=True), strict=True)
+    }
+
+
+def _host_time(way: Way, number: int) -> float:
+    start = time.perf_counter()
+    (way.finish or way.fetch)(way.enqueue(number))
+    return time.perf_counter() - start

@@ -1,0 +1,134 @@
+"""Non-maximum suppression of a one-to-many head, beside torchvision's."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.gpu.inputs import like_a_detector
+from benchmarks.gpu.measure import Case, DisagreementError, MissingError, Way
+from benchmarks.gpu.peers import torch_on
+from benchmarks.gpu.selection import compare, on_the_host, ours, rows_of
+from detcli.backend import Limits, postprocess
+
+KEEP = 300
+INPUTS = 3
+IOU = 0.45
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A head on which the same object is found by many anchors.
+
+    Attributes:
+        candidates: Anchors above the confidence, about.
+    """
+
+    candidates: int
+    batch: int = 1
+    anchors: int = 8400
+    dtype: str = "float32"
+    classes: int = 80
+    anchors_first: bool = False
+    confidence: float = 0.25
+
+    @property
+    def shape(self):
+        """`(B, 4 + C, N)`."""
+        return self.batch, 4 + self.classes, self.anchors
+
+
+ALL = (Crowd(100), Crowd(1000), Crowd(8000), Crowd(1000, batch=16), Crowd(1000, dtype="float16"))
+QUICK = (Crowd(1000),)
+TINY = (Crowd(50, anchors=300), Crowd(100, anchors=400, batch=2, dtype="float16", classes=3))
+
+
+def cases(gpu, chosen=ALL) -> Iterator[Case]:
+    """One case for each head."""
+    generator = np.random.default_rng(0)
+    for head in chosen:
+        with ExitStack() as scope:
+            yield _case(gpu, head, generator, scope)
+
+
+def _case(gpu, head, generator, scope):
+    limits = Limits(head.confidence, KEEP, None, IOU)
+    heads = [crowded(generator, head) for _ in range(INPUTS)]
+    expected = [
+        [rows_of(postprocess.select(one, limits, cxcywh=True)) for one in batch] for batch in heads
+    ]
+
+    def check(number, answer, is_ours):
+        for rows, wanted in zip(answer, expected[number], strict=True):
+            if is_ours:
+                compare(rows, wanted, exactly=True)
+            else:
+                nearly(rows, wanted)
+
+    batch, rows, anchors = head.shape
+    return Case(
+        f"[{batch},{rows},{anchors}] {head.dtype}, about {head.candidates} candidates, IoU {IOU}",
+        INPUTS,
+        {
+            "detcli": lambda: ours(gpu, head, heads, limits, scope, cxcywh=True),
+            "torchvision": lambda: in_torchvision(gpu, head, heads),
+            "NumPy on the host": lambda: on_the_host(gpu, head, heads, limits, scope, cxcywh=True),
+        },
+        check,
+        more={"batch": batch},
+    )
+
+
+def crowded(generator, head):
+    """Heads `(B, 4 + C, N)`, boxes as centre and size: forty objects, each found many times."""
+    scores = like_a_detector(generator, (head.batch, head.classes, head.anchors))
+    boxes = generator.random((head.batch, 4, head.anchors), np.float32) * np.float32(640)
+    for own_boxes, own_scores in zip(boxes, scores, strict=True):
+        objects = generator.random((40, 4), np.float32) * np.float32(400) + np.float32(40)
+        kinds = generator.integers(0, head.classes, 40)
+        found = generator.permutation(head.anchors)[: head.candidates]
+        which = generator.integers(0, 40, len(found))
+        jitter = generator.normal(0, 8, (len(found), 4)).astype(np.float32)
+        own_boxes[:, found] = np.abs(objects[which] + jitter).T
+        own_scores[kinds[which], found] = generator.uniform(0.26, 0.99, len(found))
+    return np.concatenate([boxes, scores], axis=1).astype(head.dtype)
+
+
+def nearly(rows, expected):
+    """Hold rows against NumPy's where the overlap may be rounded otherwise.
+
+    Raises:
+        DisagreementError: More than one in twenty differs.
+    """
+    known = {row.tobytes() for row in expected}
+    same = sum(row.tobytes() in known for row in rows)
+    if same < 0.95 * max(len(rows), len(expected)):
+        raise DisagreementError(f"{same} of {len(expected)} rows are the same as NumPy's")
+
+
+def in_torchvision(gpu, head, heads) -> Way:
+    """As is usual: candidates, then torchvision's batched NMS; it waits for the GPU in between."""
+    peer = torch_on(gpu)
+    try:
+        from torchvision.ops import batched_nms
+    except ImportError as error:
+        raise MissingError("torchvision is not installed") from error
+    torch, tensors = peer.torch, [peer.upload(batch) for batch in heads]
+
+    def suppress(batch):
+        found = []
+        for one in batch:
+            best, labels = one[4:].float().max(dim=0)
+            chosen = best > head.confidence
+            best, labels, boxes = best[chosen], labels[chosen], one[:4, chosen].T.float()
+            half = boxes[:, 2:] / 2
+            boxes = torch.cat([boxes[:, :2] - half, boxes[:, :2] + half], dim=1)
+            kept = batched_nms(boxes, best, labels, IOU)[:KEEP]
+            columns = [boxes[kept], best[kept, None], labels[kept, None].float()]
+            found.append(torch.cat(columns, dim=1))
+        return found
+
+    enqueue = peer.eager(suppress, tensors)
+    # It is a host's way in that a delay on the stream would hold it up, not hide its launches.
+    return Way(enqueue, lambda found: [peer.to_host(one) for one in found], on_gpu=False)

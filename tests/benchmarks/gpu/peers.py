@@ -1,0 +1,169 @@
+"""Other people's libraries, each working on the stream of our GPU where it can.
+
+Whatever is not there raises MissingError with the reason, which the report shows.
+"""
+
+import contextlib
+import functools
+
+import numpy as np
+
+from benchmarks.gpu.measure import MissingError
+
+
+def on_host(gpu) -> bool:
+    """Whether this is the double without a GPU."""
+    return gpu.architecture == "host"
+
+
+class Torch:
+    """PyTorch on our GPU and our stream, or on the CPU beside HostGpu."""
+
+    def __init__(self, gpu):
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingError("PyTorch is not installed") from error
+        self.torch, self.gpu = torch, gpu
+        self.device = "cpu"
+        if not on_host(gpu):
+            if not torch.cuda.is_available():
+                raise MissingError("PyTorch does not find the GPU")
+            self.device = f"cuda:{gpu.ordinal}"
+            self._stream = torch.cuda.ExternalStream(gpu.stream, device=self.device)
+
+    def upload(self, array):
+        """A copy of a NumPy array on the device."""
+        tensor = self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        if self.device != "cpu":
+            self.torch.cuda.synchronize(self.device)
+        return tensor
+
+    def stream(self):
+        """A context in which everything is enqueued on our stream."""
+        if self.device == "cpu":
+            return contextlib.nullcontext()
+        return self.torch.cuda.stream(self._stream)
+
+    def eager(self, function, tensors):
+        """A function of a tensor's number that calls `function` on the tensor."""
+
+        def enqueue(number):
+            with self.stream(), self.torch.inference_mode():
+                return function(tensors[number])
+
+        return enqueue
+
+    def captured(self, function, tensors):
+        """The same as replays of CUDA graphs, one for each tensor."""
+        if self.device == "cpu":
+            raise MissingError("a CUDA graph needs a GPU")
+        replays = [self._capture(function, tensor) for tensor in tensors]
+
+        def enqueue(number):
+            graph, result = replays[number]
+            with self.stream():
+                graph.replay()
+            return result
+
+        return enqueue
+
+    def _capture(self, function, tensor):
+        cuda = self.torch.cuda
+        side = cuda.Stream(self.device)
+        with cuda.stream(side), self.torch.inference_mode():
+            for _ in range(3):
+                function(tensor)
+        side.synchronize()
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, stream=side), self.torch.inference_mode():
+            result = function(tensor)
+        side.synchronize()
+        return graph, result
+
+    def wait(self):
+        """Wait until everything on our stream is done."""
+        if self.device != "cpu":
+            self._stream.synchronize()
+
+    def to_host(self, tensor):
+        """A NumPy array of a tensor, once the work is done."""
+        with self.stream():
+            return tensor.cpu().numpy()
+
+
+@functools.lru_cache(maxsize=1)
+def torch_on(gpu) -> Torch:
+    """PyTorch for a GPU."""
+    return Torch(gpu)
+
+
+def v10_postprocess(torch, heads, keep):
+    """What the YOLOv10 authors do behind the network, as they describe it.
+
+    The best class score of each anchor, of these the `keep` best; of all scores of those anchors
+    the `keep` best; their boxes, scores and labels.
+
+    Args:
+        torch: The module.
+        heads: Tensor `(B, N, 4 + C)`, mostly a view of `(B, 4 + C, N)`.
+        keep: K.
+
+    Returns:
+        Tensor `(B, K, 6)`: x1, y1, x2, y2, score, label.
+    """
+    boxes, scores = heads[..., :4], heads[..., 4:]
+    classes = scores.shape[-1]
+    keep = min(keep, scores.shape[1])
+    _, anchors = torch.topk(scores.amax(dim=-1), keep, dim=-1)
+    anchors = anchors.unsqueeze(-1)
+    boxes = torch.gather(boxes, 1, anchors.expand(-1, -1, 4))
+    scores = torch.gather(scores, 1, anchors.expand(-1, -1, classes))
+    best, place = torch.topk(scores.flatten(1), keep, dim=-1)
+    labels = (place % classes).unsqueeze(-1).to(boxes.dtype)
+    boxes = torch.gather(boxes, 1, (place // classes).unsqueeze(-1).expand(-1, -1, 4))
+    return torch.cat([boxes, best.unsqueeze(-1), labels], dim=-1)
+
+
+class CuPy:
+    """CuPy on our GPU and our stream."""
+
+    def __init__(self, gpu):
+        if on_host(gpu):
+            raise MissingError("CuPy needs a GPU")
+        try:
+            import cupy
+        except ImportError as error:
+            raise MissingError("CuPy is not installed") from error
+        self.cupy = cupy
+        self._stream = cupy.cuda.ExternalStream(gpu.stream, gpu.ordinal)
+        cupy.cuda.Device(gpu.ordinal).use()
+
+    def upload(self, array):
+        """A copy of a NumPy array on the device."""
+        uploaded = self.cupy.asarray(array)
+        self.cupy.cuda.runtime.deviceSynchronize()
+        return uploaded
+
+    def stream(self):
+        """A context in which everything is enqueued on our stream."""
+        return self._stream
+
+    def to_host(self, array):
+        """A NumPy array, once the work is done."""
+        with self._stream:
+            return self.cupy.asnumpy(array)
+
+
+def onnxruntime_with(provider: str):
+    """ONNX Runtime, if it has that execution provider and can load it."""
+    from detcli.backend.runtime.libraries import CUDA, require_provider
+    from detcli.backend.runtime.load import onnxruntime
+    from detcli.errors import DetcliError
+
+    if provider == CUDA:
+        try:
+            require_provider(CUDA)
+        except DetcliError as error:
+            raise MissingError(str(error)) from error
+    return onnxruntime

@@ -1,0 +1,205 @@
+"""Makes gpu-check.json, with all figures, and gpu-check.md, with tables for docs/benchmark.md."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.parts import Part
+
+FORMAT = 1
+SELECTION = "[1,84,8400] float32, like a detector's, conf 0.25"
+BATCH = "[64,84,8400] float32, like a detector's, conf 0.25"
+LETTERBOX = "1 of 1920x1080 to 640x640 float32"
+
+COLUMNS = {
+    "cold": "GPU, cold cache",
+    "warm": "GPU, warm cache",
+    "call": "call",
+    "host": "until done",
+}
+EXPLAINED = """\
+Medians. "GPU": CUDA events around work that is queued behind a delay, so that launching does not
+count; with the L2 cache emptied before, and with the same input just read. "call": events around
+the call on an idle GPU, the gaps between launches included. "until done": from the call until the
+rows are in host memory, the letterbox's tensor on the GPU, by the host's clock. Every way's answer
+was held against NumPy's before. Behind each figure: how many times detcli's. The floor: bytes that
+have to be read and written at least, over the bandwidth of a large copy in the same run."""
+
+
+def build(about: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
+    """The report's content so far."""
+    return {
+        "format": FORMAT,
+        "machine": about,
+        "parts": [asdict(part) for part in parts],
+        "aims": [dict(zip(("what", "aim", "measured", "reached"), aim, strict=True))
+                 for aim in aims({part.name: part.more for part in parts})],
+    }  # fmt: skip
+
+
+def write(folder: Path, report: dict[str, Any]) -> None:
+    """Write both files."""
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    (folder / "gpu-check.json").write_text(text, encoding="utf-8")
+    (folder / "gpu-check.md").write_text(markdown(report), encoding="utf-8")
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report as Markdown."""
+    lines = ["# GPU check", "", *_machine(report["machine"]), *_checks(report["parts"])]
+    lines += ["## Aims", "", *_table(("what", "aim", "measured", ""), [
+        (aim["what"], aim["aim"], aim["measured"],
+         {True: "reached", False: "missed", None: ""}[aim["reached"]])
+        for aim in report["aims"]
+    ]), "", EXPLAINED]  # fmt: skip
+    for part in report["parts"]:
+        if part["more"].get("cases"):
+            lines += ["", f"## {part['name']}", "", *_section(part)]
+    return "\n".join(lines) + "\n"
+
+
+def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, bool | None]]:
+    """What was to be reached, and what was: what, aim, measured, whether it is reached."""
+    one, many = _case(sections, "selection", SELECTION), _case(sections, "selection", BATCH)
+    picture = _case(sections, "letterbox", LETTERBOX)
+    ours, torch, graph = "detcli", "PyTorch", "PyTorch, CUDA graph"
+    yield _aim("selection [1,84,8400], GPU", "at most 15 us", one(ours, "cold"), 15e-6, 1e6, "us")
+    times = one(torch, "call"), one(ours, "call")
+    yield _ratio("... beside PyTorch, eager, call", "at least 10 times faster", *times, 10)
+    times = one(torch, "cold"), one(ours, "cold")
+    yield _ratio("... beside PyTorch, eager, GPU", "no aim", *times, None)
+    times = one(graph, "cold"), one(ours, "cold")
+    yield _ratio("... beside PyTorch, CUDA graph, GPU", "at least 3 times faster", *times, 3)
+    over = many(ours, "cold"), many("", "floor")
+    times = over[0] / over[1] if all(over) else None
+    yield _aim("selection [64,84,8400], GPU", "at most 3 times the floor", times, 3, 1, "times")
+    yield _aim(
+        "letterbox 1080p to 640, GPU", "at most 20 us", picture(ours, "cold"), 20e-6, 1e6, "us"
+    )
+
+
+def _aim(what, aim, measured, limit, scale, unit):  # noqa: PLR0913, PLR0917
+    if measured is None:
+        return what, aim, "not measured", None
+    return what, aim, f"{measured * scale:.1f} {unit}", measured <= limit
+
+
+def _ratio(what, aim, theirs, ours, limit):
+    if not theirs or not ours:
+        return what, aim, "not measured", None
+    times = theirs / ours
+    return what, aim, f"{times:.1f} times", None if limit is None else times >= limit
+
+
+def _case(sections, section, name):
+    """A function of a way and a figure, of the case with that name."""
+    cases = sections.get(section, {}).get("cases", [])
+    found = next((case for case in cases if case["case"] == name), {})
+
+    def median(way, figure):
+        if not way:
+            return found.get(figure)
+        entry = next((one for one in found.get("ways", []) if one["way"] == way), {})
+        return entry.get(figure, {}).get("median")
+
+    return median
+
+
+def _machine(about) -> list[str]:
+    packages = ", ".join(f"{name} {number}" for name, number in about.get("packages", {}).items())
+    told = {**about, "packages": packages}
+    return [*_table(("machine", ""), [(key, told[key]) for key in told if told[key]]), ""]
+
+
+def _checks(parts) -> list[str]:
+    rows, lists = [], []
+    for part in parts:
+        counts = part["more"].get("counts", {})
+        counted = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+        about = "; ".join(text for text in (counted, part["reason"]) if text)
+        rows.append((part["name"], part["outcome"], about, f"{part['seconds']:.0f} s"))
+        lists += [f"- failed: {text}" for text in part["more"].get("failed", [])]
+        skipped = part["more"].get("skipped", {})
+        lists += [f"- {number} skipped: {reason}" for reason, number in skipped.items()]
+    table = _table(("part", "outcome", "", "time"), rows)
+    return ["## Checks", "", *table, "", *lists, *([""] if lists else [])]
+
+
+def _section(part) -> list[str]:
+    more = part["more"]
+    lines = []
+    if more.get("bandwidth"):
+        copied = f"A large copy moves {more['bandwidth'] / 1e12:.2f} TB/s."
+        apart = f"Two events with nothing between them are {_time(more['empty'])} apart, which"
+        at = f"Clocks, temperature, power: {more['clocks']}." if more.get("clocks") else ""
+        lines = [f"{copied} {apart} every figure of the GPU includes. {at}".rstrip(), ""]
+    table = _network if part["name"] == "network" else _kernels
+    return [*lines, *table(more["cases"])]
+
+
+def _kernels(cases) -> list[str]:
+    rows = []
+    for case in cases:
+        for number, entry in enumerate(case["ways"]):
+            first = number == 0
+            floor = _time(case["floor"]) if first and "floor" in case else ""
+            cells = [_figure(entry, case["ways"][0], column) for column in COLUMNS]
+            rows.append(
+                [case["case"] if first else "", floor, entry["way"], *_or_why(entry, cells)]
+            )
+    lines = _table(("case", "floor", "way", *COLUMNS.values()), rows)
+    parts = [
+        (case["case"], kernel, _time(times["median"]), _time(times["p10"]), _time(times["p90"]))
+        for case in cases
+        for kernel, times in case["ways"][0].get("kernels", {}).items()
+    ]
+    titles = ("case", "kernel", "GPU", "fastest tenth", "slowest tenth")
+    return [*lines, "", *_table(titles, parts)] if parts else lines
+
+
+def _network(cases) -> list[str]:
+    stages = ("letterbox", "network", "selection")
+    rows = []
+    for case in cases:
+        for number, entry in enumerate(case["ways"]):
+            ours = case["ways"][0]
+            rate = entry.get("pictures_a_second")
+            cells = [_figure(entry, ours, "host"), f"{rate:.0f}" if rate else ""]
+            cells += [_time(entry[stage]["median"]) if stage in entry else "" for stage in stages]
+            cells.append(entry.get("agrees", ""))
+            rows.append(["" if number else case["case"], entry["way"], *_or_why(entry, cells)])
+    titles = (f"{stage}, GPU" for stage in stages)
+    return _table(("case", "way", "to boxes", "pictures/s", *titles, "boxes as on the CPU"), rows)
+
+
+def _or_why(entry, cells) -> list[str]:
+    """The cells, or why there is nothing in them."""
+    why = entry.get("missing") or entry.get("error")
+    return [f"not measured: {why}", *[""] * (len(cells) - 1)] if why else cells
+
+
+def _figure(entry, ours, column) -> str:
+    """A median, and how many times ours it is."""
+    if column not in entry:
+        return ""
+    median = entry[column]["median"]
+    if entry is ours or column not in ours:
+        return _time(median)
+    return f"{_time(median)}, {median / ours[column]['median']:.1f}x"
+
+
+def _time(seconds: float) -> str:
+    """A time with three figures."""
+    value, unit = seconds * 1e6, "us"
+    if value >= 1000:
+        value, unit = value / 1000, "ms"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
+def _table(titles, rows) -> list[str]:
+    line = "| {} |".format
+    cells = [[str(cell).replace("|", "/").replace("\n", " ") for cell in row] for row in rows]
+    return [line(" | ".join(titles)), line(" | ".join("---" for _ in titles)),
+            *(line(" | ".join(row)) for row in cells)]  # fmt: skip

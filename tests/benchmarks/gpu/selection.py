@@ -1,0 +1,184 @@
+"""From the network's head to rows, beside the YOLOv10 authors' way in PyTorch."""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.gpu.inputs import make_heads
+from benchmarks.gpu.launched import Watched
+from benchmarks.gpu.measure import Case, DisagreementError, Way
+from benchmarks.gpu.peers import torch_on, v10_postprocess
+from detcli.backend import Limits, postprocess
+from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend.cuda.transfer import upload
+
+KEEP = 300
+INPUTS = 3
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is selected from."""
+
+    batch: int = 1
+    anchors: int = 8400
+    dtype: str = "float32"
+    confidence: float = 0.25
+    kind: str = "like a detector's"
+    anchors_first: bool = False
+    classes: int = 80
+
+    @property
+    def shape(self):
+        """`(B, 4 + C, N)`."""
+        return self.batch, 4 + self.classes, self.anchors
+
+    def __str__(self):
+        batch, rows, anchors = self.shape
+        shape = [batch, anchors, rows] if self.anchors_first else [batch, rows, anchors]
+        return f"{shape} {self.dtype}, {self.kind}, conf {self.confidence}".replace(" ", "", 2)
+
+
+ALL = (
+    Head(),
+    Head(confidence=0.0),
+    Head(kind="noise"),
+    Head(kind="noise", confidence=0.0),
+    Head(dtype="float16"),
+    Head(dtype="float16", kind="noise", confidence=0.0),
+    Head(anchors_first=True),
+    Head(anchors=33600),
+    Head(anchors=33600, kind="noise", confidence=0.0),
+    Head(batch=16),
+    Head(batch=64),
+    Head(batch=64, kind="noise", confidence=0.0),
+    Head(batch=64, dtype="float16"),
+)
+QUICK = (Head(), Head(kind="noise", confidence=0.0), Head(dtype="float16"), Head(batch=64))
+TINY = (
+    Head(anchors=500, confidence=0.0),
+    Head(batch=3, anchors=400, dtype="float16", kind="noise"),
+    Head(batch=2, anchors=333, classes=3, anchors_first=True),
+)
+
+
+def cases(gpu, chosen=ALL) -> Iterator[Case]:
+    """One case for each head."""
+    generator = np.random.default_rng(0)
+    for head in chosen:
+        with ExitStack() as scope:
+            yield _case(gpu, head, generator, scope)
+
+
+def _case(gpu, head, generator, scope):
+    dtype = np.dtype(head.dtype)
+    limits = Limits(head.confidence, KEEP, None, None)
+    heads = [make_heads(generator, head.shape, head.kind, dtype) for _ in range(INPUTS)]
+    expected = [[rows_of(postprocess.select(one, limits)) for one in batch] for batch in heads]
+    laid_out = [batch.transpose(0, 2, 1) if head.anchors_first else batch for batch in heads]
+
+    def check(number, answer, ours):
+        for rows, wanted in zip(answer, expected[number], strict=True):
+            compare(rows, wanted, exactly=ours)
+
+    return Case(
+        str(head),
+        INPUTS,
+        {
+            "detcli": lambda: ours(gpu, head, laid_out, limits, scope),
+            "PyTorch": lambda: in_torch(gpu, head, laid_out, captured=False),
+            "PyTorch, CUDA graph": lambda: in_torch(gpu, head, laid_out, captured=True),
+            "NumPy on the host": lambda: on_the_host(gpu, head, laid_out, limits, scope),
+        },
+        check,
+        bytes=math.prod(head.shape) * dtype.itemsize + head.batch * KEEP * 24,
+        more={"batch": head.batch},
+    )
+
+
+def rows_of(selection):
+    """x1, y1, x2, y2, score, class id as float32 `(M, 6)`."""
+    return np.column_stack([*selection]).astype(np.float32)
+
+
+def compare(rows, expected, *, exactly):
+    """Ours has to be right to the bit; those who leave ties open, but for ties.
+
+    Rows whose score occurs once, and is not the last, where the tie may lie outside, must be the
+    same in any case.
+
+    Raises:
+        DisagreementError: It is not.
+    """
+    if not np.array_equal(rows[:, 4], expected[:, 4]):
+        raise DisagreementError("other scores than NumPy's")
+    certain = np.ones(len(rows), bool)
+    if not exactly and len(rows):
+        score = expected[:, 4]
+        _, inverse, count = np.unique(score, return_inverse=True, return_counts=True)
+        certain = (count[inverse] == 1) & (score != score[-1])
+    if not np.array_equal(rows[certain], expected[certain]):
+        raise DisagreementError("other boxes or classes than NumPy's")
+
+
+def ours(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+    """The kernels."""
+    batch, rows, anchors = head.shape
+    shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
+    selection = Selection(gpu, shape, limits)
+    inputs = [upload(gpu, one) for one in heads]
+    result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
+    for memory in (selection, *inputs, result, download):
+        scope.callback(memory.close)
+
+    def enqueue(number):
+        selection.enqueue(inputs[number].address, result.address)
+
+    def fetch(_):
+        gpu.copy(download.address, result.address, selection.result_size)
+        gpu.record().wait()
+        return [found.values for found in selection.read(download.array)]
+
+    twin = Watched(gpu)
+    workspace = Selection(twin, shape, limits)
+    scope.callback(workspace.close)
+    workspace.enqueue(inputs[0].address, result.address)
+    return Way(enqueue, fetch, kernels=twin.again())
+
+
+def in_torch(gpu, head, heads, *, captured) -> Way:
+    """The authors' way: kernel by kernel, or all of them in one graph."""
+    torch = torch_on(gpu)
+    tensors = [torch.upload(one) for one in heads]
+
+    def select(tensor):
+        tensor = tensor if head.anchors_first else tensor.transpose(-1, -2)
+        return v10_postprocess(torch.torch, tensor, KEEP)
+
+    enqueue = (torch.captured if captured else torch.eager)(select, tensors)
+
+    def fetch(result):
+        rows = torch.to_host(result).astype(np.float32)
+        return [one[one[:, 4] > np.float32(head.confidence)] for one in rows]
+
+    return Way(enqueue, fetch)
+
+
+def on_the_host(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+    """Bring the whole head to the host and select there."""
+    inputs = [upload(gpu, one) for one in heads]
+    download = gpu.pin(heads[0].nbytes)
+    for memory in (*inputs, download):
+        scope.callback(memory.close)
+
+    def fetch(number):
+        gpu.copy(download.address, inputs[number].address, heads[0].nbytes)
+        gpu.record().wait()
+        batch = download.array.view(heads[0].dtype).reshape(heads[0].shape)
+        batch = batch.transpose(0, 2, 1) if head.anchors_first else batch
+        return [rows_of(postprocess.select(one, limits, cxcywh=cxcywh)) for one in batch]
+
+    return Way(lambda number: number, fetch, on_gpu=False)

@@ -1,0 +1,182 @@
+"""top_k of whole rows, beside the sorts and top-ks of other libraries.
+
+None of those settles ties, so their values have to be right, and their indices where a value
+occurs once.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+
+import detcli
+from benchmarks.gpu.download import downloader
+from benchmarks.gpu.measure import Case, DisagreementError, Way
+from benchmarks.gpu.peers import CuPy, on_host, onnxruntime_with, torch_on
+from detcli.backend.cuda import topk
+from detcli.backend.cuda.topk import DeviceArray
+from detcli.backend.cuda.transfer import upload
+
+KEEP = 300
+INPUTS = 3
+ALL = ((1, 1025), (1, 8400), (1, 33600), (1, 1_000_000), (64, 8400))
+QUICK = ((1, 8400), (1, 1_000_000))
+TINY = ((1, 1025), (3, 700), (1, 20_000))
+
+
+def cases(gpu, chosen=ALL) -> Iterator[Case]:
+    """One case for each shape."""
+    generator = np.random.default_rng(0)
+    for shape in chosen:
+        arrays = [generator.random(shape, np.float32) for _ in range(INPUTS)]
+        with ExitStack() as scope:
+            yield _case(gpu, shape, arrays, scope)
+
+
+def _case(gpu, shape, arrays, scope):
+    expected = [detcli.top_k(array, KEEP) for array in arrays]
+
+    def check(number, answer, ours):
+        compare(answer, expected[number], exactly=ours)
+
+    return Case(
+        f"[{shape[0]},{shape[1]}] float32",
+        INPUTS,
+        {
+            "detcli": lambda: _ours(gpu, arrays, scope),
+            "torch.topk": lambda: _torch_top_k(gpu, arrays),
+            "torch.sort": lambda: _torch_sort(gpu, arrays),
+            "CuPy argpartition": lambda: _cupy(gpu, arrays),
+            "ONNX Runtime TopK": lambda: _onnxruntime(gpu, arrays, scope),
+        },
+        check,
+        bytes=4 * math.prod(shape) + 12 * shape[0] * KEEP,
+    )
+
+
+def compare(answer, expected, *, exactly):
+    """Hold values and indices `(rows, K)` against NumPy's.
+
+    Raises:
+        DisagreementError: They are not the same, but for ties.
+    """
+    (values, indices), (wanted, wanted_indices) = answer, expected
+    if not np.array_equal(values, wanted):
+        raise DisagreementError("other values than NumPy's")
+    # In a sorted row a value occurs once where it differs from both neighbours.
+    rising = np.diff(wanted, axis=-1) != 0
+    edge = np.zeros((len(wanted), 1), bool)
+    certain = np.concatenate([~edge, rising], -1) & np.concatenate([rising, edge], -1)
+    if not np.array_equal(indices[certain | exactly], wanted_indices[certain | exactly]):
+        raise DisagreementError("other indices than NumPy's")
+
+
+def _ours(gpu, arrays, scope) -> Way:
+    """The kernels, as the public function launches them."""
+    memories = [upload(gpu, array) for array in arrays]
+    for memory in memories:
+        scope.callback(memory.close)
+    inputs = [
+        DeviceArray(memory.address, array.shape, array.dtype)
+        for memory, array in zip(memories, arrays, strict=True)
+    ]
+    shape = (arrays[0].shape[0], KEEP)
+    best = tuple(topk._empty(gpu, shape, np.dtype(kind)) for kind in (np.float32, np.int64))  # noqa: SLF001
+
+    def enqueue(number):
+        topk._enqueue(gpu, inputs[number], best, sorted=True)  # noqa: SLF001
+
+    download = downloader(gpu, [(one.address, one.shape, one.dtype) for one in best], scope)
+    return Way(enqueue, lambda _: download())
+
+
+def _torch_top_k(gpu, arrays) -> Way:
+    torch = torch_on(gpu)
+    tensors = [torch.upload(array) for array in arrays]
+    enqueue = torch.eager(lambda tensor: torch.torch.topk(tensor, KEEP, dim=-1), tensors)
+    return Way(enqueue, lambda result: tuple(map(torch.to_host, result)))
+
+
+def _torch_sort(gpu, arrays) -> Way:
+    torch = torch_on(gpu)
+    tensors = [torch.upload(array) for array in arrays]
+
+    def best(tensor):
+        ordered = torch.torch.sort(tensor, dim=-1, descending=True)
+        return ordered.values[..., :KEEP], ordered.indices[..., :KEEP]
+
+    enqueue = torch.eager(best, tensors)
+    return Way(enqueue, lambda result: tuple(map(torch.to_host, result)))
+
+
+def _cupy(gpu, arrays) -> Way:
+    peer = CuPy(gpu)
+    cupy, uploaded = peer.cupy, [peer.upload(array) for array in arrays]
+
+    def enqueue(number):
+        with peer.stream():
+            array = uploaded[number]
+            rest = array.shape[-1] - KEEP
+            indices = cupy.argpartition(array, rest, axis=-1)[..., rest:]
+            values = cupy.take_along_axis(array, indices, axis=-1)
+            order = cupy.argsort(-values, axis=-1)
+            return (
+                cupy.take_along_axis(values, order, axis=-1),
+                cupy.take_along_axis(indices, order, axis=-1),
+            )
+
+    return Way(enqueue, lambda result: tuple(map(peer.to_host, result)))
+
+
+def _onnxruntime(gpu, arrays, scope) -> Way:
+    """A graph of one TopK node, on our stream, from and to our memory."""
+    provider = "CPUExecutionProvider" if on_host(gpu) else "CUDAExecutionProvider"
+    onnxruntime = onnxruntime_with(provider)
+    device = ("cpu", 0) if on_host(gpu) else ("cuda", gpu.ordinal)
+    settings = {"device_id": str(gpu.ordinal), "user_compute_stream": str(gpu.stream)}
+    session = onnxruntime.InferenceSession(
+        _top_k_graph(arrays[0].shape), providers=[(provider, {} if on_host(gpu) else settings)]
+    )
+    if session.get_providers()[0] != provider:
+        raise DisagreementError(f"ONNX Runtime did not take {provider}")
+    shape = (arrays[0].shape[0], KEEP)
+    results = [(gpu.allocate(4 * shape[0] * KEEP), np.float32)]
+    results.append((gpu.allocate(8 * shape[0] * KEEP), np.int64))
+    inputs = [upload(gpu, array) for array in arrays]
+    for memory in (*inputs, *(memory for memory, _ in results)):
+        scope.callback(memory.close)
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    bindings = []
+    for memory in inputs:
+        binding = session.io_binding()
+        binding.bind_input("values", *device, np.float32, arrays[0].shape, memory.address)
+        for name, (result, dtype) in zip(("best", "indices"), results, strict=True):
+            binding.bind_output(name, *device, dtype, shape, result.address)
+        bindings.append(binding)
+
+    def enqueue(number):
+        session.run_with_iobinding(bindings[number], options)
+
+    parts = [(memory.address, shape, dtype) for memory, dtype in results]
+    download = downloader(gpu, parts, scope)
+    return Way(enqueue, lambda _: download())
+
+
+def _top_k_graph(shape) -> bytes:
+    from onnx import TensorProto, helper, numpy_helper
+
+    rows, result = list(shape), [shape[0], KEEP]
+    graph = helper.make_graph(
+        [helper.make_node("TopK", ["values", "k"], ["best", "indices"], axis=-1)],
+        "top_k",
+        [helper.make_tensor_value_info("values", TensorProto.FLOAT, rows)],
+        [
+            helper.make_tensor_value_info("best", TensorProto.FLOAT, result),
+            helper.make_tensor_value_info("indices", TensorProto.INT64, result),
+        ],
+        [numpy_helper.from_array(np.array([KEEP]), "k")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
