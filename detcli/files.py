@@ -64,40 +64,56 @@ class AtomicFile:
     """A file that appears under its name only when it is complete.
 
     Written beside the target under a temporary name, then moved into place. A target that is no
-    regular file (`/dev/null`, a named pipe) is written to directly; a link is followed.
+    regular file (`/dev/null`, a named pipe) is written to directly; a link is followed. What cannot
+    be written whole, since the disk is full, is taken back: the file may still be committed.
+
+    Attributes:
+        path: The target as it was named.
+        written: Where the data goes until then, for libraries that open files by name.
+        file: The same, open.
 
     Raises:
         OutputError: The folder cannot be written to.
     """
 
-    def __init__(self, path: Path, *, binary: bool = False) -> None:
+    def __init__(self, path: Path, *, binary: bool = False, suffix: str = "") -> None:
+        """Open a temporary file.
+
+        Args:
+            path: The target.
+            binary: Bytes are written, not text.
+            suffix: How the temporary name ends, for libraries that read the format from it.
+        """
         self.path = path
+        self._binary = binary
+        self._size = 0  # of what was written whole
         target = Path(os.path.realpath(path))
         try:
             direct = target.exists() and not target.is_file()
             self._target = None if direct else target
-            self._written = target if direct else target.with_name(f".{secrets.token_hex(8)}.part")
-            mode = "w" if direct else "x"  # never through a link that somebody laid there
-            self.file: IO[Any] = (
-                self._written.open(f"{mode}b")
-                if binary
-                else self._written.open(
-                    mode, encoding="utf-8", errors="backslashreplace", newline=""
-                )
-            )
+            part = target.with_name(f".{secrets.token_hex(8)}.part{suffix}")
+            self.written = target if direct else part
+            # Never through a link that somebody laid there.
+            self.file: IO[Any] = self._open("w" if direct else "x")
         except OSError as error:
             raise _output_error(path, error) from error
         if self._target and self._target.exists():
             with contextlib.suppress(OSError):  # some file systems have no modes
-                shutil.copymode(self._target, self._written)
+                shutil.copymode(self._target, self.written)
 
     def write(self, data: str | bytes) -> None:
         """Write and flush.
 
         Raises:
-            OutputError: The disk is full, say.
+            OutputError: The disk is full, say; nothing of it was written.
         """
-        _write(self.file, data, self.path)
+        try:
+            _write(self.file, data, self.path)
+        except OutputError:
+            self._take_back()
+            raise
+        if self._target:
+            self._size = os.fstat(self.file.fileno()).st_size
 
     def commit(self) -> None:
         """Close the file and move it into place.
@@ -108,7 +124,7 @@ class AtomicFile:
         try:
             self.file.close()
             if self._target:
-                self._written.replace(self._target)
+                self.written.replace(self._target)
         except OSError as error:
             self.discard()
             raise _output_error(self.path, error) from error
@@ -118,7 +134,21 @@ class AtomicFile:
         with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses
             self.file.close()
         if self._target:
-            self._written.unlink(missing_ok=True)
+            self.written.unlink(missing_ok=True)
+
+    def _open(self, mode: str) -> IO[Any]:
+        if self._binary:
+            return self.written.open(f"{mode}b")
+        return self.written.open(mode, encoding="utf-8", errors="backslashreplace", newline="")
+
+    def _take_back(self) -> None:
+        """Cut off what the last write left."""
+        if self._target:
+            with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses
+                self.file.close()
+            with contextlib.suppress(OSError):
+                os.truncate(self.written, self._size)
+                self.file = self._open("a")
 
 
 def write_file(path: Path, data: bytes) -> None:

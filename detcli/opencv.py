@@ -3,6 +3,8 @@
 Where opencv-python does not load, its ImportError names a system library that few people know.
 """
 
+import os
+
 from detcli.errors import DependencyError
 
 try:
@@ -21,6 +23,8 @@ __all__ = ["cv2", "silence_opencv"]
 def silence_opencv() -> None:
     """Keep OpenCV from writing on stderr what we say as errors of our own.
 
-    For a whole program to decide, not for a library. libpng cannot be silenced.
+    For a whole program to decide, not for a library, and before the first video is opened: FFmpeg
+    in it listens to the environment once. libpng cannot be silenced.
     """
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

@@ -1,13 +1,29 @@
 """Record: what one input gave, detections or an error; what every sink writes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from detcli.detections import Detections
 from detcli.errors import DetcliError
-from detcli.geometry import Image
+from detcli.geometry import Picture
 
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """What the frames of one video have in common.
+
+    Attributes:
+        source: The video as records name it.
+        frames_per_second: Of the frames that are looked at; 0 if nobody knows.
+        live: A camera or a network stream, which does not end by itself.
+    """
+
+    source: str
+    frames_per_second: float
+    live: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -19,25 +35,41 @@ class Record:
         index: Its place among the inputs, from 0.
         model: Name of the model.
         device: Where it ran.
-        image: The picture, `(H, W, 3)` uint8 BGR; None if there is an error.
+        picture: The picture; None if there is an error.
         detections: What was found; None if there is an error.
         error: Why there are no detections; None if there are.
+        path: The file, for a picture in a file.
+        frame: Number of the frame in its video, from 0.
+        time_s: Seconds from the start of the video.
+        clip: The video that the frame belongs to.
     """
 
     source: str
     index: int
     model: str
     device: str
-    image: Image | None = None
+    picture: Picture | None = None
     detections: Detections | None = None
     error: DetcliError | None = None
+    path: Path | None = None
+    frame: int | None = None
+    time_s: float | None = None
+    clip: Clip | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready form, see detcli/schemas/predict.json; boxes to 1/100 pixel."""
-        head = {"schema_version": SCHEMA_VERSION, "source": self.source, "index": self.index}
-        if self.image is None or self.detections is None:
+        head: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "source": self.source,
+            "index": self.index,
+        }
+        if self.frame is not None:
+            head["frame"] = self.frame
+        if self.time_s is not None:
+            head["time_s"] = round(self.time_s, 3)
+        if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
-        height, width = self.image.shape[:2]
+        height, width = self.picture.size
         rows = [
             {
                 "class_id": class_id,

@@ -1,10 +1,15 @@
-"""Records to write: a picture with detections, and one that failed."""
+"""Records to write: a picture with detections, a frame of a video, and inputs that failed."""
+
+from dataclasses import replace
 
 import numpy as np
 
 from detcli.detections import Detections
-from detcli.errors import DecodeError
-from detcli.record import Record
+from detcli.errors import DecodeError, InferenceError
+from detcli.geometry import Picture
+from detcli.record import Clip, Record
+
+FILM = Clip("in/film.avi", 10.0)
 
 
 def picture(  # noqa: PLR0913 - one argument a property
@@ -14,9 +19,26 @@ def picture(  # noqa: PLR0913 - one argument a property
     boxes = np.tile(np.array([1, 2, 3, bottom], np.float32), (count, 1))
     ids = np.zeros(count, np.int64)
     found = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
-    return Record(source, index, "m", "cpu", np.zeros((40, 60, 3), np.uint8), found)
+    pixels = Picture.whole(np.zeros((40, 60, 3), np.uint8))
+    return Record(source, index, "m", "cpu", pixels, found)
 
 
 def failure(source="torn.jpg", message="it is torn", index=0, *, hint="fetch it again"):
     """An input that could not be decoded."""
     return Record(source, index, "m", "cpu", error=DecodeError(message, hint))
+
+
+def frame(number=0, clip=FILM, shade=0, **options):
+    """A frame of a video, of one shade; `size` is (height, width), `time_s` follows the rate."""
+    count, size = options.pop("count", 0), options.pop("size", (40, 60))
+    rate = clip.frames_per_second or 10.0
+    record = picture(clip.source, index=number, count=count)
+    pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
+    time_s = options.pop("time_s", number / rate)
+    return replace(record, picture=pixels, frame=number, time_s=time_s, clip=clip, **options)
+
+
+def failed_frame(number, clip=FILM, **options):
+    """A frame on which the network failed."""
+    error = InferenceError("it failed")
+    return replace(frame(number, clip, **options), picture=None, detections=None, error=error)

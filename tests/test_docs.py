@@ -1,5 +1,6 @@
 """The documentation is executed: recipes, examples and generated parts."""
 
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ def blocks(text, language):
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
     """A folder with what the documentation names: a model, a picture, a folder of pictures."""
-    names = {0: "person", 1: "dog", 2: "car"}
+    names = {0: "person", 1: "bus", 2: "car"}
     model = build(size=None, batch=None, metadata={"names": str(names), "stride": "8"})
     (tmp_path / "yolov10n.onnx").write_bytes(model.SerializeToString())
     pictures = {
@@ -34,6 +35,12 @@ def workplace(tmp_path, monkeypatch):
     for name, image in pictures.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(tmp_path / name), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
+    video = cv2.VideoWriter(
+        str(tmp_path / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
+    )
+    for number in range(21):  # a bus in the last second
+        video.write(picture(*[("green", 40, 40)] * (number > 10), size=(640, 640)))
+    video.release()
     (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -55,6 +62,19 @@ EXPECTED = [
     lambda done, _: "person" in done.stdout and "car" in done.stdout,
     lambda done, _: done.stdout == "pics/person.jpg\n",
     lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
+    lambda _, place: (
+        {json.loads(line)["source"] for line in (place / "boxes.jsonl").read_text().splitlines()}
+        == {"pics/person.jpg", "pics/car.jpg", "pics/torn.jpg"}
+    ),
+    lambda done, place: (
+        [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
+        and (place / "out/street.mp4").exists()
+    ),
+    lambda done, _: done.stdout == "somebody was there\n",
+    lambda _, place: (
+        sorted(path.name for path in (place / "labels").iterdir())
+        == ["street_0.txt", "street_10.txt", "street_20.txt"]
+    ),
     lambda done, _: done.stdout.startswith('["person",[1'),
     lambda _, place: (
         (place / "broken.txt").read_text() == "pics/torn.jpg\n"
@@ -63,8 +83,8 @@ EXPECTED = [
 ]
 
 
-def test_there_are_five_recipes():
-    assert len(RECIPES) == len(EXPECTED) == 5
+def test_there_are_nine_recipes():
+    assert len(RECIPES) == len(EXPECTED) == 9
 
 
 @pytest.mark.parametrize(("recipe", "shows"), list(zip(RECIPES, EXPECTED, strict=True)))

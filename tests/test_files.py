@@ -2,27 +2,16 @@
 
 import contextlib
 import os
-import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 
 from detcli.errors import OutputError
 from detcli.files import AtomicFile, StandardOutput, cache_folder, make_folder, write_file
-
-
-@contextlib.contextmanager
-def small_disk():
-    """No file may grow beyond 1000 bytes, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_nothing_has_the_name_before_commit(tmp_path):
@@ -33,6 +22,18 @@ def test_nothing_has_the_name_before_commit(tmp_path):
     file.write(" whole")
     file.commit()
     assert path.read_text() == "half whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_library_can_write_it_by_name(tmp_path):
+    path = tmp_path / "a.mp4"
+    file = AtomicFile(path, binary=True, suffix=".mp4")
+    assert file.written.parent == tmp_path
+    assert file.written.name.endswith(".part.mp4")
+    file.written.write_bytes(b"whole")
+    assert not path.exists()
+    file.commit()
+    assert path.read_bytes() == b"whole"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -63,6 +64,23 @@ def test_a_commit_that_fails_leaves_nothing(tmp_path):
     path.mkdir()
     with pytest.raises(OutputError, match=r"a\.json"):
         file.commit()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_what_a_full_disk_does_not_take_whole_is_taken_back(tmp_path, binary):
+    path = tmp_path / "a.txt"
+    file = AtomicFile(path, binary=binary)
+    line = "é" * 299 + "\n"  # 599 bytes
+    data = line.encode() if binary else line
+    file.write(data)
+    for _ in range(2):
+        with small_disk(1000), pytest.raises(OutputError, match=r"a\.txt"):
+            file.write(data)
+    with small_disk(1000):
+        file.write(data[:9])
+    file.commit()
+    assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from detcli.opencv import cv2, silence_opencv
+
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
 
@@ -33,3 +35,16 @@ def test_what_needs_no_picture_works_without(detcli, broken, arguments):
     finished = detcli(*arguments, env=broken)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "-8"), ("32", "32")])
+def test_ffmpeg_is_silenced_unless_somebody_wants_to_hear_it(monkeypatch, before, after):
+    if before is None:
+        monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL", raising=False)
+    else:
+        monkeypatch.setenv("OPENCV_FFMPEG_LOGLEVEL", before)
+    level = cv2.utils.logging.getLogLevel()
+    silence_opencv()
+    cv2.utils.logging.setLogLevel(level)
+    assert os.environ["OPENCV_FFMPEG_LOGLEVEL"] == after
+    monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL")

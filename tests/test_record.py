@@ -9,6 +9,7 @@ import pytest
 
 from detcli.detections import Detections
 from detcli.errors import DecodeError, InferenceError, SourceError
+from detcli.geometry import Picture
 from detcli.record import SCHEMA_VERSION, Record, error_to_json
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
@@ -24,7 +25,7 @@ def detections(*rows, names=("person", "car")):
 def record(found, height=40, width=60, **fields):
     return Record(
         **{"source": "a.jpg", "index": 3, "model": "m", "device": "cpu"} | fields,
-        image=np.zeros((height, width, 3), np.uint8),
+        picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
         detections=found,
     )
 
@@ -55,6 +56,12 @@ def test_detections_become_a_record_of_the_schema():
         "model": "m",
         "device": "cpu",
     }
+
+
+def test_a_frame_has_its_number_and_time():
+    fields = read_back(record(detections(), frame=7, time_s=0.28034))
+    assert (fields["frame"], fields["time_s"]) == (7, 0.28)
+    assert "frame" not in read_back(record(detections()))
 
 
 def test_a_picture_without_detections_has_an_empty_list():

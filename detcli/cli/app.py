@@ -8,6 +8,7 @@
 | 3 | some inputs failed; their records carry the error, the rest is complete |
 | 4 | the model cannot be used |
 | 5 | the device that was asked for cannot be used |
+| 6 | a check failed: `predict --fail-if` |
 | 130 | interrupted; what was written is complete and readable |
 """
 

@@ -1,186 +1,186 @@
-"""`detcli predict`: boxes from pictures."""
+"""`detcli predict`: boxes from pictures and videos."""
 
-import time
+import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from detcli.cli.formats import Format, choose_format
-from detcli.cli.messages import report, say, set_verbosity
+from detcli.cli import options
+from detcli.cli.formats import choose_format
+from detcli.cli.messages import set_verbosity
+from detcli.cli.progress import Tally, progress
 from detcli.cli.sizes import parse_size
 from detcli.errors import InputError, UsageError
-from detcli.model.contract import BoxFormat
-
-if TYPE_CHECKING:
-    from detcli.record import Record
 
 
-def predict(  # noqa: PLR0913 - one parameter an option; they become two objects at once
-    source: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="Picture, folder, quoted glob pattern, or - for the bytes of a picture on stdin.",
-            show_default=False,
-        ),
-    ],
+def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
+    source: options.Sources = None,
     *,
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
-    ],
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="DEVICE",
-            help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
-        ),
-    ] = "auto",
-    conf: Annotated[float, typer.Option(metavar="SCORE", help="Keep scores above this.")] = 0.25,
-    max_det: Annotated[
-        int, typer.Option(metavar="N", help="Keep at most so many in a picture.")
-    ] = 300,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2."),
-    ] = None,
-    nms: Annotated[
-        float | None,
-        typer.Option(metavar="IOU", help="Drop boxes of a class that overlap more than this."),
-    ] = None,
-    imgsz: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Input side length in pixels, for dynamic graphs."),
-    ] = None,
-    names: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Class names, one a line, in place of the model's."),
-    ] = None,
-    box_format: Annotated[
-        BoxFormat | None,
-        typer.Option(
-            metavar="xyxy|cxcywh",
-            help="What the head's boxes are, where the graph does not show it.",
-        ),
-    ] = None,
-    cuda_graph: Annotated[
-        bool | None,
-        typer.Option(
-            "--cuda-graph/--no-cuda-graph",
-            help="Replay the network as a CUDA graph; default: where its shapes are static.",
-        ),
-    ] = None,
-    gpu_mem_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="GPU memory that the network may take, as in 2GiB or 512MiB."
-        ),
-    ] = None,
-    half: Annotated[
-        bool, typer.Option("--half", help="Let TensorRT build its engine in float16.")
-    ] = False,
-    output_format: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            metavar="table|jsonl|json|csv",
-            help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write records to this file."),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write annotated pictures to this folder.")
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")
-    ] = False,
-    verbose: Annotated[
-        int,
-        typer.Option(
-            *("--verbose", "-v"),
-            count=True,
-            show_default=False,
-            help="Say more; -vv for tracebacks.",
-        ),
-    ] = 0,
+    model: options.Model,
+    device: options.Device = "auto",
+    conf: options.Confidence = "0.25",
+    max_det: options.MaxDet = 300,
+    classes: options.Classes = None,
+    nms: options.Nms = None,
+    unique: options.Unique = False,
+    imgsz: options.ImageSize = None,
+    rect: options.Rect = False,
+    names: options.Names = None,
+    box_format: options.Boxes = None,
+    recursive: options.Recursive = False,
+    files_from: options.FilesFrom = None,
+    null: options.Null = False,
+    vid_stride: options.VideoStride = 1,
+    start: options.Start = 0,
+    end: options.End = None,
+    max_pixels: options.MaxPixels = 200_000_000,
+    fast_decode: options.FastDecode = False,
+    batch: options.Batch = None,
+    workers: options.Workers = None,
+    cuda_graph: options.CudaGraph = None,
+    gpu_mem_limit: options.MemoryLimit = None,
+    half: options.Half = False,
+    output_format: options.OutputFormat = None,
+    output: options.Output = None,
+    resume: options.Resume = None,
+    save: options.Save = None,
+    save_txt: options.SaveText = None,
+    save_conf: options.SaveConfidence = False,
+    save_coco: options.SaveCoco = None,
+    coco_images: options.CocoImages = None,
+    save_crops: options.SaveCrops = None,
+    show: options.Show = False,
+    fail_if: options.FailIf = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
-    """Detect objects in pictures.
+    """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
     error, the others are completed, and the exit code is 3.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import DeviceOptions
-    from detcli.cli.sinks import open_sinks
+    from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.cli.conditions import check_conditions, parse_condition
+    from detcli.cli.heap import keep_freed_memory
+    from detcli.cli.sinks import SinkOptions, open_sinks
     from detcli.detector import Detector
     from detcli.opencv import silence_opencv
     from detcli.settings import Settings
-    from detcli.stream.pipeline import detect
-    from detcli.stream.source import expand
+    from detcli.sink import Stopped
+    from detcli.stream.decode import DecodeOptions
+    from detcli.stream.guard import InputGuard
+    from detcli.stream.pipeline import Pipeline
+    from detcli.stream.source import SourceOptions, Sources
 
+    if not source and files_from is None:
+        raise UsageError("there is nothing to detect on", "name pictures, or use --files-from")
     silence_opencv()
+    keep_freed_memory()
+    least, class_conf = _parse_confidence(conf)
     settings = Settings(
-        conf=conf,
+        conf=least,
+        class_conf=class_conf,
         max_det=max_det,
         classes=_split(classes),
         nms=nms,
+        unique=unique,
         imgsz=imgsz,
+        rect=rect,
         names=names,
         box_format=box_format,
     )
-    limit = None if gpu_mem_limit is None else parse_size(gpu_mem_limit)
-    options = DeviceOptions(cuda_graph=cuda_graph, gpu_mem_limit=limit, half=half)
-    form = choose_format(output_format, output)
-    read = [*source, model, *([str(names)] if names else [])]
-    tally = Tally(quiet=quiet, errors_shown=form is Format.TABLE and output is None)
-    with (
-        Detector(model, device, settings, options) as detector,
-        open_sinks(read, form, output, save) as sinks,
-    ):
-        for record in detect(expand(source), detector):
-            for sink in sinks:
-                sink.write(record)
-            tally.add(record)
-    tally.summarise()
+    if workers is None:
+        workers = 1 if _is_one_picture(source, files_from) else available_cores()
+    device_options = DeviceOptions(
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
+        half=half,
+        workers=workers,
+    )
+    sink_options = SinkOptions(
+        form=choose_format(output_format, output),
+        output=output,
+        journal=resume,
+        pictures=save,
+        labels=save_txt,
+        label_scores=save_conf,
+        coco=save_coco,
+        coco_images=coco_images,
+        crops=save_crops,
+        show=show,
+    )
+    source_options = SourceOptions(
+        recursive=recursive,
+        files_from=files_from,
+        null_separated=null,
+        stride=vid_stride,
+        start_s=start,
+        end_s=end,
+        decode=DecodeOptions(max_pixels=max_pixels),
+        written=sink_options.folders,
+    )
+    read = [*(source or []), model, *map(str, filter(None, (names, coco_images)))]
+    guard = InputGuard(read, source_options)
+    first, *others = (device.strip() for device in device.split(","))
+    with Detector(model, first, settings, device_options) as detector:
+        conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
+        if fast_decode and not sink_options.need_pixels:
+            decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
+            source_options = replace(source_options, decode=decode)
+        clones = [detector.device] * (detector.workers - 1) + others
+        pipeline = Pipeline(detector, batch or detector.batch, clones)
+        tally = Tally(quiet=quiet, errors_shown=sink_options.shows_errors)
+        with (
+            contextlib.suppress(Stopped),  # somebody closed the window
+            Sources(source or [], source_options) as sources,
+            open_sinks(sink_options, guard) as (sinks, skip),
+            progress(tally, lambda: sources.total, wanted=not quiet) as advance,
+        ):
+            for record in pipeline.run(sources, skip):
+                with pipeline.times.stage("writing"):
+                    for sink in sinks:
+                        sink.write(record)
+                tally.add(record)
+                advance()
+    tally.summarise(pipeline.times, sources.dropped)
+    check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)
+
+
+def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
+    """One picture is soonest done by one detector on all cores, many by one detector a core."""
+    if files_from is not None or not source or len(source) > 1:
+        return False
+    from detcli.stream.folders import is_video
+
+    return source[0] == "-" or (Path(source[0]).is_file() and not is_video(source[0]))
+
+
+def _parse_confidence(text: str) -> tuple[float, tuple[tuple[str, float], ...]]:
+    """Read "0.25,person=0.5": the confidence of all classes, and of some."""
+    everything, some = 0.25, []
+    for entry in _split(text):
+        name, equals, number = entry.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(
+                f"--conf '{text}': '{number}' is no number", "write 0.25, or 0.25,person=0.5"
+            ) from None
+        if equals:
+            some.append((name.strip(), value))
+        else:
+            everything = value
+    return everything, tuple(some)
 
 
 def _split(classes: str | None) -> tuple[str, ...]:
     """Entries of a list such as "person,car"."""
     wanted = tuple(entry.strip() for entry in (classes or "").split(",") if entry.strip())
     if classes is not None and not wanted:
-        raise UsageError(f"--classes '{classes}' names no class", "leave it out to keep all")
+        raise UsageError(f"'{classes}' lists nothing", "leave the option out")
     return wanted
-
-
-class Tally:
-    """Counts what was done, and says on stderr what failed and how much it was in the end."""
-
-    def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
-        self._quiet = quiet
-        self._errors_shown = errors_shown
-        self._start = time.perf_counter()
-        self.pictures = self.found = self.failed = 0
-
-    def add(self, record: "Record") -> None:
-        """Count a record."""
-        if record.error is not None:
-            self.failed += 1
-            if not self._quiet and not self._errors_shown:
-                report(record.error, record.source)
-        else:
-            self.pictures += 1
-            self.found += len(record.detections or ())
-
-    def summarise(self) -> None:
-        """Say how much was done."""
-        if not self._quiet:
-            seconds = time.perf_counter() - self._start
-            failed = f", {self.failed} failed" if self.failed else ""
-            pictures = "picture" if self.pictures == 1 else "pictures"
-            say(f"{self.pictures} {pictures}, {self.found} detections{failed}, {seconds:.2f} s")

@@ -1,50 +1,156 @@
 """Opens the sinks that the options ask for."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.cli.formats import Format
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink import Sink
-from detcli.stream.source import InputGuard
+from detcli.stream.item import Item
+
+Skip = Callable[[Item], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where records go.
+
+    Attributes:
+        form: How records are written.
+        output: To which file; None means standard output.
+        journal: File that the run goes on with, in place of `output`.
+        pictures: Folder for annotated pictures and videos.
+        labels: Folder for YOLO labels.
+        label_scores: With the score as a sixth column.
+        coco: File for COCO results.
+        coco_images: COCO file that has the ids of the pictures.
+        crops: Folder for a picture of each detection.
+        show: In a window.
+
+    Raises:
+        UsageError: They do not go together.
+    """
+
+    form: Format
+    output: Path | None = None
+    journal: Path | None = None
+    pictures: Path | None = None
+    labels: Path | None = None
+    label_scores: bool = False
+    coco: Path | None = None
+    coco_images: Path | None = None
+    crops: Path | None = None
+    show: bool = False
+
+    def __post_init__(self) -> None:
+        if self.journal is not None and self.output is not None:
+            raise UsageError("--resume and --output are two places", "leave out --output")
+        if self.label_scores and self.labels is None:
+            raise UsageError("--save-conf without --save-txt", "say where labels go")
+        if self.coco_images is not None and self.coco is None:
+            raise UsageError("--coco-images without --save-coco", "say where results go")
+        if self.coco is not None and self.journal is not None:
+            raise UsageError(
+                "--save-coco with --resume would have the results of this run only",
+                "make COCO results in a run of its own",
+            )
+        if self.coco is not None and self.coco == self.output:
+            raise UsageError(f"{self.coco} is given twice", "write to two files")
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders that are written to."""
+        return tuple(one for one in (self.pictures, self.labels, self.crops) if one is not None)
+
+    @property
+    def need_pixels(self) -> bool:
+        """Whether a sink shows the picture, which then has to be there in full size."""
+        return self.pictures is not None or self.crops is not None or self.show
+
+    @property
+    def shows_errors(self) -> bool:
+        """Whether failures are visible among the results, on a terminal."""
+        return self.form is Format.TABLE and self.output is None and self.journal is None
 
 
 @contextlib.contextmanager
-def open_sinks(
-    inputs: Sequence[str], form: Format, output: Path | None, save: Path | None
-) -> Iterator[list[Sink]]:
+def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and finish them however the block ends: what was written is complete.
 
+    Records come last: what a journal has, the folders have.
+
     Args:
-        inputs: Names of whatever is read, which is never written over: pictures, the model.
-        form: How records are written.
-        output: Where; None means standard output.
-        save: Folder for annotated pictures, if they are wanted.
+        options: Which.
+        guard: Files that are read, and never written over.
+
+    Yields:
+        The sinks, and what tells which inputs need no second run.
 
     Raises:
-        UsageError: The output file is one of the inputs.
-        OutputError: A file or folder cannot be written.
+        UsageError: An output file is one of the inputs.
+        OutputError: A file or folder cannot be written, or there is no display.
     """
-    # A guard looks at every input: only where there is something to guard them from.
-    guard = InputGuard(inputs if output or save else [])
-    if output is not None and output in guard:
-        raise UsageError(f"--output {output} is one of the inputs", "name another file")
+    for path in (options.output, options.journal, options.coco):
+        if path is not None and path in guard:
+            raise UsageError(f"{path} is one of the inputs", "write to another file")
     with contextlib.ExitStack() as stack:
         sinks: list[Sink] = []
-        if save is not None:
-            from detcli.sink.image import ImageSink  # only when asked for
-
-            sinks.append(ImageSink(save, guard))
-        sinks.append(_text_sink(form, output))
-        for sink in sinks:
+        for sink in _picture_sinks(options, guard):
+            sinks.append(sink)
             stack.callback(sink.close)
-        yield sinks
+        skip: Skip = lambda _: False  # noqa: E731
+        if options.journal is not None:
+            from detcli.sink.journal import Journal
+
+            journal = Journal(options.journal)
+            skip = lambda item: journal.skip(item.source, item.frame)  # noqa: E731
+            sinks.append(journal)
+        else:
+            sinks.append(_text_sink(options.form, options.output))
+        stack.callback(sinks[-1].close)
+        yield sinks, skip
+
+
+def _picture_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[Sink]:
+    """Those beside the records. Each is imported when it is used."""
+    # A run that goes on writes over nothing that an earlier part of it has written.
+    keep = options.journal is not None
+    if options.show:
+        from detcli.sink.window import WindowSink
+
+        yield WindowSink()
+    if options.folders:
+        from detcli.sink.folder import OutputFolder
+    if options.pictures is not None:
+        from detcli.sink.image import ImageSink
+        from detcli.sink.video import VideoSink
+
+        folder = OutputFolder(options.pictures, guard, keep=keep)
+        yield ImageSink(folder)
+        yield VideoSink(folder)
+    if options.labels is not None:
+        from detcli.sink.yolo import LabelSink
+
+        folder = OutputFolder(options.labels, guard, keep=keep)
+        yield LabelSink(folder, scores=options.label_scores)
+    if options.crops is not None:
+        from detcli.sink.crops import CropSink
+
+        yield CropSink(OutputFolder(options.crops, guard, keep=keep))
+    if options.coco is not None:
+        from detcli.sink.coco import CocoSink
+        from detcli.sink.coco_numbers import Numbers, NumbersFromFile, NumbersFromNames
+
+        images = options.coco_images
+        numbers: Numbers = NumbersFromNames() if images is None else NumbersFromFile(images)
+        yield CocoSink(AtomicFile(options.coco), numbers)
 
 
 def _text_sink(form: Format, output: Path | None) -> Sink:
-    # Each format is imported when it is used: rich alone takes 40 ms.
+    # Each is imported when it is used: rich alone takes 40 ms.
     file = AtomicFile(output) if output is not None else StandardOutput()
     match form:
         case Format.TABLE:

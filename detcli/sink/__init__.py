@@ -5,6 +5,10 @@ from typing import IO, Any, Protocol
 from detcli.record import Record
 
 
+class Stopped(Exception):  # noqa: N818 - no error
+    """The user has seen enough: the run ends, and nothing is wrong."""
+
+
 class Sink(Protocol):
     """Takes records in order."""
 
@@ -13,10 +17,15 @@ class Sink(Protocol):
 
         Raises:
             OutputError: It could not be written.
+            Stopped: It was, and the user wants no more.
         """
 
     def close(self) -> None:
-        """Finish, so that what was written is complete and readable."""
+        """Finish, so that what was written is complete and readable.
+
+        Raises:
+            OutputError: It could not be.
+        """
 
 
 class Output(Protocol):

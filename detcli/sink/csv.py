@@ -6,11 +6,16 @@ import io
 from detcli.record import Record
 from detcli.sink import Output
 
-COLUMNS = "source index width height class_id class_name score x1 y1 x2 y2 error".split()
+COLUMNS = (
+    "source index frame time_s width height class_id class_name score x1 y1 x2 y2 error".split()
+)
 
 
 class CsvSink:
-    """Comma-separated values with a header; a picture without detections has no row."""
+    """Comma-separated values with a header; a picture without detections has no row.
+
+    The columns are always the same; `frame` and `time_s` are empty for pictures.
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -19,7 +24,7 @@ class CsvSink:
     def write(self, record: Record) -> None:
         """Write the rows of a record."""
         fields = record.to_json()
-        head = [fields["source"], fields["index"]]
+        head = [fields.get(column, "") for column in ("source", "index", "frame", "time_s")]
         if "error" in fields:
             self._write_rows([[*head, *[""] * 9, fields["error"]["message"]]])
             return

@@ -35,8 +35,10 @@ class JsonSink:
 
     def close(self) -> None:
         """Close the array."""
-        self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
-        self._output.commit()
+        try:
+            self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
+        finally:
+            self._output.commit()
 
 
 def encode(record: Record) -> str:

@@ -1,42 +1,73 @@
-"""Decoding: from an item to a picture, upright and in colour."""
+"""Decoding: from a picture file to a picture, upright and in colour."""
 
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from detcli.errors import DecodeError, SourceError
-from detcli.geometry import Image
+from detcli.geometry import Picture
 from detcli.opencv import cv2
-from detcli.stream.source import Item
+from detcli.stream import jpeg
+from detcli.stream.header import declared_size
 
 
-def decode(item: Item) -> Image:
-    """Read an input and decode it.
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How pictures are decoded.
 
-    The EXIF orientation is applied; grey becomes colour, transparency is dropped, 16 bits become
-    8.
+    Attributes:
+        max_pixels: Pictures that declare more are refused before they are decoded.
+        fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
+            then decoded at a half, a quarter or an eighth of its size, which is faster.
+    """
 
-    Returns:
-        `(H, W, 3)` uint8, BGR.
+    max_pixels: int = 200_000_000
+    fast_for: tuple[int, int] | None = None
+
+
+DEFAULTS = DecodeOptions()
+
+
+def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Read a file and decode it, see `load_bytes`.
 
     Raises:
         SourceError: It cannot be read.
-        DecodeError: It is no picture that OpenCV knows, or an incomplete one.
+        DecodeError: It is no picture that OpenCV knows, or an incomplete or too large one.
     """
-    if item.error is not None:
-        raise item.error
-    return decode_bytes(_read(item.path))
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
+    return load_bytes(data, options)
 
 
-def decode_bytes(data: bytes) -> Image:
-    """Decode the bytes of a picture file, see `decode`.
+def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Decode the bytes of a picture file.
+
+    The EXIF orientation is applied; grey becomes colour, transparency is dropped, 16 bits become
+    8. The pixels are those of `cv2.imdecode`.
 
     Raises:
-        DecodeError: They are no picture that OpenCV knows, or an incomplete one.
+        DecodeError: They are no picture that OpenCV knows, or an incomplete or too large one.
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
+    header = jpeg.read_header(data) if data.startswith(jpeg.START) else None
+    height, width = header.size if header else declared_size(data) or (0, 0)
+    if height * width > options.max_pixels:
+        raise DecodeError(
+            f"too large: {width}x{height} are {height * width} pixels, "
+            f"more than the {options.max_pixels} that are allowed",
+            "raise --max-pixels if it is meant to be that large",
+        )
+    picture = jpeg.decode(data, header, options.fast_for) if header else None
+    return picture or _decode_by_opencv(data)
+
+
+def _decode_by_opencv(data: bytes) -> Picture:
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
@@ -49,29 +80,9 @@ def decode_bytes(data: bytes) -> Image:
             f"no picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
             "OpenCV reads JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more; fetch damaged ones again",
         )
-    return np.asarray(image, np.uint8)
-
-
-def _read(path: Path | None) -> bytes:
-    if path is None:
-        return _read_stdin()
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
-
-
-def _read_stdin() -> bytes:
-    hint = "pipe a picture in, as in: detcli predict - ... < bus.jpg"
-    if sys.stdin is None:
-        raise SourceError("standard input is closed", hint)
-    if sys.stdin.isatty():
-        raise SourceError("standard input is a terminal", hint)
-    try:
-        return sys.stdin.buffer.read()
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror or error}", hint) from error
+    if image.ndim == 2:  # PFM in grey, whatever the flag says
+        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+    return Picture.whole(np.asarray(image, np.uint8))
 
 
 def _signature(data: bytes) -> str:

@@ -1,31 +1,183 @@
-"""The flow: each input is read, decoded and detected on; errors become records too."""
+"""The flow: items are decoded, gathered into batches, detected on, and become records in order.
 
-from collections.abc import Iterable, Iterator
+    reader thread     takes items from their source, as long as there is room
+    decode threads    load them
+    this thread       gathers batches, hands out records in the order of the items
+    worker threads    one a detector: run batches, and keep as many in flight as the device likes
 
+What fails becomes a record with an error; the others go on. Nothing waits without end: threads
+look up once a second whether the run is over.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from detcli.backend.options import available_cores
 from detcli.detector import Detector
-from detcli.errors import DetcliError, DeviceMemoryError, InferenceError
+from detcli.errors import InferenceError
 from detcli.record import Record
-from detcli.stream.decode import decode
-from detcli.stream.source import Item
+from detcli.stream.entry import Batch, End, Entry, Fatal, as_error
+from detcli.stream.item import Item
+from detcli.stream.worker import LOOK_UP_S, Event, Worker
+from detcli.timing import StageTimes
+
+PATIENCE_S = 0.02
+"""How long a batch that is not full waits for more: a camera is not to wait for its next frame."""
+
+STALL_S = 600.0
+"""A device that finishes nothing for so long is given up."""
+
+MOST_LOADERS = 16
 
 
-def detect(items: Iterable[Item], detector: Detector) -> Iterator[Record]:
-    """Yield one record for each item, in order; an item that fails does not stop the others.
+class Pipeline:
+    """Runs items through detectors.
 
-    Raises:
-        DeviceMemoryError: The device has not enough memory for any of them.
+    Attributes:
+        times: Seconds spent in each stage, summed over the threads.
     """
-    model, device = detector.model_name, detector.device
-    for index, item in enumerate(items):
+
+    def __init__(self, detector: Detector, batch: int, clones: Sequence[str] = ()) -> None:
+        """Prepare a run; nothing starts before `run`.
+
+        Args:
+            detector: Gets a thread of its own.
+            batch: Pictures in a batch.
+            clones: Devices of further detectors, as in "cpu" or "cuda:1". Each is opened on a
+                thread of its own, while the first one works already, and they share the batches.
+        """
+        self.times = StageTimes()
+        self._batch = batch
+        self._detector, self._clones = detector, clones
+        # What is in flight, a batch to come for each detector, and one that is being gathered.
+        room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
+        self._room = threading.Semaphore(room)
+        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._to_load: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+
+    def run(
+        self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
+    ) -> Iterator[Record]:
+        """Yield a record for each item, in order.
+
+        Args:
+            items: Taken one by one, while there is room.
+            skip: Items that need no record; they are counted all the same.
+
+        Raises:
+            DeviceMemoryError: A batch does not fit into the device's memory.
+            InferenceError: A device has finished nothing for ten minutes.
+            DeviceError: A clone's device cannot be used.
+            DetcliError: What iterating over the items raised, after the records before it.
+        """
+        worker = Worker(self._batches, self._inbox, self._over)
+        clones = [Worker(self._batches, self._inbox, self._over) for _ in self._clones]
+        tasks: list[Callable[[], None]] = [partial(worker.use, self._detector)]
+        for clone, device in zip(clones, self._clones, strict=True):
+            tasks.append(partial(clone.open, partial(self._detector.clone, device)))
+        loaders = min(available_cores(), MOST_LOADERS)
+        tasks += [self._load] * loaders
+        threads = [threading.Thread(target=task, daemon=True) for task in tasks]
+        reader = threading.Thread(target=self._read, args=[items, skip], daemon=True)
+        for thread in (*threads, reader):
+            thread.start()
         try:
-            image = decode(item)
-            detections = detector(image)
-        except DeviceMemoryError:
-            raise  # the network's input has one size: no other picture would fit
-        except DetcliError as error:
-            yield Record(item.source, index, model, device, error=error)
-        except MemoryError as error:
-            failure = InferenceError(f"out of memory: {error}", "use a smaller --imgsz")
-            yield Record(item.source, index, model, device, error=failure)
-        else:
-            yield Record(item.source, index, model, device, image, detections)
+            yield from self._gather()
+            self._require_opened(clones)
+        finally:
+            self._over.set()
+            for _ in range(loaders):
+                self._to_load.put(None)
+            for _ in (worker, *clones):
+                self._batches.put(None)
+            deadline = time.monotonic() + 2 * LOOK_UP_S
+            for thread in threads:
+                thread.join(max(0, deadline - time.monotonic()))
+            for one in (worker, *clones):
+                for stage, seconds in one.times.items():
+                    self.times[stage] += seconds
+
+    def _gather(self) -> Iterator[Record]:
+        """Make batches of entries, and put finished records in order."""
+        gathered: Batch = []
+        expected: deque[Entry] = deque()
+        end = None
+        heard = time.monotonic()
+        while end is None or expected:
+            try:
+                event = self._inbox.get(timeout=PATIENCE_S if gathered else LOOK_UP_S)
+            except queue.Empty:
+                self._check_progress(heard, idle=not expected)
+                event = None
+            else:
+                heard = time.monotonic()
+            match event:
+                case Entry():
+                    gathered.append(event)
+                    expected.append(event)
+                case End():
+                    end = event
+                case Fatal():
+                    raise event.error
+            if gathered and (len(gathered) == self._batch or event is None or end is not None):
+                self._batches.put(gathered)
+                gathered = []
+            while expected and (record := expected[0].record) is not None:
+                self.times["decoding"] += expected.popleft().loading_s
+                yield record
+                self._room.release()
+        if end.error is not None:
+            raise end.error
+
+    def _require_opened(self, clones: Sequence[Worker]) -> None:
+        """A device that was asked for is used or refused, also by a run that needed no second."""
+        for clone in clones:
+            clone.opened.wait(STALL_S)
+        while not self._inbox.empty():
+            if isinstance(event := self._inbox.get(), Fatal):
+                raise event.error
+
+    @staticmethod
+    def _check_progress(heard: float, *, idle: bool) -> None:
+        if not idle and time.monotonic() - heard > STALL_S:
+            raise InferenceError(
+                f"the device has finished nothing for {STALL_S / 60:.0f} minutes",
+                "see whether it hangs (nvidia-smi, top); use --device cpu",
+            )
+
+    def _read(self, items: Iterable[Item], skip: Callable[[Item], bool]) -> None:
+        """Take items while there is room."""
+        error: BaseException | None = None
+        try:
+            for index, item in enumerate(items):
+                if skip(item):
+                    continue
+                while not self._room.acquire(timeout=LOOK_UP_S):
+                    if self._over.is_set():
+                        return
+                if self._over.is_set():
+                    return
+                entry = Entry(index, item)
+                self._to_load.put(entry)
+                self._inbox.put(entry)
+        except BaseException as caught:  # noqa: BLE001 - raised again where the records are read
+            error = caught
+        self._inbox.put(End(error))
+
+    def _load(self) -> None:
+        """Load entries, until None comes."""
+        while (entry := self._to_load.get()) is not None:
+            start = time.perf_counter()
+            try:
+                if not self._over.is_set():
+                    entry.picture = entry.item.load()
+            except BaseException as error:  # noqa: BLE001 - an input must not end the run
+                entry.error = as_error(error)
+            entry.loading_s = time.perf_counter() - start
+            entry.loaded.set()

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from importlib import resources
 
 import cv2
@@ -84,7 +85,7 @@ def test_inputs_that_fail_are_records_and_the_others_complete(detcli, make_model
     ]
     assert len(lines[2]["detections"]) == 1
     assert "no/such.jpg: no such file" in finished.stderr
-    assert "1 picture, 1 detections, 2 failed" in finished.stderr
+    assert "1 picture, 1 detection, 2 failed" in finished.stderr
 
 
 def test_a_picture_on_stdin(detcli, make_model, make_picture):
@@ -206,14 +207,14 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
         (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
         (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
         (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is no size"),
-        (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "gpu_mem_limit is 2 bytes"),
+        (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
         (["--model", "MODEL", "--conf", "2"], 2, "confidence lies between 0 and 1"),
         (["--model", "MODEL", "--max-det", "0"], 2, "max_det is 0"),
         (["--model", "MODEL", "--nms", "0"], 2, "nms is 0"),
         (["--model", "MODEL", "--imgsz", "33"], 2, "takes 64x64 pictures only"),
         (["--model", "MODEL", "--classes", "gren"], 2, "did you mean green"),
         (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
-        (["--model", "MODEL", "--classes", " ,"], 2, "names no class"),
+        (["--model", "MODEL", "--classes", " ,"], 2, "lists nothing"),
         (["--model", "MODEL", "--output", "MODEL"], 2, "is one of the inputs"),
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
@@ -270,8 +271,11 @@ def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, t
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), str(pipe)]
     with (
         subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
-        pipe.open("wb"),  # opens when detcli does, after the first picture
+        pipe.open("wb"),  # opens when detcli does
     ):
+        while not any(part.stat().st_size > 10 for part in tmp_path.glob(".*.part")):
+            assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(number)
         assert process.wait(60) == 130
     assert [record["index"] for record in json.loads(output.read_text())] == [0]

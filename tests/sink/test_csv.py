@@ -5,7 +5,10 @@ from functools import partial
 
 import pytest
 import sample_records
+from sample_records import failed_frame, frame
+from small_disk import small_disk
 
+from detcli.errors import OutputError
 from detcli.files import AtomicFile
 from detcli.sink.csv import COLUMNS, CsvSink
 
@@ -39,8 +42,9 @@ def read_back(tmp_path):
 
 
 def test_the_columns_are_a_promise():
-    expected = "source,index,width,height,class_id,class_name,score,x1,y1,x2,y2,error"
-    assert ",".join(COLUMNS) == expected
+    assert ",".join(COLUMNS) == (
+        "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error"
+    )
 
 
 def test_an_empty_run_has_the_header_alone(read_back):
@@ -49,8 +53,19 @@ def test_an_empty_run_has_the_header_alone(read_back):
 
 def test_a_row_a_detection(read_back):
     (row, again) = read_back(picture(index=7, count=2))
-    values = ["a.jpg", "7", "60", "40", "0", "cat", "0.5124", "1.0", "2.0", "3.0", "4.57", ""]
+    values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,".split(",")
     assert row == again == dict(zip(COLUMNS, values, strict=True))
+
+
+def test_a_frame_has_its_number_and_time(read_back):
+    found, failed = read_back(frame(25, count=1), failed_frame(26))
+    assert (found["frame"], found["time_s"], found["error"]) == ("25", "2.5", "")
+    assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
+
+
+def test_a_frame_whose_time_nobody_knows(read_back):
+    (row,) = read_back(frame(3, count=1, time_s=None))
+    assert (row["frame"], row["time_s"]) == ("3", "")
 
 
 def test_a_row_an_error(read_back):
@@ -74,3 +89,16 @@ def test_odd_names_come_back(read_back, name):
 def test_what_is_no_unicode_becomes_an_escape(read_back):
     (row,) = read_back(picture("\udcff.jpg", "\udcfe"))
     assert (row["source"], row["class_name"]) == ("\\udcff.jpg", "\\udcfe")
+
+
+def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path):
+    path = tmp_path / "out.csv"
+    sink = CsvSink(AtomicFile(path))
+    sink.write(picture(count=2))
+    before = next(tmp_path.iterdir()).read_text()
+    with small_disk():
+        with pytest.raises(OutputError, match=r"out\.csv"):
+            sink.write(picture(index=1, count=100))
+        sink.close()
+    assert path.read_text() == before
+    assert before.count("\n") == 3

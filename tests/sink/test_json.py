@@ -7,7 +7,9 @@ from importlib import resources
 import jsonschema
 import pytest
 from sample_records import failure, picture
+from small_disk import small_disk
 
+from detcli.errors import OutputError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink.json import JsonLinesSink, JsonSink
 
@@ -81,3 +83,18 @@ def test_an_array_has_a_record_a_line(tmp_path):
     text = written(JsonSink, tmp_path / "out", picture(), failure())
     assert [line[0] for line in text.splitlines()] == ["[", "{", "{", "]"]
     assert written(JsonSink, tmp_path / "empty") == "[]\n"
+
+
+@pytest.mark.parametrize(("sink", "read"), [(JsonSink, json.loads), (JsonLinesSink, read_lines)])
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path, sink, read, before):
+    path = tmp_path / "out"
+    writer = sink(AtomicFile(path))
+    records = [picture(index=index) for index in range(before)]
+    for record in records:
+        writer.write(record)
+    with small_disk():
+        with pytest.raises(OutputError, match="out"):
+            writer.write(picture(count=100))
+        writer.close()
+    assert read(path.read_text()) == [record.to_json() for record in records]

@@ -1,0 +1,137 @@
+"""A journal: JSON Lines that a later run goes on with.
+
+Each record is appended and flushed, so that a run that is killed leaves all of its records but
+perhaps the last one torn. The next run drops what is torn, and failures, which it tries again; it
+skips what is there.
+"""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+from detcli.errors import OutputError, UsageError
+from detcli.files import AtomicFile
+from detcli.record import Record
+from detcli.sink.json import encode
+
+Key = tuple[str, int | None]
+"""What a record is known by: source, and frame for a video."""
+
+
+class Journal:
+    """Appends records to a file, and knows what is in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a journal and open it for more; it begins empty if it is not there.
+
+        Raises:
+            UsageError: The file is something else, or another run is writing to it.
+            OutputError: It cannot be read or written.
+        """
+        self._path = path
+        self._done: Counter[Key] = Counter()
+        try:
+            self._file = self._open()
+            try:
+                complete = self._read()
+                if not complete:
+                    self._rewrite()
+            except BaseException:
+                self._file.close()
+                raise
+            if not complete:  # what was written anew is another file, with a lock of its own
+                self._file.close()
+                self._file = self._open()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def skip(self, source: str, frame: int | None) -> bool:
+        """Tell whether an input needs no second run; one that was named twice is there twice."""
+        key = (source, frame)
+        if self._done[key] == 0:
+            del self._done[key]
+            return False
+        self._done[key] -= 1
+        return True
+
+    def write(self, record: Record) -> None:
+        """Append a line.
+
+        Raises:
+            OutputError: The disk is full, say.
+        """
+        line = (encode(record) + "\n").encode("utf-8", "backslashreplace")
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        """Close the file; whatever was written is in it."""
+        self._file.close()
+
+    def _open(self) -> IO[bytes]:
+        """Open the file, and make sure that no other run appends to it."""
+        file = self._path.open("ab")
+        if os.name == "posix":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+            except BlockingIOError as error:
+                file.close()
+                raise UsageError(
+                    f"--resume {self._path}: another run is writing to it", "wait for its end"
+                ) from error
+        return file
+
+    def _read(self) -> bool:
+        """Learn what was done; tell whether every line is a record with detections."""
+        broken = 0
+        with self._path.open("rb") as file:
+            for line in file:
+                record = _parse(line)
+                if record is None:
+                    raise UsageError(
+                        f"--resume {self._path} holds something else than records of detcli",
+                        "name a file that it wrote",
+                    )
+                if "detections" in record:
+                    self._done[record["source"], record.get("frame")] += 1
+                else:
+                    broken += 1
+        return broken == 0
+
+    def _rewrite(self) -> None:
+        """Leave out torn lines and failures."""
+        target = AtomicFile(self._path, binary=True)
+        try:
+            with self._path.open("rb") as file:
+                for line in file:
+                    if "detections" in (_parse(line) or {}):
+                        target.write(line)
+        except BaseException:
+            target.discard()
+            raise
+        target.commit()
+
+    def _failure(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"cannot write {self._path}: {error.strerror or error}",
+            "check the folder, its permissions and the space left on the disk; nothing is lost: "
+            "the same command goes on where it stopped",
+        )
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A record; empty for a line that is torn; None for what never was a record."""
+    if not line.endswith(b"\n"):
+        return {}
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("source"), str) else None

@@ -1,0 +1,124 @@
+"""A window that shows what is found."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from detcli.draw import annotate
+from detcli.errors import OutputError
+from detcli.opencv import cv2
+from detcli.record import Record
+from detcli.sink import Stopped
+
+WINDOW = "detcli"
+LARGEST = 1280, 720
+"""Width and height in pixels that the window has at first for a large picture."""
+
+NEXT_KEYS = frozenset(map(ord, " \r\n"))
+END_KEYS = frozenset(map(ord, "qQ\x1b"))
+KEY_NAMES = "space: next, q: end"
+
+FRAME_MS, PICTURE_MS = 1, 50
+"""How long to wait for a key before the next frame, or before looking up from a picture."""
+
+# Where there is no display, OpenCV's window library does not return an error, it ends the process.
+PROBE = """if True:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import cv2
+    cv2.namedWindow("detcli")
+    cv2.waitKey(1)
+"""
+PATIENCE_S = 30
+
+
+class WindowSink:
+    """Shows each picture with its detections until a key is pressed, and videos as they come.
+
+    Raises:
+        OutputError: No window can be opened here.
+    """
+
+    def __init__(self) -> None:
+        # OpenCV's Qt complains about fonts that no window of ours uses.
+        os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
+        _check_display()
+        self._size = 0, 0
+
+    def write(self, record: Record) -> None:
+        """Show one picture or frame; an error has none.
+
+        Raises:
+            Stopped: The user pressed q or Escape, or closed the window.
+        """
+        if record.picture is None or record.detections is None:
+            return
+        picture = annotate(record.picture.pixels, record.detections)
+        self._open(picture.shape[1], picture.shape[0])
+        still = record.frame is None
+        title = f"{record.source} ({KEY_NAMES})" if still else record.source
+        # Half characters, which a file name can hold, would crash OpenCV.
+        cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
+        cv2.imshow(WINDOW, picture)
+        while True:
+            key = cv2.waitKey(PICTURE_MS if still else FRAME_MS)
+            if key in END_KEYS or not _is_open():
+                raise Stopped
+            if key in NEXT_KEYS or not still:
+                return
+
+    def close(self) -> None:
+        """Close the window."""
+        if self._size != (0, 0):
+            with contextlib.suppress(cv2.error):  # the user has closed it
+                cv2.destroyWindow(WINDOW)
+
+    def _open(self, width: int, height: int) -> None:
+        """Open the window or, if pictures have another size now, let it follow."""
+        if self._size == (0, 0):
+            cv2.namedWindow(
+                WINDOW, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
+            )
+        elif not _is_open():
+            raise Stopped
+        if self._size != (width, height):
+            scale = min(1, LARGEST[0] / width, LARGEST[1] / height)
+            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
+            self._size = width, height
+
+
+def _is_open() -> bool:
+    try:
+        return cv2.getWindowProperty(WINDOW, cv2.WND_PROP_VISIBLE) >= 1
+    except cv2.error:
+        return False
+
+
+def _check_display() -> None:
+    """Find out whether a window can be opened, at the risk of another process.
+
+    Raises:
+        OutputError: It cannot.
+    """
+    if not cv2.currentUIFramework():
+        raise OutputError(
+            "cannot show pictures: this OpenCV is built without windows",
+            "pip uninstall opencv-python-headless, then pip install opencv-python",
+        )
+    if sys.platform in {"win32", "darwin"}:
+        return  # they have a display
+    hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
+    if not {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"} & os.environ.keys():
+        raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
+    probe = [sys.executable, "-P", "-c", PROBE]
+    try:
+        done = subprocess.run(  # noqa: S603 - this very Python, and a constant
+            probe, check=False, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise OutputError("cannot show pictures: the display does not answer", hint) from None
+    if done.returncode:
+        reasons = [line for line in done.stderr.splitlines() if "display" in line]
+        reason = reasons[0].removeprefix("qt.qpa.xcb: ").strip() if reasons else "no window opens"
+        raise OutputError(f"cannot show pictures: {reason}", hint)

@@ -1,0 +1,43 @@
+"""Labels as YOLO's trainers read them: a text file a picture, a line a box."""
+
+from detcli.files import write_file
+from detcli.record import Record
+from detcli.sink.folder import OutputFolder
+
+
+class LabelSink:
+    """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
+
+    A picture in which nothing was found has an empty file: it was looked at, and trainers take it
+    for background. An error has none.
+    """
+
+    def __init__(self, folder: OutputFolder, *, scores: bool = False) -> None:
+        """Begin to write.
+
+        Args:
+            folder: Where the labels go.
+            scores: A sixth column has the score; trainers refuse it.
+        """
+        self._folder = folder
+        self._scores = scores
+
+    def write(self, record: Record) -> None:
+        """Write the labels of one picture or frame."""
+        if record.picture is None or record.detections is None:
+            return
+        height, width = record.picture.size
+        lines = []
+        for box, score, class_id, _ in record.detections:
+            left, top, right, bottom = map(float, box)
+            numbers = [
+                *((left + right) / 2 / width, (top + bottom) / 2 / height),
+                *((right - left) / width, (bottom - top) / height),
+                *([score] if self._scores else []),
+            ]
+            lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
+        text = "".join(f"{line}\n" for line in lines)
+        write_file(self._folder.file_of(record, ".txt"), text.encode())
+
+    def close(self) -> None:
+        """Nothing is left to do: each file was complete when it was written."""

@@ -1,0 +1,156 @@
+"""JPEG by simplejpeg: the pixels of cv2.imdecode without its copy, and at reduced scale if asked.
+
+Only what is plain to read is decoded here. Whatever looks odd is left to OpenCV, whose answer
+counts then: a colour space other than grey and YCbCr or RGB, damage, EXIF that is hard to read.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from detcli.geometry import Image, Letterbox, Picture
+from detcli.opencv import cv2
+
+START = b"\xff\xd8\xff"
+
+_MARKER = re.compile(rb"\xff+([^\x00\xff])")
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and a second start: no length follows
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15, but for DHT, JPG and DAC
+_SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
+_EXIF = b"Exif\0\0"
+
+# EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
+_FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+_SCALES = (8, 4, 2)  # those that libjpeg-turbo has vector code for
+_MOST_SEGMENTS = 10_000
+
+
+class JpegHeader(NamedTuple):
+    """What stands before a JPEG's pixels.
+
+    Attributes:
+        height: Rows as they are stored, before the orientation is applied.
+        width: Columns as they are stored.
+        orientation: That of EXIF, 1 to 8; None if the picture is one for OpenCV.
+    """
+
+    height: int
+    width: int
+    orientation: int | None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the upright picture."""
+        turned = self.orientation is not None and self.orientation >= 5
+        return (self.width, self.height) if turned else (self.height, self.width)
+
+
+def read_header(data: bytes) -> JpegHeader | None:
+    """Read a JPEG's header; None if there is no frame in it, or no end to it."""
+    frame, exif = None, []
+    try:
+        for count, (marker, payload) in enumerate(_segments(data)):
+            if count == _MOST_SEGMENTS:
+                return None
+            if marker in _FRAMES:
+                frame = frame or struct.unpack_from(">xHHB", payload)
+            elif marker == _APP1 and payload.startswith(_EXIF[:4]):
+                exif.append(payload)
+    except struct.error:
+        return None
+    if frame is None:
+        return None
+    height, width, components = frame
+    orientation = _orientation(exif[0]) if exif else 1
+    if components not in {1, 3} or len(exif) > 1:
+        orientation = None
+    return JpegHeader(height, width, orientation)
+
+
+def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) -> Picture | None:
+    """Decode a JPEG.
+
+    Args:
+        data: All of its bytes.
+        header: Read from them.
+        fast_for: Height and width of a network's input that the picture is for: at a half, a
+            quarter or an eighth of its size it is still no smaller than what the network is shown.
+
+    Returns:
+        None if it is one for OpenCV.
+    """
+    if header.orientation is None:
+        return None
+    try:
+        from simplejpeg import decode_jpeg  # not everywhere, see pyproject.toml
+    except ImportError:
+        return None
+    scale = 1 if fast_for is None else _scale(header.size, fast_for)
+    try:
+        image: Image = decode_jpeg(
+            data, "BGR", min_height=header.height // scale, min_width=header.width // scale
+        )
+    except ValueError:  # damaged
+        return None
+    return Picture(_turn(image, header.orientation), header.size)
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Marker and payload of each segment up to the pixels."""
+    position = 2
+    while found := _MARKER.search(data, position):
+        marker, position = found[1][0], found.end()
+        if marker in {_SCAN, _END}:
+            return
+        if marker in _ALONE:
+            yield marker, b""
+        else:
+            (length,) = struct.unpack_from(">H", data, position)
+            yield marker, data[position + 2 : position + length]
+            position += max(length, 2)
+
+
+def _orientation(exif: bytes) -> int | None:
+    """Orientation in an EXIF segment, 1 if it has none; None if the segment is odd.
+
+    OpenCV stops at the first field that it cannot read; so what stands before the orientation has
+    to be in order, or it is OpenCV's to decide.
+    """
+    if not exif.startswith(_EXIF) or exif[6:8] not in {b"II", b"MM"}:
+        return None
+    tiff = exif[6:]
+    order = "<" if tiff.startswith(b"I") else ">"
+    before = 0
+    try:
+        magic, start = struct.unpack_from(f"{order}HI", tiff, 2)
+        (count,) = struct.unpack_from(f"{order}H", tiff, start)
+        for index in range(count):
+            field = start + 2 + 12 * index
+            tag, _, length, offset = struct.unpack_from(f"{order}HHII", tiff, field)
+            if tag == 0x112:
+                (value,) = struct.unpack_from(f"{order}H", tiff, field + 8)
+                known = value if 1 <= value <= 8 else 1
+                return None if magic != 42 or before > tag else known
+            if length > 4 and tag in {0x10E, 0x10F, 0x110} and offset + length > len(tiff):
+                return None
+            before = max(before, tag)
+    except struct.error:
+        return None
+    return 1
+
+
+def _scale(size: tuple[int, int], canvas: tuple[int, int]) -> int:
+    """By how much a picture of that size may be reduced for a network's input."""
+    gain = Letterbox.fit(size, canvas).gain
+    return next((scale for scale in _SCALES if scale * gain <= 1), 1)
+
+
+def _turn(image: Image, orientation: int) -> Image:
+    """Apply an EXIF orientation."""
+    if orientation >= 5:
+        image = np.asarray(cv2.transpose(image), np.uint8)
+    flip = _FLIPS.get(orientation)
+    return image if flip is None else np.asarray(cv2.flip(image, flip), np.uint8)

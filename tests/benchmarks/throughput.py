@@ -1,0 +1,121 @@
+"""Times a folder of pictures, warm, end to end: detcli's pipeline beside other ways, taking turns.
+
+    python tests/benchmarks/throughput.py MODEL FOLDER [--rounds 5] [--yolo]
+
+MODEL is an end-to-end export with a static input. The plain loop is what a short script does:
+cv2.imread, letterbox, divide by 255, run the whole graph. `--yolo` adds `YOLO(MODEL).predict`
+where Ultralytics is installed. The overhead compares detcli with one detector on all cores
+with the sum of decoding, preprocessing and network measured alone.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnxruntime
+
+from detcli import Detector, DeviceOptions, Letterbox
+from detcli.backend.options import available_cores
+from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.cli.heap import keep_freed_memory
+from detcli.stream.decode import load_file
+from detcli.stream.pipeline import Pipeline
+from detcli.stream.source import SourceOptions, Sources
+
+
+def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
+    """The loop of a short script."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    height, width = given.shape[2:]
+
+    def run() -> int:
+        for path in paths:
+            image = cv2.imread(str(path))
+            box = Letterbox.fit(image.shape[:2], (height, width))
+            canvas = letterbox_image(image, box)
+            tensor = canvas[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
+            session.run(None, {given.name: np.ascontiguousarray(tensor)})
+        return len(paths)
+
+    return run
+
+
+def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
+    """detcli's own pipeline."""
+    detector = Detector(model, "cpu", options=DeviceOptions(workers=workers))
+
+    def run() -> int:
+        with Sources([str(folder)], SourceOptions()) as sources:
+            clones = ["cpu"] * (workers - 1)
+            return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
+
+    return run
+
+
+def stages_alone(model: Path, paths: list[Path]) -> Callable[[], int]:
+    """Decode, preprocess, network of one detector, with nothing between them."""
+    detector = Detector(model, "cpu")
+    backend = detector._backend  # noqa: SLF001 - the network without what detcli puts around it
+
+    def run() -> int:
+        for path in paths:
+            image = load_file(path).pixels
+            box = detector.letterbox(image.shape[:2])
+            tensor = np.empty((1, 3, *box.canvas), np.float32)
+            to_tensor(letterbox_image(image, box), tensor[0])
+            backend.infer(tensor)
+        return len(paths)
+
+    return run
+
+
+def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
+    """Ultralytics on ONNX Runtime."""
+    from ultralytics import YOLO
+
+    network = YOLO(model, task="detect")
+    names = [str(path) for path in paths]
+    return lambda: sum(1 for _ in network.predict(names, device="cpu", verbose=False, stream=True))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--yolo", action="store_true")
+    options = parser.parse_args()
+    keep_freed_memory()
+    paths = sorted(options.folder.glob("*.jpg"))
+    cores = available_cores()
+    ways = {
+        f"detcli, {cores} workers": detcli(options.model, options.folder, cores),
+        "detcli, 1 worker": detcli(options.model, options.folder, 1),
+        "stages alone": stages_alone(options.model, paths),
+        "plain loop": plain_loop(options.model, paths),
+    }
+    if options.yolo:
+        ways["yolo predict"] = yolo(options.model, paths)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_number in range(options.rounds + 1):
+        for name, run in ways.items():
+            start = time.perf_counter()
+            count = run()
+            if round_number:  # the first warms up
+                seconds[name].append((time.perf_counter() - start) / count)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    best = medians[f"detcli, {cores} workers"]
+    for name, median in medians.items():
+        print(f"{name:20} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")
+    overhead = medians["detcli, 1 worker"] / medians["stages alone"]
+    print(f"one worker takes {overhead:.2f} times its stages alone")
+
+
+if __name__ == "__main__":
+    main()

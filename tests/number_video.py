@@ -1,0 +1,31 @@
+"""Videos whose frames carry their numbers, as dark and bright stripes that survive compression."""
+
+import cv2
+import numpy as np
+
+BITS, STRIPE, HEIGHT = 10, 16, 64
+SIZE = (BITS * STRIPE, HEIGHT)
+
+
+def frame(number):
+    """The picture of a number: a stripe a bit, the lowest on the left, over a dark lower half."""
+    image = np.full((HEIGHT, BITS * STRIPE, 3), 20, np.uint8)
+    for bit in range(BITS):
+        if number >> bit & 1:
+            image[: HEIGHT // 2, bit * STRIPE : (bit + 1) * STRIPE] = 230
+    return image
+
+
+def number(image):
+    """The number in a picture."""
+    return sum((image[16, bit * STRIPE + 8].mean() > 128) << bit for bit in range(BITS))
+
+
+def write(path, frames=50, rate=25.0, code="mp4v"):
+    """Write a video and return its path."""
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*code), rate, SIZE)
+    assert writer.isOpened()
+    for at in range(frames):
+        writer.write(frame(at))
+    writer.release()
+    return path

@@ -1,0 +1,135 @@
+"""A picture for each detection."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+from nasty_names import NASTY
+from sample_records import failed_frame, failure, frame, picture
+
+from detcli.detections import Detections
+from detcli.errors import OutputError
+from detcli.geometry import Picture
+from detcli.sink.crops import CropSink, cut
+from detcli.sink.folder import OutputFolder
+
+# Each pixel says where it is: blue is its column, green its row.
+COLUMNS, ROWS = np.meshgrid(np.arange(60, dtype=np.uint8), np.arange(40, dtype=np.uint8))
+MAP = np.dstack([COLUMNS, ROWS, np.zeros_like(ROWS)])
+NAMES = ("cat", "dog")
+
+
+def found(*rows, source="in/a.png", names=NAMES, base=None):
+    """A picture with rows x1, y1, x2, y2, class id."""
+    table = np.array(rows, np.float32).reshape(-1, 5)
+    detections = Detections(
+        table[:, :4], np.full(len(table), 0.5, np.float32), table[:, 4].astype(np.int64), names
+    )
+    record = picture(source) if base is None else base
+    return replace(record, picture=Picture.whole(MAP), detections=detections)
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Write records and return the pictures by their paths in the folder."""
+    out = tmp_path / "out"
+
+    def write(*records, **options):
+        sink = CropSink(OutputFolder(out, **options))
+        for record in records:
+            sink.write(record)
+        sink.close()
+        files = sorted(path for path in out.rglob("*") if path.is_file())
+        return {str(path.relative_to(out)): cv2.imread(str(path)) for path in files}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("box", "columns", "rows"),
+    [
+        ((10, 5, 20, 15), (10, 20), (5, 15)),
+        ((10.9, 5.1, 19.1, 14.9), (10, 20), (5, 15)),
+        ((0, 0, 60, 40), (0, 60), (0, 40)),
+        ((-5, -5, 70, 50), (0, 60), (0, 40)),
+        ((10, 5, 10, 5), (10, 11), (5, 6)),
+        ((10.2, 5.2, 10.3, 5.3), (10, 11), (5, 6)),
+        ((60, 40, 60, 40), (59, 60), (39, 40)),
+        ((0, 0, 0, 0), (0, 1), (0, 1)),
+        ((100, 100, 200, 200), (59, 60), (39, 40)),
+        ((-9, -9, -5, -5), (0, 1), (0, 1)),
+        ((59.5, 0, 60, 1), (59, 60), (0, 1)),
+    ],
+)
+def test_the_cut_is_what_the_box_touches(box, columns, rows):
+    part = cut(MAP, np.float32(box))
+    np.testing.assert_array_equal(part, MAP[slice(*rows), slice(*columns)])
+    assert part.size > 0
+
+
+def test_each_detection_is_a_picture_in_the_folder_of_its_class(save):
+    saved = save(found((10, 5, 20, 15, 1), (0, 0, 4, 4, 0), (30, 20, 40, 25, 1)))
+    assert list(saved) == ["cat/a_1.png", "dog/a_0.png", "dog/a_2.png"]
+    np.testing.assert_array_equal(saved["dog/a_0.png"], MAP[5:15, 10:20])
+    np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:4, :4])
+
+
+def test_what_has_no_detections_makes_no_folder(save, tmp_path):
+    assert save(found(), failure(), failed_frame(0)) == {}
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_crops_of_frames_have_the_frames_number(save):
+    box = (10, 5, 20, 15, 0)
+    saved = save(found(box, box, base=frame(7)), found(box, base=frame(8)))
+    assert list(saved) == ["cat/film_7_0.jpg", "cat/film_7_1.jpg", "cat/film_8_0.jpg"]
+
+
+def test_pictures_of_one_name_do_not_meet(save):
+    box = (10, 5, 20, 15, 0)
+    other = (30, 20, 40, 25, 0)
+    saved = save(found(box, source="x/a.png"), found(other, source="y/a.png"))
+    assert {name: crop.shape[:2] for name, crop in saved.items()} == {
+        "cat/a_0.png": (10, 10),
+        "cat/a-2_0.png": (5, 10),
+    }
+
+
+def test_classes_of_one_name_on_the_disk_do_not_meet(save):
+    names = ("a/b", "A:b", "a\0b", "A/B")
+    saved = save(found(*[(0, 0, 9, 9, number) for number in range(4)], names=names))
+    assert len({name.split("/")[0].casefold() for name in saved}) == 4
+
+
+def test_folders_do_not_depend_on_what_comes_first(save):
+    names = ("a/b", "a\0b")
+    assert list(save(found((0, 0, 9, 9, 1), names=names))) == ["a_b-2/a_0.png"]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_any_class_has_a_folder_inside(tmp_path, name):
+    sink = CropSink(OutputFolder(tmp_path / "out"))
+    sink.write(found((0, 0, 9, 9, 0), source=name, names=(name,)))
+    (folder,) = (tmp_path / "out").iterdir()
+    (crop,) = folder.iterdir()
+    assert crop.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_input_is_never_written_over(save, tmp_path):
+    mine = tmp_path / "out" / "cat" / "a_0.png"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("kept")
+    box = (10, 5, 20, 15, 0)
+    assert set(save(found(box, box), inputs={mine})) == {
+        *("cat/a_0.png", "cat/a_0_2.png", "cat/a_1.png")
+    }
+    assert mine.read_text() == "kept"
+
+
+def test_a_file_in_place_of_a_class_is_an_output_error(tmp_path):
+    sink = CropSink(OutputFolder(tmp_path / "out"))
+    (tmp_path / "out" / "cat").write_text("kept")
+    with pytest.raises(OutputError, match="out/cat"):
+        sink.write(found((0, 0, 9, 9, 0)))

@@ -1,0 +1,120 @@
+"""A journal: what is in it is not done again, and nothing is there twice."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sample_records import failure, picture
+
+from detcli.errors import OutputError, UsageError
+from detcli.sink.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.jsonl"
+
+
+def write(path, *records):
+    journal = Journal(path)
+    for one in records:
+        journal.write(one)
+    journal.close()
+
+
+def sources(path):
+    return [json.loads(line)["source"] for line in path.read_text().splitlines()]
+
+
+def run(path, names):
+    """What a run does: everything that is not there yet."""
+    journal = Journal(path)
+    for name in names:
+        if not journal.skip(name, None):
+            journal.write(picture(name))
+    journal.close()
+
+
+def test_a_second_run_goes_on(path):
+    run(path, ["a", "b"])
+    run(path, ["a", "b", "c"])
+    assert sources(path) == ["a", "b", "c"]
+
+
+def test_failures_are_tried_again(path):
+    write(path, picture("a"), failure("b"), picture("c"))
+    run(path, ["a", "b", "c"])
+    assert sources(path) == ["a", "c", "b"]
+
+
+def test_an_input_that_is_named_twice_is_there_twice(path):
+    run(path, ["a"])
+    run(path, ["a", "a", "b"])
+    assert sorted(sources(path)) == ["a", "a", "b"]
+
+
+def test_frames_are_told_apart(path):
+    write(path, replace(picture("v.mp4"), frame=0), replace(picture("v.mp4"), frame=1))
+    journal = Journal(path)
+    assert [journal.skip("v.mp4", frame) for frame in (0, 1, 2)] == [True, True, False]
+    journal.close()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_cut_anywhere_it_ends_complete(path, data):
+    """As if the run was killed while it wrote: at any byte."""
+    path.unlink(missing_ok=True)
+    names = [f"{number}.jpg" for number in range(5)]
+    run(path, names)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    run(path, names)
+    assert Counter(sources(path)) == Counter(names)
+
+
+def test_records_are_there_before_it_is_closed(path):
+    journal = Journal(path)
+    journal.write(picture("a"))
+    assert sources(path) == ["a"]
+    journal.close()
+
+
+def test_odd_names_are_found_again(path):
+    name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
+    write(path, picture(name))
+    journal = Journal(path)
+    assert journal.skip(name, None)
+    journal.close()
+
+
+@pytest.mark.parametrize("content", ["hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n'])
+def test_another_file_is_not_touched(path, content):
+    path.write_text(content)
+    with pytest.raises(UsageError, match="something else"):
+        Journal(path)
+    assert path.read_text() == content
+
+
+def test_two_runs_do_not_write_to_one_file(path):
+    journal = Journal(path)
+    with pytest.raises(UsageError, match="another run"):
+        Journal(path)
+    journal.close()
+    Journal(path).close()
+
+
+def test_a_repaired_file_is_locked_too(path):
+    write(path, failure("a"))
+    journal = Journal(path)
+    with pytest.raises(UsageError, match="another run"):
+        Journal(path)
+    journal.close()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(OutputError, match="nowhere"):
+        Journal(tmp_path / "nowhere" / "run.jsonl")

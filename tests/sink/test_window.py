@@ -1,0 +1,290 @@
+"""A window, mostly one that is only made up."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from sample_records import failed_frame, failure, frame, picture
+
+from detcli.draw import annotate
+from detcli.errors import OutputError
+from detcli.geometry import Picture
+from detcli.sink import Stopped, window
+from detcli.sink.window import WindowSink
+
+NOTHING = -1  # no key was pressed
+
+
+class Display:
+    """Stands in for OpenCV's windows: keeps what is shown, and presses keys."""
+
+    error = cv2.error
+    WINDOW_NORMAL, WINDOW_KEEPRATIO, WINDOW_GUI_NORMAL, WND_PROP_VISIBLE = 1, 2, 4, 4
+
+    def __init__(self):
+        self.keys = []
+        self.closed_after = None  # looks at the window until its user closes it
+        self.shown, self.titles, self.sizes, self.waits = [], [], [], []
+        self.open = False
+
+    def currentUIFramework(self):  # noqa: N802 - OpenCV's names
+        return "QT"
+
+    def namedWindow(self, _name, _flags):  # noqa: N802
+        self.open = True
+
+    def setWindowTitle(self, _name, title):  # noqa: N802
+        title.encode()  # OpenCV ends the process
+        self.titles.append(title)
+
+    def resizeWindow(self, _name, width, height):  # noqa: N802
+        self.sizes.append((width, height))
+
+    def imshow(self, _name, pixels):
+        assert self.open
+        self.shown.append(pixels)
+
+    def waitKey(self, milliseconds):  # noqa: N802
+        self.waits.append(milliseconds)
+        return self.keys.pop(0) if self.keys else NOTHING
+
+    def getWindowProperty(self, _name, _which):  # noqa: N802
+        if self.closed_after is not None:
+            self.closed_after -= 1
+            self.open = self.open and self.closed_after >= 0
+        return float(self.open)
+
+    def destroyWindow(self, _name):  # noqa: N802
+        if not self.open:
+            raise cv2.error("there is no such window")
+        self.open = False
+
+    def __getattr__(self, name):
+        return getattr(cv2, name)
+
+
+@pytest.fixture
+def display(monkeypatch):
+    """Windows can be opened."""
+    made_up = Display()
+    monkeypatch.setattr(window, "cv2", made_up)
+    monkeypatch.setattr(window, "_check_display", lambda: None)
+    return made_up
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """What becomes of the process that tries to open a window."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(window, "cv2", Display())
+    monkeypatch.setenv("DISPLAY", ":9")
+
+    def answer(code=0, said="", error=None):
+        def run(command, **_options):
+            if error:
+                raise error
+            return subprocess.CompletedProcess(command, code, "", said)
+
+        monkeypatch.setattr(subprocess, "run", run)
+
+    return answer
+
+
+def sized(height, width):
+    return replace(picture(), picture=Picture.whole(np.zeros((height, width, 3), np.uint8)))
+
+
+def test_detections_are_drawn(display):
+    record = frame(0, count=1)
+    WindowSink().write(record)
+    expected = annotate(record.picture.pixels, record.detections)
+    np.testing.assert_array_equal(display.shown[0], expected)
+    assert (expected != record.picture.pixels).any()
+
+
+def test_a_picture_stays_until_a_key_is_pressed(display):
+    display.keys = [NOTHING] * 5 + [ord("x"), NOTHING, ord(" ")]
+    WindowSink().write(picture())
+    assert len(display.waits) == 8
+    assert display.titles == ["a.jpg (space: next, q: end)"]
+
+
+def test_a_frame_does_not_wait(display):
+    sink = WindowSink()
+    for number in range(3):
+        sink.write(frame(number))
+    assert display.waits == [1, 1, 1]
+    assert set(display.titles) == {"in/film.avi"}
+
+
+@pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27])
+@pytest.mark.parametrize("record", [picture(), frame(0)])
+def test_a_key_ends_the_run(display, key, record):
+    display.keys = [key]
+    sink = WindowSink()
+    with pytest.raises(Stopped):
+        sink.write(record)
+    sink.close()
+    assert not display.open
+
+
+@pytest.mark.parametrize("record", [picture(), frame(0)])
+def test_closing_the_window_ends_the_run(display, record):
+    display.closed_after = 0
+    sink = WindowSink()
+    with pytest.raises(Stopped):
+        sink.write(record)
+    sink.close()
+
+
+def test_a_window_that_was_closed_meanwhile_is_not_opened_again(display):
+    sink = WindowSink()
+    sink.write(frame(0))
+    display.open = False
+    with pytest.raises(Stopped):
+        sink.write(frame(1))
+    assert len(display.shown) == 1
+
+
+def test_an_error_shows_nothing(display):
+    sink = WindowSink()
+    sink.write(failure())
+    sink.write(failed_frame(0))
+    sink.close()
+    assert display.shown == []
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        ((40, 60), (60, 40)),
+        ((3000, 4000), (960, 720)),
+        ((100, 12800), (1280, 10)),
+        ((9000, 1), (1, 720)),
+    ],
+)
+def test_the_window_fits_the_screen(display, size, shown):
+    display.keys = [ord(" ")]
+    WindowSink().write(sized(*size))
+    assert display.sizes == [shown]
+
+
+def test_the_window_follows_the_size_of_the_pictures(display):
+    display.keys = [ord(" ")] * 3
+    sink = WindowSink()
+    for size in [(40, 60), (40, 60), (80, 60)]:
+        sink.write(sized(*size))
+    assert display.sizes == [(60, 40), (60, 80)]
+
+
+@pytest.mark.parametrize("source", ["猫.jpg", "\udcff.jpg", "new\nline", ""])
+def test_any_name_can_be_a_title(display, source):
+    display.keys = [ord(" ")]
+    WindowSink().write(picture(source))
+    assert len(display.titles) == 1
+
+
+def test_without_a_display_nothing_is_tried(monkeypatch, probe):
+    probe(error=AssertionError("it was tried"))
+    monkeypatch.setattr(os, "environ", {})
+    with pytest.raises(OutputError, match="there is no display") as caught:
+        WindowSink()
+    assert "--save" in caught.value.hint
+
+
+def test_a_display_that_is_not_there_is_an_output_error(probe):
+    probe(-6, "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n")
+    with pytest.raises(OutputError, match=r"pictures: could not connect to display :9$"):
+        WindowSink()
+
+
+@pytest.mark.parametrize(("code", "said"), [(-6, ""), (1, "Traceback\nImportError: libGL")])
+def test_a_window_that_does_not_open_is_an_output_error(probe, code, said):
+    probe(code, said)
+    with pytest.raises(OutputError, match="no window opens"):
+        WindowSink()
+
+
+def test_a_display_that_does_not_answer_is_an_output_error(probe):
+    probe(error=subprocess.TimeoutExpired("python", 30))
+    with pytest.raises(OutputError, match="does not answer"):
+        WindowSink()
+
+
+def test_opencv_without_windows_is_an_output_error(monkeypatch, probe):
+    probe(error=AssertionError("it was tried"))
+    monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
+    with pytest.raises(OutputError, match="built without windows") as caught:
+        WindowSink()
+    assert "opencv-python-headless" in caught.value.hint
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_other_systems_have_a_display(monkeypatch, probe, platform):
+    probe(error=AssertionError("it was tried"))
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.delenv("DISPLAY")
+    WindowSink().close()
+
+
+SHOW = """if True:
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from sample_records import frame
+    from detcli.errors import OutputError
+    from detcli.sink.window import WindowSink
+    try:
+        sink = WindowSink()
+    except OutputError as error:
+        print(error)
+    else:
+        for number in range(3):
+            sink.write(frame(number, count=1))
+        sink.close()
+        print("shown")
+"""
+
+
+def show(**environment):
+    """Show frames in a process of its own, and return what it says."""
+    inherited = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
+    run = [sys.executable, "-c", SHOW, str(Path(__file__).parents[1])]
+    done = subprocess.run(
+        run, env=inherited | environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="displays have names on Linux")
+@pytest.mark.parametrize("environment", [{}, {"DISPLAY": ":987"}, {"WAYLAND_DISPLAY": "none"}])
+def test_opencv_does_not_end_the_process_where_there_is_no_display(environment):
+    said, complaints = show(**environment)
+    assert said.startswith("cannot show pictures: ")
+    assert complaints == ""
+
+
+def test_a_real_window(tmp_path):
+    server = shutil.which("Xvfb")
+    if server is None or not cv2.currentUIFramework():
+        pytest.skip("Xvfb, or an OpenCV with windows, is not installed")
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [server, "-displayfd", "1", "-nolisten", "tcp"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            number = process.stdout.readline().strip()
+            assert number, (tmp_path / "log").read_text()
+            assert show(DISPLAY=f":{number}") == ("shown", "")
+        finally:
+            process.terminate()

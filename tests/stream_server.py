@@ -1,0 +1,98 @@
+"""A server on this machine that streams JPEG files, as cameras do, or hands out files."""
+
+import base64
+import contextlib
+import http.server
+import threading
+
+import cv2
+import number_video
+
+BOUNDARY = "frame"
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves what a test puts into it.
+
+    Attributes:
+        files: Bytes by path.
+        frames: How many frames a connection to `/stream` gives; None means without end.
+        pause: Waited for between frames.
+        stall: Set when a stream is to stand still, with its connection open.
+        password: What `user:password` has to be, if anything.
+        requests: Path and credentials of each request.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = {}
+        self.frames = None
+        self.pause = 0.01
+        self.stall = threading.Event()
+        self.over = threading.Event()
+        self.password = None
+        self.requests = []
+
+    def url(self, path="/stream", user=""):
+        """Address of a path."""
+        return f"http://{user}127.0.0.1:{self.server_port}{path}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def do_GET(self):
+        given = base64.b64decode((self.headers.get("Authorization") or "").removeprefix("Basic "))
+        self.server.requests.append((self.path, given.decode()))
+        if self.server.password not in {None, given.decode()}:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="camera"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path.startswith("/stream"):
+            with contextlib.suppress(OSError):  # the reader has gone
+                self.stream()
+        elif self.path in self.server.files:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.server.files[self.path])))
+            self.end_headers()
+            self.wfile.write(self.server.files[self.path])
+        else:
+            self.send_error(404)
+
+    def stream(self):
+        self.send_response(200)
+        self.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={BOUNDARY}")
+        self.end_headers()
+        number = 0
+        while self.server.frames is None or number < self.server.frames:
+            _, data = cv2.imencode(".jpg", number_video.frame(number % 1024))
+            head = (
+                f"--{BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
+            )
+            self.wfile.write(head.encode() + data.tobytes() + b"\r\n")
+            self.wfile.flush()
+            number += 1
+            self.server.over.wait(self.server.pause)
+            while self.server.stall.is_set() and not self.server.over.is_set():
+                self.server.over.wait(0.05)
+            if self.server.over.is_set():
+                return
+
+
+@contextlib.contextmanager
+def serve():
+    """Run a server, and end it with all that hangs on it."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=[0.02])
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
