@@ -1,0 +1,109 @@
+"""What matters of a run that goes on for long: how soon it starts, and whether its memory is flat.
+
+    python tests/benchmarks/streaming.py start MODEL PICTURE [--count 100000] [--rounds 7]
+    python tests/benchmarks/streaming.py memory MODEL INPUT... [--frames 5000]
+
+`start` takes the time from starting the process to its first record, for one picture and for a
+folder of so many, taking turns. `memory` feeds INPUT, pictures or videos, again and again, and
+compares resident memory after 500 records with that at the end.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "detcli", "predict", "-q", "--format", "jsonl"]
+
+
+def first_record(*arguments: str) -> float:
+    """Seconds to the first record."""
+    start = time.perf_counter()
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seconds = time.perf_counter() - start
+        process.kill()
+    return seconds
+
+
+def measure_start(model: Path, picture: Path, count: int, rounds: int) -> None:
+    """Compare a large folder with one picture."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        original = picture
+        for number in range(count):
+            name_of_it = folder / f"{number:08}.jpg"
+            if number % 50_000:  # file systems allow some 65 000 links to a file
+                os.link(original, name_of_it)
+            else:
+                original = name_of_it
+                original.write_bytes(picture.read_bytes())
+        ways = {"one picture": str(folder / "00000000.jpg"), f"folder of {count}": name}
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way, source in ways.items():
+                seconds[way].append(first_record(source, "-m", str(model)))
+    for way, times in seconds.items():
+        print(f"{way:20} {statistics.median(times):.3f} s to the first record")
+
+
+def resident(pid: int) -> float:
+    """Resident memory in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_memory(model: Path, inputs: list[str], frames: int) -> None:
+    """Compare early and late resident memory."""
+    command = [*COMMAND, "-m", str(model), "--files-from", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        early = late = 0.0
+        pending = b""
+        for number in range(1, frames + 1):
+            if len(pending) < 1 << 16:
+                pending += "".join(f"{name}\n" for name in inputs).encode()
+            try:
+                written = os.write(process.stdin.fileno(), pending[:4096])
+                pending = pending[written:]
+            except BlockingIOError:
+                pass
+            process.stdout.readline()
+            if number == 500:
+                early = resident(process.pid)
+        late = resident(process.pid)
+        process.kill()
+    print(
+        f"{early:.0f} MB after 500 records, {late:.0f} MB after {frames}: {late / early - 1:+.1%}"
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    ways = parser.add_subparsers(dest="way", required=True)
+    start = ways.add_parser("start")
+    start.add_argument("model", type=Path)
+    start.add_argument("picture", type=Path)
+    start.add_argument("--count", type=int, default=100_000)
+    start.add_argument("--rounds", type=int, default=7)
+    memory = ways.add_parser("memory")
+    memory.add_argument("model", type=Path)
+    memory.add_argument("inputs", nargs="+")
+    memory.add_argument("--frames", type=int, default=5000)
+    options = parser.parse_args()
+    if options.way == "start":
+        measure_start(options.model, options.picture, options.count, options.rounds)
+    else:
+        measure_memory(options.model, options.inputs, options.frames)
+
+
+if __name__ == "__main__":
+    main()
