@@ -24,13 +24,15 @@ def annotate(image: Image, detections: Detections) -> Image:
     canvas = image.copy()
     extent = (image.shape[0] + image.shape[1]) / 2
     line, text_size = max(1, round(extent / 320)), max(10, round(extent / 40))
-    for box, score, class_id, name in reversed(list(detections)):
+    for box, _, class_id, _ in reversed(list(detections)):
         left, top, right, bottom = (round(float(side)) for side in box)
-        colour = class_colour(class_id)
-        cv2.rectangle(canvas, (left, top), (right, bottom), colour, line, cv2.LINE_AA)
+        corners = (left, top), (right, bottom)
+        cv2.rectangle(canvas, *corners, class_colour(class_id), line, cv2.LINE_AA)
+    for box, score, class_id, name in reversed(list(detections)):  # above every box
+        left, top = round(float(box[0])), round(float(box[1]))
         # Half a surrogate pair, which a file of names can hold, would crash OpenCV.
         label = f"{name} {score:.2f}".encode(errors="replace").decode()
-        _label(canvas, label, (left - line // 2, top), colour, text_size)
+        _label(canvas, label, (left - line // 2, top), class_colour(class_id), text_size)
     return canvas
 
 

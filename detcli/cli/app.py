@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -105,8 +106,27 @@ app.command()(schema.schema)
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # finish as after Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    code: Any = 0
     try:
         app(prog_name="detcli")
     except KeyboardInterrupt:  # before a subcommand has begun
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
+    except SystemExit as end:
+        code = end.code
+    if threading.active_count() > 1:
+        # A thread that is still amid something in a native library would not survive the end of
+        # the interpreter: the library would abort the process.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _interrupt(*_: object) -> None:
+    """Finish as after Ctrl-C; further signals must not keep files from being closed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt

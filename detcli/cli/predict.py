@@ -75,6 +75,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.stream.pipeline import Pipeline
     from detcli.stream.source import SourceOptions, Sources
 
+    if fail_if and resume is not None:
+        raise UsageError(
+            "--fail-if with --resume would count this run only", "count in the file with jq"
+        )
     if not source and files_from is None:
         raise UsageError("there is nothing to detect on", "name pictures, or use --files-from")
     silence_opencv()

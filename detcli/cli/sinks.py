@@ -8,7 +8,7 @@ from pathlib import Path
 from detcli.cli.formats import Format
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, StandardOutput
-from detcli.sink import Sink
+from detcli.sink import Output, Sink
 from detcli.stream.item import Item
 
 Skip = Callable[[Item], bool]
@@ -80,7 +80,8 @@ class SinkOptions:
 def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and finish them however the block ends: what was written is complete.
 
-    Records come last: what a journal has, the folders have.
+    Records come after the folders: what a journal has, the folders have. The window comes last,
+    as it may end the run.
 
     Args:
         options: Which.
@@ -96,62 +97,84 @@ def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[l
     for path in (options.output, options.journal, options.coco):
         if path is not None and path in guard:
             raise UsageError(f"{path} is one of the inputs", "write to another file")
+    with contextlib.ExitStack() as opening:
+        # Only when all of them are open, closing one makes its file visible.
+        sinks, skip = _open(options, guard, opening)
+        opening.pop_all()
     with contextlib.ExitStack() as stack:
-        sinks: list[Sink] = []
-        for sink in _picture_sinks(options, guard):
-            sinks.append(sink)
+        for sink in sinks:
             stack.callback(sink.close)
-        skip: Skip = lambda _: False  # noqa: E731
-        if options.journal is not None:
-            from detcli.sink.journal import Journal
-
-            journal = Journal(options.journal)
-            skip = lambda item: journal.skip(item.source, item.frame)  # noqa: E731
-            sinks.append(journal)
-        else:
-            sinks.append(_text_sink(options.form, options.output))
-        stack.callback(sinks[-1].close)
         yield sinks, skip
 
 
-def _picture_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[Sink]:
-    """Those beside the records. Each is imported when it is used."""
-    # A run that goes on writes over nothing that an earlier part of it has written.
-    keep = options.journal is not None
+def _open(
+    options: SinkOptions, guard: Container[Path], opening: contextlib.ExitStack
+) -> tuple[list[Sink], Skip]:
+    """Open all of them; what is on the stack undoes it. Each is imported when it is used."""
+    windows: list[Sink] = []
     if options.show:
         from detcli.sink.window import WindowSink
 
-        yield WindowSink()
-    if options.folders:
-        from detcli.sink.folder import OutputFolder
-    if options.pictures is not None:
-        from detcli.sink.image import ImageSink
-        from detcli.sink.video import VideoSink
-
-        folder = OutputFolder(options.pictures, guard, keep=keep)
-        yield ImageSink(folder)
-        yield VideoSink(folder)
-    if options.labels is not None:
-        from detcli.sink.yolo import LabelSink
-
-        folder = OutputFolder(options.labels, guard, keep=keep)
-        yield LabelSink(folder, scores=options.label_scores)
-    if options.crops is not None:
-        from detcli.sink.crops import CropSink
-
-        yield CropSink(OutputFolder(options.crops, guard, keep=keep))
+        windows.append(WindowSink())
+    sinks = _folder_sinks(options, guard)
     if options.coco is not None:
         from detcli.sink.coco import CocoSink
         from detcli.sink.coco_numbers import Numbers, NumbersFromFile, NumbersFromNames
 
         images = options.coco_images
         numbers: Numbers = NumbersFromNames() if images is None else NumbersFromFile(images)
-        yield CocoSink(AtomicFile(options.coco), numbers)
+        sinks.append(CocoSink(_file(options.coco, opening), numbers))
+    if options.journal is not None:
+        from detcli.sink.journal import Journal
+
+        journal = Journal(options.journal)
+        opening.callback(journal.close)
+
+        def skip(item: Item) -> bool:
+            # The frames of a camera are others each time, whatever their numbers.
+            live = item.clip is not None and item.clip.live
+            return not live and journal.skip(item.source, item.frame)
+
+        return [*sinks, journal, *windows], skip
+    output = StandardOutput() if options.output is None else _file(options.output, opening)
+    return [*sinks, _text_sink(options.form, output), *windows], lambda _: False
 
 
-def _text_sink(form: Format, output: Path | None) -> Sink:
+def _file(path: Path, opening: contextlib.ExitStack) -> AtomicFile:
+    file = AtomicFile(path)
+    opening.callback(file.discard)
+    return file
+
+
+def _folder_sinks(options: SinkOptions, guard: Container[Path]) -> list[Sink]:
+    """Those that write a file for each input."""
+    if not options.folders:
+        return []
+    from detcli.sink.folder import OutputFolder
+
+    # A run that goes on writes over nothing that an earlier part of it has written.
+    keep = options.journal is not None
+    sinks: list[Sink] = []
+    if options.pictures is not None:
+        from detcli.sink.image import ImageSink
+        from detcli.sink.video import VideoSink
+
+        folder = OutputFolder(options.pictures, guard, keep=keep)
+        sinks += [ImageSink(folder), VideoSink(folder)]
+    if options.labels is not None:
+        from detcli.sink.yolo import LabelSink
+
+        folder = OutputFolder(options.labels, guard, keep=keep)
+        sinks.append(LabelSink(folder, scores=options.label_scores))
+    if options.crops is not None:
+        from detcli.sink.crops import CropSink
+
+        sinks.append(CropSink(OutputFolder(options.crops, guard, keep=keep)))
+    return sinks
+
+
+def _text_sink(form: Format, file: Output) -> Sink:
     # Each is imported when it is used: rich alone takes 40 ms.
-    file = AtomicFile(output) if output is not None else StandardOutput()
     match form:
         case Format.TABLE:
             from detcli.sink.table import TableSink

@@ -5,16 +5,21 @@ perhaps the last one torn. The next run drops what is torn, and failures, which 
 skips what is there.
 """
 
+import errno
 import json
 import os
 from collections import Counter
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from detcli.errors import OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.record import Record
 from detcli.sink.json import encode
+
+START = b'{"schema_version"'
+"""How a record begins; a torn line does too, as far as it goes."""
 
 Key = tuple[str, int | None]
 """What a record is known by: source, and frame for a video."""
@@ -64,18 +69,19 @@ class Journal:
         """
         line = (encode(record) + "\n").encode("utf-8", "backslashreplace")
         try:
-            self._file.write(line)
-            self._file.flush()
+            written = self._file.write(line)
         except OSError as error:
             raise self._failure(error) from error
+        if written < len(line):
+            raise self._failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def close(self) -> None:
         """Close the file; whatever was written is in it."""
         self._file.close()
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> FileIO:
         """Open the file, and make sure that no other run appends to it."""
-        file = self._path.open("ab")
+        file = self._path.open("ab", buffering=0)  # nothing is left to be written when it is closed
         if os.name == "posix":
             import fcntl
 
@@ -129,7 +135,7 @@ class Journal:
 def _parse(line: bytes) -> dict[str, Any] | None:
     """A record; empty for a line that is torn; None for what never was a record."""
     if not line.endswith(b"\n"):
-        return {}
+        return {} if line.startswith(START) or START.startswith(line) else None
     try:
         record = json.loads(line)
     except ValueError:

@@ -14,6 +14,7 @@ _HARMLESS = frozenset(
     "video w width".split()
 )
 _ASSIGNMENT = re.compile("[^/=]+=[^/]*")
+_LIKE_AN_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@", re.IGNORECASE | re.DOTALL)
 _CAMERA = re.compile(r"camera:([0-9]{1,9})", re.IGNORECASE)
 
 
@@ -80,7 +81,7 @@ def public_name(name: str) -> str:
         'rtsp://10.0.0.7:554/cam?channel=1&token=***'
     """
     if not is_address(name):
-        return name
+        return _LIKE_AN_ADDRESS.sub(r"\1***@", name)  # mistyped, or of a kind that is not read
     scheme, _, rest = name.partition("://")
     if "@" in re.sub("^[^/?#]*", "", rest):
         return f"{scheme}://***"  # a password that nobody has escaped, or none: who knows

@@ -108,15 +108,16 @@ class Pipeline:
         gathered: Batch = []
         expected: deque[Entry] = deque()
         end = None
-        heard = time.monotonic()
+        silent_s = 0.0  # counted, not read from a clock: the process may be stopped for hours
         while end is None or expected:
+            patience = PATIENCE_S if gathered else LOOK_UP_S
             try:
-                event = self._inbox.get(timeout=PATIENCE_S if gathered else LOOK_UP_S)
+                event = self._inbox.get(timeout=patience)
+                silent_s = 0.0
             except queue.Empty:
-                self._check_progress(heard, idle=not expected)
                 event = None
-            else:
-                heard = time.monotonic()
+                silent_s += patience if expected else 0
+                self._check_progress(silent_s)
             match event:
                 case Entry():
                     gathered.append(event)
@@ -144,8 +145,8 @@ class Pipeline:
                 raise event.error
 
     @staticmethod
-    def _check_progress(heard: float, *, idle: bool) -> None:
-        if not idle and time.monotonic() - heard > STALL_S:
+    def _check_progress(silent_s: float) -> None:
+        if silent_s > STALL_S:
             raise InferenceError(
                 f"the device has finished nothing for {STALL_S / 60:.0f} minutes",
                 "see whether it hangs (nvidia-smi, top); use --device cpu",

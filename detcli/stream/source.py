@@ -152,13 +152,13 @@ class Sources:
         if os.path.exists(name):
             return self._file(name)
         if os.path.lexists(name) or not glob.has_magic(name):
-            return iter([failed(name, SourceError("no such file", "check the path"))])
+            return iter([failed(public_name(name), SourceError("no such file", "check the path"))])
         return self._match(name)
 
     def _file(self, name: str) -> Iterator[Item]:
         if not is_video(name):
             path = Path(name)
-            yield Item(name, partial(load_file, path, self._options.decode), path)
+            yield Item(public_name(name), partial(load_file, path, self._options.decode), path)
             return
         from detcli.stream.capture import open_file
         from detcli.stream.video import read_video

@@ -90,12 +90,11 @@ def _split(
             yield from (_item(part, options, next(numbers)) for part in parts)
             parts.clear()
     parts += splitter.finish()
-    pictures = [part for part in parts if isinstance(part, bytes)]
-    if is_stream or (pictures and len(parts) > 1):
+    if is_stream or (len(parts) > 1 and any(isinstance(part, bytes) for part in parts)):
         intake.expect(None)
         yield from (_item(part, options, next(numbers)) for part in parts)
-    else:  # a picture that seems incomplete is the decoder's to judge
-        yield _item(pictures[0] if pictures else bytes(begin), options)
+    else:  # one file, which is the decoder's to judge, complete or not
+        yield _item(bytes(begin), options)
 
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:

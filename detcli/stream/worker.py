@@ -60,7 +60,10 @@ class Worker:
 
     def use(self, detector: Detector) -> None:
         """Run batches on a detector that somebody else closes."""
-        self._work(detector)
+        try:
+            self._work(detector)
+        except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            self._inbox.put(Fatal(as_error(error)))
         self.times = detector.times
 
     def open(self, opening: Callable[[], Detector]) -> None:
@@ -72,8 +75,10 @@ class Worker:
             return
         finally:
             self.opened.set()
-        self.use(detector)
-        detector.close()
+        try:
+            self.use(detector)
+        finally:
+            detector.close()
 
     def _work(self, detector: Detector) -> None:
         """Run batches on one detector, until None comes."""
@@ -96,9 +101,10 @@ class Worker:
     def _start(self, detector: Detector, batch: Batch) -> Pending | DetcliError:
         """Enqueue those entries of a batch that could be loaded."""
         for entry in batch:
-            while not entry.loaded.wait(LOOK_UP_S):
-                if self._over.is_set():
-                    return InferenceError("interrupted")
+            while not entry.loaded.wait(LOOK_UP_S) and not self._over.is_set():
+                pass
+        if self._over.is_set():
+            return InferenceError("interrupted")
         try:
             pictures = [entry.picture for entry in batch if entry.picture is not None]
             return detector.submit(pictures)
@@ -111,7 +117,11 @@ class Worker:
         following: Iterator[Detections] = iter(())
         if not isinstance(pending, DetcliError):
             try:
-                following = iter(pending())
+                found = pending()
+                expected = sum(entry.picture is not None for entry in batch)
+                if len(found) != expected:
+                    failure = InferenceError(f"{len(found)} results came for {expected} pictures")
+                following = iter(found)
             except BaseException as caught:  # noqa: BLE001
                 failure = as_error(caught)
         if isinstance(failure, ENDING):

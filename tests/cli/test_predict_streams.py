@@ -14,6 +14,11 @@ import numpy as np
 import pytest
 from colour_model import NAMES, picture
 
+from detcli.cli.formats import Format
+from detcli.cli.sinks import SinkOptions, open_sinks
+from detcli.record import Clip
+from detcli.stream.item import Item
+
 
 def lines(text):
     return [json.loads(line) for line in text.splitlines()]
@@ -240,6 +245,26 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     assert all("detections" in record for record in records)
 
 
+def test_frames_of_a_camera_are_never_skipped(tmp_path):
+    journal = tmp_path / "run.jsonl"
+    frame = {"source": "camera:0", "frame": 0, "detections": []}
+    journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
+    options = SinkOptions(form=Format.JSONL, journal=journal)
+    with open_sinks(options, guard=()) as (_, skip):
+        for live, skipped in ((True, False), (False, True)):
+            clip = Clip("camera:0", 0, live=live)
+            assert skip(Item("camera:0", lambda: None, frame=0, clip=clip)) == skipped
+
+
+def test_a_password_in_a_list_is_not_printed(detcli, make_model):
+    names = "rtsp://user:secret@host/x\nrtmp://user:secret@host/y\n"
+    finished = detcli("predict", "--files-from", "-", "-m", make_model(), input=names)
+    assert finished.returncode == 3
+    assert "secret" not in finished.stdout + finished.stderr
+    finished = detcli("predict", "rtmp://user:secret@host/y", "-m", make_model())
+    assert "secret" not in finished.stdout + finished.stderr
+
+
 def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     video = make_video(frames=2000, size=(256, 256))
     command = [sys.executable, "-m", "detcli", "predict", str(video), "-m"]
@@ -255,6 +280,36 @@ def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     capture = cv2.VideoCapture(str(tmp_path / "out" / "clip.mp4"))
     assert capture.read()[0]
     assert 4 <= capture.get(cv2.CAP_PROP_FRAME_COUNT) < 2000
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
+
+
+def test_a_reader_that_leaves_while_the_network_runs(make_model, make_pictures):
+    """What a native library is amid must not abort the process at its end."""
+    model = make_model(size=None, batch=None, metadata={"imgsz": "[1280, 1280]", "stride": "8"})
+    command = f"{sys.executable} -m detcli predict {make_pictures(90)} -m {model} -q --batch 30"
+    finished = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+
+
+def test_interrupted_three_times_files_are_closed(make_model, make_video, tmp_path):
+    video = make_video(frames=2000, size=(256, 256))
+    command = [sys.executable, "-m", "detcli", "predict", str(video), "-q", "-m"]
+    command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        for _ in range(5):
+            process.stdout.readline()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+            time.sleep(0.02)
+        process.stdout.read()
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b""
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
 
 
@@ -306,6 +361,7 @@ def test_no_progress_in_a_pipe(detcli, make_model, make_pictures):
         (["--coco-images", "x.json"], "--save-coco"),
         (["--save-coco", "x.json", "--resume", "a.jsonl"], "this run only"),
         (["--fail-if", "cat>0"], "no class 'cat'"),
+        (["--fail-if", "red>0", "--resume", "a.jsonl"], "this run only"),
         (["--conf", "red=x"], "no number"),
         (["--conf", "0.3,cat=0.5"], "no class 'cat'"),
         (["--files-from", "missing.txt"], "missing.txt"),
@@ -319,6 +375,21 @@ def test_what_does_not_go_together_is_a_usage_error(
     assert finished.returncode == 2
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize("options", [["-o", "missing/x.csv"], ["--save", "a.json/folder"]])
+def test_a_sink_that_cannot_be_opened_leaves_other_results_alone(
+    options, detcli, make_model, make_picture, tmp_path
+):
+    results = tmp_path / "a.json"
+    results.write_text("[1]")
+    options = [option.replace("a.json", str(results)) for option in options]
+    finished = detcli(
+        *("predict", make_picture("a.png"), "-m", make_model(), "--save-coco", results), *options
+    )
+    assert finished.returncode == 1
+    assert results.read_text() == "[1]"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
 def test_nothing_to_do_is_a_usage_error(detcli, make_model):

@@ -91,7 +91,10 @@ def test_odd_names_are_found_again(path):
     journal.close()
 
 
-@pytest.mark.parametrize("content", ["hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n'])
+@pytest.mark.parametrize(
+    "content",
+    ["hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n', "a token", '{"my": "notes"}', "[1]"],
+)
 def test_another_file_is_not_touched(path, content):
     path.write_text(content)
     with pytest.raises(UsageError, match="something else"):

@@ -1,50 +1,23 @@
 """Annotated videos."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+from made_videos import DOOR, YARD, film, live, play
 from nasty_names import NASTY
-from sample_records import FILM, failed_frame, failure, frame, picture
-from small_disk import small_disk
+from sample_records import failed_frame, failure, frame, picture
 
 from detcli.draw import annotate
-from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.record import Clip
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, LONGEST_PAUSE_S, VideoSink
 
-DOOR, YARD = Clip("camera:0", 0.0, live=True), Clip("camera:1", 0.0, live=True)
 TOLERANCE = 6  # shades that the codec is wrong by
-
-
-def play(path):
-    """The shades of a video's frames, its rate and its size as (height, width)."""
-    # Names that are no Unicode crash OpenCV.
-    link = path.with_name("link.mp4")
-    link.symlink_to(path.name)
-    video = cv2.VideoCapture(str(link))
-    link.unlink()
-    assert video.isOpened(), path
-    shades = []
-    while True:
-        more, pixels = video.read()
-        if not more:
-            break
-        shades.append(round(float(pixels.mean())))
-        size = pixels.shape[:2]
-    rate = video.get(cv2.CAP_PROP_FPS)
-    assert len(shades) == video.get(cv2.CAP_PROP_FRAME_COUNT)
-    return SimpleNamespace(shades=shades, rate=rate, size=size)
 
 
 @pytest.fixture
@@ -60,11 +33,6 @@ def save(tmp_path):
         return {path.name: play(path) for path in sorted(out.iterdir(), reverse=True)}
 
     return write
-
-
-def film(count, clip=FILM, step=10):
-    """Frames that become brighter."""
-    return [frame(number, clip, number * step) for number in range(count)]
 
 
 def alike(shades, *expected):
@@ -182,14 +150,6 @@ def test_a_change_of_size_begins_a_new_file(save):
     assert videos["film-2.mp4"].size == (80, 120)
 
 
-def live(*times, clip=DOOR, step=20):
-    """Frames of a camera, at these frames of the video."""
-    return [
-        frame(number, clip, number * step, time_s=time / LIVE_RATE)
-        for number, time in enumerate(times)
-    ]
-
-
 @pytest.mark.parametrize(
     ("times", "shown"),
     [
@@ -260,135 +220,6 @@ def test_any_folder_will_do(tmp_path, monkeypatch, name):
     sink.close()
     shutil.copy(tmp_path / name / "film.mp4", tmp_path / "film.mp4")
     assert len(play(tmp_path / "film.mp4").shades) == 1
-
-
-def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path):
-    sink = VideoSink(OutputFolder(tmp_path / "\udcff"))
-    with pytest.raises(OutputError, match="no Unicode"):
-        sink.write(frame(0))
-    sink.close()
-    assert list((tmp_path / "\udcff").iterdir()) == []
-
-
-def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
-    sink = VideoSink(OutputFolder(tmp_path))
-    with pytest.raises(OutputError, match="1x1 pixels"):
-        sink.write(frame(0, size=(1, 1)))
-    sink.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_goes_is_an_output_error(tmp_path):
-    sink = VideoSink(OutputFolder(tmp_path / "out"))
-    (tmp_path / "out").rmdir()
-    with pytest.raises(OutputError, match=r"film\.mp4"):
-        sink.write(frame(0))
-
-
-def test_before_the_disk_is_full_the_video_ends_and_can_be_played(tmp_path, monkeypatch):
-    sink = VideoSink(OutputFolder(tmp_path))
-    free = iter([10**9] * 5)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free, 0)))
-    for record in film(5):
-        sink.write(record)
-    with pytest.raises(OutputError, match=r"film\.mp4: no space"):
-        sink.write(frame(5))
-    sink.close()
-    assert len(play(tmp_path / "film.mp4").shades) == 5
-
-
-def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random):
-    (tmp_path / "film.mp4").write_text("kept")
-    sink = VideoSink(OutputFolder(tmp_path))
-    with small_disk(5000):
-        for record in film(50, step=1):
-            noise = random.integers(0, 255, (40, 60, 3), np.uint8)
-            sink.write(replace(record, picture=Picture.whole(noise)))
-        with pytest.raises(OutputError, match=r"film\.mp4 is not complete: 0 of 50 frames"):
-            sink.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
-    assert (tmp_path / "film.mp4").read_text() == "kept"
-
-
-def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monkeypatch):
-    sink = VideoSink(OutputFolder(tmp_path))
-    for record in (*live(0, 1), *live(0, 1, clip=YARD)):
-        sink.write(record)
-    sink.write(failed_frame(2, YARD, time_s=2 / LIVE_RATE))  # is owed: the frame before, once more
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(OutputError, match=r"camera-1\.mp4"):
-        sink.close()
-    assert len(play(tmp_path / "camera-0.mp4").shades) == 2
-    assert len(play(tmp_path / "camera-1.mp4").shades) == 2
-
-
-FULL_DISK = """if True:
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, sys.argv[2])
-    import numpy as np
-    from dataclasses import replace
-    from sample_records import frame
-    from detcli.errors import OutputError
-    from detcli.geometry import Picture
-    from detcli.sink.folder import OutputFolder
-    from detcli.sink.video import VideoSink
-    sink, written = VideoSink(OutputFolder(Path(sys.argv[1]))), 0
-    noise = np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
-    try:
-        for number in range(2000):
-            moved = Picture.whole(np.roll(noise, number * 7, axis=1))
-            sink.write(replace(frame(number), picture=moved))
-            written += 1
-    except OutputError as error:
-        print(written, error)
-    sink.close()
-"""
-
-
-def test_a_disk_that_fills_up(tmp_path):
-    """A real one, of 3 MiB, where this user may mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount, unmount = map(shutil.which, ("mount", "umount"))
-    options = ["-t", "tmpfs", "-o", "size=3m", "none", str(disk)]
-    if not mount or subprocess.run([mount, *options], capture_output=True, check=False).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
-        tests = str(Path(__file__).parents[1])
-        run = [sys.executable, "-c", FULL_DISK, str(disk), tests]
-        done = subprocess.run(run, capture_output=True, text=True, check=True)
-        written, message = done.stdout.split(maxsplit=1)
-        assert "film.mp4: no space left" in message
-        assert len(play(disk / "film.mp4").shades) == int(written) > 10
-        assert [path.name for path in disk.iterdir()] == ["film.mp4"]
-    finally:
-        subprocess.run([unmount, str(disk)], check=True)
-
-
-def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
-    code = """if True:
-        import contextlib, sys
-        from pathlib import Path
-        sys.path.insert(0, sys.argv[2])
-        from sample_records import frame
-        from detcli.sink.folder import OutputFolder
-        from detcli.sink.video import VideoSink
-        with contextlib.closing(VideoSink(OutputFolder(Path(sys.argv[1])))) as sink:
-            for number in range(10**9):
-                sink.write(frame(number))
-                print(number, flush=True)"""
-    run = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[1])]
-    with subprocess.Popen(
-        run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        while int(process.stdout.readline()) < 20:
-            pass
-        os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
-    assert len(play(tmp_path / "film.mp4").shades) > 20
 
 
 @pytest.mark.parametrize("name", ["car-detection.mp4", "bottle-detection.mp4"])

@@ -67,16 +67,25 @@ def test_a_file_is_opened_whatever_its_name(tmp_path, monkeypatch, name):
     video.release()
 
 
-def test_a_name_with_digits_is_no_series_of_pictures(tmp_path):
-    for number in range(3):
-        (tmp_path / f"a{number}.mp4").write_bytes(b"no video")
-        cv2.imwrite(str(tmp_path / f"b{number}.png"), np.zeros((8, 8, 3), np.uint8))
-        (tmp_path / f"b{number}.png").rename(tmp_path / f"b{number}.mp4")
-    with pytest.raises(DecodeError):
-        open_file(str(tmp_path / "a0.mp4"))
-    video = open_file(str(tmp_path / "b0.mp4"))  # a picture is a video of one frame
-    assert [video.grab() for _ in range(3)] == [True, False, False]
-    video.release()
+def test_only_ffmpeg_is_asked_and_it_never_waits_without_end(monkeypatch):
+    """Others would take a name with digits for a series of pictures."""
+    calls = []
+
+    class Opened:
+        def __init__(self, *arguments):
+            calls.append(arguments)
+
+        def isOpened(self):  # noqa: N802 - OpenCV's name
+            return True
+
+    monkeypatch.setattr(cv2, "VideoCapture", Opened)
+    open_file(__file__)
+    open_address("rtsp://host/")
+    (_, file_reader, _), (url, reader, parameters) = calls
+    assert (url, file_reader, reader) == (b"rtsp://host/", cv2.CAP_FFMPEG, cv2.CAP_FFMPEG)
+    limits = dict(zip(parameters[::2], parameters[1::2], strict=True))
+    assert 0 < limits[cv2.CAP_PROP_OPEN_TIMEOUT_MSEC] <= 10_000
+    assert 0 < limits[cv2.CAP_PROP_READ_TIMEOUT_MSEC] <= 10_000
 
 
 @pytest.mark.parametrize("name", ["gone.mp4", "a\0b.mp4", "folder/x.mp4"])

@@ -266,13 +266,19 @@ def test_frames_that_cannot_be_decoded_are_left_out():
 def test_several_sources_are_watched_in_turns():
     cameras = [Camera(100, free=False) for _ in range(2)]
     items = follow(*(source(camera, name=f"camera:{at}") for at, camera in enumerate(cameras)))
-    for _ in range(10):
+    for camera in cameras:
+        camera.allow()
+    found = [next(items).source, next(items).source]
+    for asked in range(3, 10):  # from here on both have a frame whenever one is taken
         for camera in cameras:
             camera.allow()
-        assert {next(items).source, next(items).source} == {"camera:0", "camera:1"}
+        eventually(lambda asked=asked: all(camera.asked == asked for camera in cameras))
+        found.append(next(items).source)
     for camera in cameras:
         camera.over.set()
     items.close()
+    assert set(found[:2]) == {"camera:0", "camera:1"}
+    assert all(one != other for one, other in itertools.pairwise(found))
     assert all(camera.released.is_set() for camera in cameras)
 
 

@@ -13,6 +13,7 @@ from detcli.errors import DeviceError, DeviceMemoryError, InferenceError, Source
 from detcli.geometry import Picture
 from detcli.record import Clip
 from detcli.stream import pipeline as module
+from detcli.stream import worker as worker_module
 from detcli.stream.item import Item, failed
 from detcli.stream.pipeline import Pipeline
 from detcli.timing import StageTimes
@@ -174,6 +175,23 @@ def test_a_failure_while_waiting_is_an_error_record():
 
     records = list(Pipeline(Late(), 2).run(items(range(3))))
     assert [str(one.error) for one in records] == ["the GPU went away"] * 3
+
+
+def test_a_batch_that_loses_a_result_is_error_records():
+    class Careless(Double):
+        def submit(self, pictures):
+            wait = super().submit(pictures)
+            return lambda: wait()[1:]
+
+    records = list(Pipeline(Careless(), 2).run(items(range(4))))
+    assert counts(records) == [None] * 4
+    assert "1 results came for 2 pictures" in str(records[0].error)
+
+
+def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
+    monkeypatch.setattr(worker_module.Worker, "_finish", lambda *_: 1 / 0)
+    with pytest.raises(InferenceError, match="ZeroDivisionError"):
+        list(Pipeline(Double(), 1).run(items([1])))
 
 
 def test_a_device_that_is_full_ends_the_run():
