@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_records import failure, picture
+from small_disk import small_disk
 
 from detcli.errors import OutputError, UsageError
 from detcli.sink.journal import Journal
@@ -34,7 +35,11 @@ def run(path, names):
     journal = Journal(path)
     for name in names:
         if not journal.skip(name, None):
-            journal.write(picture(name))
+            try:
+                journal.write(picture(name))
+            except OutputError:
+                journal.close()
+                raise
     journal.close()
 
 
@@ -121,3 +126,11 @@ def test_a_repaired_file_is_locked_too(path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(OutputError, match="nowhere"):
         Journal(tmp_path / "nowhere" / "run.jsonl")
+
+
+def test_a_full_disk_names_the_file_and_the_next_run_goes_on(path):
+    names = [f"{number}.jpg" for number in range(20)]
+    with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
+        run(path, names)
+    run(path, names)
+    assert sources(path) == names
