@@ -9,6 +9,7 @@ What fails becomes a record with an error; the others go on. Nothing waits witho
 look up once a second whether the run is over.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -33,6 +34,8 @@ STALL_S = 600.0
 
 MOST_LOADERS = 16
 
+log = logging.getLogger(__name__)
+
 
 class Pipeline:
     """Runs items through detectors.
@@ -53,6 +56,7 @@ class Pipeline:
         self.times = StageTimes()
         self._batch = batch
         self._detector, self._clones = detector, clones
+        log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
         # What is in flight, a batch to come for each detector, and one that is being gathered.
         room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
         self._room = threading.Semaphore(room)

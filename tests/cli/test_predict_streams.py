@@ -75,6 +75,14 @@ def test_several_devices_share_the_inputs(detcli, make_model, make_pictures):
     assert [record["index"] for record in lines(finished.stdout)] == list(range(20))
 
 
+def test_batch_and_workers_are_said_when_asked_for(detcli, make_model, make_pictures):
+    folder, model = make_pictures(3), make_model(batch=2)
+    finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
+    assert "batches of 2, detectors: 3" in finished.stderr
+    finished = detcli("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")
+    assert "batches of 5, detectors: 1" in finished.stderr
+
+
 def test_a_second_device_that_is_not_there_is_refused(detcli, make_model, make_pictures):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     finished = detcli(
