@@ -112,7 +112,7 @@ def _tiff(data: bytes) -> Size:
 def _jpeg2000(data: bytes) -> Size:
     codestream = data.index(b"\xff\x4f\xff\x51")
     right, bottom, left, top = struct.unpack_from(">IIII", data, codestream + 8)
-    return bottom - top, right - left
+    return max(bottom - top, 0), max(right - left, 0)  # a damaged one may begin behind its end
 
 
 def _avif(data: bytes) -> Size | None:

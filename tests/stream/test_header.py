@@ -5,7 +5,7 @@ import struct
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detcli.errors import DecodeError
@@ -124,6 +124,7 @@ def test_what_has_no_size(data):
 FILES = {suffix: encode(suffix, 64, 96) for suffix in [*SIZES, "tiff"]}
 
 
+@example(suffix="jp2", at=100, change=b"\x00\x01")
 @given(st.sampled_from([*SIZES, "tiff"]), st.integers(0, 200), st.binary(max_size=8))
 def test_any_bytes_have_a_size_or_none(suffix, at, change):
     data = FILES[suffix]
