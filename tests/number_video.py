@@ -29,3 +29,6 @@ def write(path, frames=50, rate=25.0, code="mp4v"):
         writer.write(frame(at))
     writer.release()
     return path
+
+
+CODES = {"mp4": "mp4v", "avi": "MJPG", "mkv": "mp4v", "webm": "VP80", "mov": "mp4v", "ts": "mp4v"}

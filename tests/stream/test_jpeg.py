@@ -1,7 +1,5 @@
 """JPEG: the pixels of OpenCV, upright, also where OpenCV has to decode it after all."""
 
-import itertools
-import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_jpegs import encode, exif, insert, orientation, picture, segment, without
 
 from detcli import Letterbox
 from detcli.backend.preprocess import letterbox_image
@@ -20,53 +19,6 @@ from detcli.stream.jpeg import read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]
-
-
-def picture(height=48, width=64):
-    """Smooth, with an edge in every direction and a corner that tells how it is turned."""
-    y, x = np.mgrid[:height, :width]
-    image = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1).astype(np.uint8)
-    image[: height // 3, : width // 4] = (0, 0, 255)
-    return image
-
-
-def encode(image, **options):
-    """A JPEG; options are those of `cv2.imencode` without IMWRITE_JPEG_."""
-    flags = [(getattr(cv2, f"IMWRITE_JPEG_{name}"), value) for name, value in options.items()]
-    encoded, data = cv2.imencode(".jpg", image, list(itertools.chain(*flags)))
-    assert encoded
-    return data.tobytes()
-
-
-def segment(marker, payload):
-    return struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload
-
-
-def insert(jpeg, *segments):
-    """Put segments behind the start of a JPEG."""
-    return jpeg[:2] + b"".join(segments) + jpeg[2:]
-
-
-def without(jpeg, marker):
-    """Leave out all segments of one kind."""
-    start = b"\xff" + bytes([marker])
-    while (at := jpeg.find(start)) >= 0:
-        jpeg = jpeg[:at] + jpeg[at + 2 + struct.unpack_from(">H", jpeg, at + 2)[0] :]
-    return jpeg
-
-
-def orientation(value, kind=3, count=1):
-    return (0x112, kind, count, value)
-
-
-def exif(*fields, order="<", magic=42, prefix=b"Exif\0\0", gap=0):
-    """An APP1 segment; the fields are (tag, type, count, value)."""
-    tiff = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}HI", magic, 8 + gap) + bytes(gap)
-    tiff += struct.pack(f"{order}H", len(fields))
-    for tag, kind, count, value in fields:
-        form = "HHIHxx" if kind == 3 and count == 1 else "HHII"
-        tiff += struct.pack(f"{order}{form}", tag, kind, count, value)
-    return segment(0xE1, prefix + tiff + bytes(4))
 
 
 def assert_as_opencv(jpeg):

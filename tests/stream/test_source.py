@@ -9,52 +9,11 @@ from pathlib import Path
 
 import number_video
 import pytest
+from source_items import failure, found, frames, touch
 
 from detcli.errors import DecodeError, InputError, SourceError, UsageError
 from detcli.stream.folders import IMAGE_SUFFIXES
 from detcli.stream.source import SourceOptions, Sources
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """The working folder, empty, so that names can be short."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def touch(*names):
-    for name in names:
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_bytes(b"x")
-
-
-def found(*names, **options):
-    """The sources; each has a path of the same name, and the total is right in the end."""
-    with Sources(names, SourceOptions(**options)) as sources:
-        items = list(sources)
-        assert sources.total == len(items)
-    assert [item.path for item in items] == [Path(item.source) for item in items]
-    return [item.source for item in items]
-
-
-def failure(name, kind=SourceError, **options):
-    """The error text of a name that stands for nothing."""
-    with Sources([name], SourceOptions(**options)) as sources:
-        (item,) = sources
-        assert sources.total in {1, None}
-    assert (item.source, item.path, item.frame) == (name, None, None)
-    with pytest.raises(kind) as caught:
-        item.load()
-    assert caught.value.hint
-    return str(caught.value)
-
-
-def frames(*names, **options):
-    """Source and number of each frame."""
-    with Sources(names, SourceOptions(**options)) as sources:
-        items = [(item.source, item.frame) for item in sources]
-        assert sources.total == len(items)
-    return items
 
 
 @pytest.mark.parametrize(

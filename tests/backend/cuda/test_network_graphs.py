@@ -1,0 +1,290 @@
+"""CUDA graphs, options and failures of the network, on a double of a session that knows graphs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from detcli.backend.cuda import network as module
+from detcli.backend.cuda.network import BINDINGS, GRAPHS, Network, open_network
+from detcli.backend.options import DeviceOptions
+from detcli.backend.runtime.libraries import CUDA, TENSORRT
+from detcli.backend.runtime.session import CaptureRefusedError
+from detcli.errors import (
+    DetcliWarning,
+    DeviceMemoryError,
+    ModelError,
+)
+from detcli.model.prepared import prepare
+
+SHAPE = (1, 3, 64, 64)
+
+
+class Session:
+    """Knows what a run is: captured at the first run with a graph id, then replayed.
+
+    A replay writes to the addresses of its capture, whatever is bound, and tells nobody; so does
+    ONNX Runtime. `runs` holds what happened, and the address that was really written to.
+    """
+
+    def __init__(self, fail=()):
+        self.captured = {}
+        self.runs = []
+        self.failures = list(fail)
+        self.options = []
+
+    def get_outputs(self):
+        return [SimpleNamespace(name="head", type="tensor(float16)")]
+
+    def io_binding(self):
+        bound = {}
+        return SimpleNamespace(
+            bound=bound,
+            bind_input=lambda name, *where: bound.update(input=(name, *where)),
+            bind_output=lambda name, *where: bound.update(output=(name, *where)),
+        )
+
+    def run_with_iobinding(self, binding, options):
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+        self.options.append(options)
+        bound = binding.bound
+        number = entry(options, "gpu_graph_id")
+        if number in (None, "-1"):
+            self.runs.append(("ordinary", bound["output"][-1]))
+        elif number not in self.captured:
+            self.captured[number] = bound["output"][-1]
+            self.runs.append(("captured", bound["output"][-1]))
+        else:
+            self.runs.append(("replayed", self.captured[number]))
+        self.bound = bound
+
+
+def entry(options, name):
+    try:
+        return options.get_run_config_entry(name)
+    except RuntimeError:  # not set
+        return None
+
+
+@pytest.fixture
+def contract(make_model):
+    return prepare(make_model(dtype=np.float16)).contract
+
+
+def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contract):
+    session = Session()
+    network = Network(session, contract, ordinal=2, uses_graph=True)
+    for _ in range(4):
+        network.run(1000, 2000, SHAPE)
+    assert [kind for kind, _ in session.runs] == ["ordinary", "captured", "replayed", "replayed"]
+    assert session.bound == {
+        "input": ("images", "cuda", 2, np.float16, SHAPE, 1000),
+        "output": ("head", "cuda", 2, np.float16, (1, 7, 64), 2000),
+    }
+
+
+def test_other_addresses_are_never_written_by_a_replay(contract):
+    """The test that fails if all pairs share a graph id."""
+    session = Session()
+    network = Network(session, contract, uses_graph=True)
+    asked = [(1000, 2000), (1000, 3000), (4000, 2000)] * 3
+    for pair in asked:
+        network.run(*pair, SHAPE)
+    assert [written for _, written in session.runs] == [output for _, output in asked]
+    assert len(session.captured) == 3
+    assert session.runs[-1][0] == "replayed"
+
+
+def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
+    session = Session()
+    network = Network(session, contract)
+    made = []
+    bind = session.io_binding
+    session.io_binding = lambda: made.append(1) or bind()
+    for _ in range(3):
+        network.run(1000, 2000, SHAPE)
+    assert session.runs == [("ordinary", 2000)] * 3
+    assert len(made) == 1
+    assert {entry(options, "gpu_graph_id") for options in session.options} == {None}
+
+
+@pytest.mark.parametrize("uses_graph", [False, True])
+def test_the_host_does_not_wait_for_a_run(uses_graph, contract):
+    session = Session()
+    network = Network(session, contract, uses_graph=uses_graph)
+    for _ in range(3):
+        network.run(1000, 2000, SHAPE)
+    for options in session.options:
+        assert entry(options, "disable_synchronize_execution_providers") == "1"
+
+
+def test_the_run_that_counts_anchors_is_not_captured(make_model):
+    contract = prepare(make_model(size=None, batch=None)).contract
+    session = Session()
+    seen = []
+
+    def run(names, feed, options):
+        seen.append((names, feed["images"].shape, entry(options, "gpu_graph_id")))
+        assert entry(options, "disable_synchronize_execution_providers") is None
+        return [np.zeros((1, 7, 64), np.float16)]
+
+    session.run = run
+    network = Network(session, contract, uses_graph=True)
+    network.run(1000, 2000, (4, 3, 64, 64))
+    assert seen == [(None, (1, 3, 64, 64), "-1")]
+
+
+def test_neither_graphs_nor_bindings_grow_without_end(contract):
+    session = Session()
+    network = Network(session, contract, uses_graph=True)
+    for _ in range(3):
+        for number in range(2 * BINDINGS):
+            network.run(number, 1_000_000 + number, SHAPE)
+    network.run(0, 1_000_000, SHAPE)
+    for _ in range(3):
+        for number in range(GRAPHS + 5):
+            network.run(number, 1_000_000 + number, SHAPE)
+    assert len(session.captured) <= GRAPHS
+    assert len(network._bindings) <= BINDINGS  # noqa: SLF001 - what is counted
+    for kind, written in session.runs[-(GRAPHS + 5) :]:
+        assert kind in ("ordinary", "replayed")
+        assert written >= 1_000_000
+
+
+def test_a_captured_pair_stays_bound_whatever_else_comes(contract):
+    session = Session()
+    network = Network(session, contract, uses_graph=True)
+    for _ in range(2):
+        network.run(1, 2, SHAPE)
+    for number in range(2 * BINDINGS):
+        network.run(number, 1000 + number, SHAPE)
+    network.run(1, 2, SHAPE)
+    assert session.runs[-1] == ("replayed", 2)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Available memory of 524288 is smaller than requested bytes of 6553600",
+        "CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; file=a.cc ; line=1",
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 2, None])
+def test_running_out_of_memory(message, batch, make_model):
+    contract = prepare(make_model(batch=batch)).contract
+    session = Session([RuntimeError(f"[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : {message}")])
+    network = Network(session, contract)
+    shape = (batch or 8, 3, 64, 64)
+    with pytest.raises(DeviceMemoryError) as caught:
+        network.run(1, 2, shape)
+    assert f"shape {list(shape)}" in str(caught.value)
+    assert "hostname" not in str(caught.value)
+    advice = {1: "--imgsz", 2: "exported with a smaller batch", None: "a batch of 4"}
+    assert advice[batch] in caught.value.hint
+
+
+def test_running_out_of_memory_while_counting_anchors(make_model):
+    contract = prepare(make_model(size=None)).contract
+    session = Session()
+
+    def run(*_):
+        raise RuntimeError("Failed to allocate memory for requested buffer of size 1")
+
+    session.run = run
+    with pytest.raises(DeviceMemoryError, match=r"\[1, 3, 4096, 4096\]"):
+        Network(session, contract).head_shape((1, 3, 4096, 4096))
+
+
+def test_where_a_graph_cannot_be_captured_it_goes_on_without(contract):
+    """The batch is not lost, and capturing is not tried again and again."""
+    failure = RuntimeError("CUDA failure 900: operation not permitted when stream is capturing")
+    session = Session([None, failure])
+    network = Network(session, contract, uses_graph=True)
+    network.run(1, 2, SHAPE)
+    with pytest.warns(DetcliWarning, match="without CUDA graphs: CUDA failure 900"):
+        network.run(1, 2, SHAPE)
+    assert not network.uses_graph
+    network.run(1, 2, SHAPE)
+    network.run(3, 4, SHAPE)
+    network.run(3, 4, SHAPE)
+    assert [kind for kind, _ in session.runs] == ["ordinary"] * 5
+
+
+def test_a_head_of_another_type_is_a_model_error(contract):
+    session = Session()
+    session.get_outputs = lambda: [SimpleNamespace(name="head", type="tensor(double)")]
+    with pytest.raises(ModelError, match=r"tensor\(double\)"):
+        Network(session, contract)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Sessions that were asked for: their providers. Those with a graph can be refused."""
+    asked = []
+
+    def open_double(graph, providers, title):
+        assert graph
+        asked.append(providers)
+        if opened.refuse and any("enable_cuda_graph" in told for _, told in providers):
+            raise CaptureRefusedError(f"{title}: it has control flow")
+        return Session()
+
+    def opened():
+        return [[(name, "enable_cuda_graph" in told) for name, told in one] for one in asked]
+
+    opened.refuse = False
+    opened.asked = asked
+    monkeypatch.setattr(module, "open_session", open_double)
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("wish", "properties", "uses_graph"),
+    [
+        (None, {}, True),
+        (None, {"batch": 4}, True),
+        (None, {"batch": None}, False),
+        (None, {"size": None}, False),
+        (True, {"size": None, "batch": None}, True),
+        (False, {}, False),
+    ],
+)
+def test_graphs_are_used_where_shapes_are_static_or_as_was_asked(
+    wish, properties, uses_graph, opened, make_model
+):
+    model = prepare(make_model(**properties))
+    network = open_network(model, 1, 32512, DeviceOptions(cuda_graph=wish))
+    assert network.uses_graph is uses_graph
+    assert opened() == [[(CUDA, uses_graph)]]
+    ((_, told),) = opened.asked[0]
+    assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
+
+
+def test_a_graph_that_cannot_be_captured_runs_without(opened, make_model, caplog):
+    opened.refuse = True
+    caplog.set_level("INFO", "detcli")
+    network = open_network(prepare(make_model()), 0, 1, DeviceOptions())
+    assert opened() == [[(CUDA, True)], [(CUDA, False)]]
+    assert not network.uses_graph
+    assert "without CUDA graphs: colours: it has control flow" in caplog.text
+
+
+def test_it_is_a_warning_if_graphs_were_asked_for(opened, make_model):
+    opened.refuse = True
+    with pytest.warns(DetcliWarning, match="without CUDA graphs: colours: it has control flow"):
+        network = open_network(prepare(make_model()), 0, 1, DeviceOptions(cuda_graph=True))
+    assert not network.uses_graph
+
+
+def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):
+    options = DeviceOptions(gpu_mem_limit=1 << 30, half=True)
+    network = open_network(prepare(make_model()), 1, 32512, options, tensorrt=True)
+    assert opened() == [[(TENSORRT, False), (CUDA, False)]]
+    assert not network.uses_graph
+    (_, engine), (_, rest) = opened.asked[0]
+    assert engine["trt_fp16_enable"] == "True"
+    assert engine["trt_engine_cache_path"].startswith(str(cache))
+    assert engine["user_compute_stream"] == rest["user_compute_stream"] == "32512"
+    assert engine["device_id"] == rest["device_id"] == "1"
+    assert rest["gpu_mem_limit"] == str(1 << 30)

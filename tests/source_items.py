@@ -1,0 +1,50 @@
+"""What names stand for: the items of sources, taken apart."""
+
+from pathlib import Path
+
+import pytest
+
+from detcli.errors import InputError, SourceError
+from detcli.stream.source import SourceOptions, Sources
+
+
+def touch(*names):
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"x")
+
+
+def found(*names, **options):
+    """The sources; each has a path of the same name, and the total is right in the end."""
+    with Sources(names, SourceOptions(**options)) as sources:
+        items = list(sources)
+        assert sources.total == len(items)
+    assert [item.path for item in items] == [Path(item.source) for item in items]
+    return [item.source for item in items]
+
+
+def failure(name, kind=SourceError, **options):
+    """The error text of a name that stands for nothing."""
+    with Sources([name], SourceOptions(**options)) as sources:
+        (item,) = sources
+        assert sources.total in {1, None}
+    assert (item.source, item.path, item.frame) == (name, None, None)
+    with pytest.raises(kind) as caught:
+        item.load()
+    assert caught.value.hint
+    return str(caught.value)
+
+
+def frames(*names, **options):
+    """Source and number of each frame."""
+    with Sources(names, SourceOptions(**options)) as sources:
+        items = [(item.source, item.frame) for item in sources]
+        assert sources.total == len(items)
+    return items
+
+
+def error_of(item):
+    with pytest.raises(InputError) as caught:
+        item.load()
+    assert caught.value.hint
+    return str(caught.value)
