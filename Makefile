@@ -5,8 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 MODEL ?=
 MODEL_FP16 ?=
-IMAGE ?= docs/images/street.jpg
-IMAGES ?= docs/images
+IMAGE ?= detcli/pictures/street.jpg
+IMAGES ?= detcli/pictures
 OUT ?= build/gpu-check
 GPU_CHECK ?=
 

@@ -28,7 +28,7 @@ def workplace(tmp_path, monkeypatch):
     (tmp_path / "yolov10n.onnx").write_bytes(model.SerializeToString())
     pictures = {
         "street.jpg": picture(("red", 2, 3), size=(640, 640)),
-        "docs/images/street.jpg": picture(("red", 2, 3), size=(640, 640)),
+        "detcli/pictures/street.jpg": picture(("red", 2, 3), size=(640, 640)),
         "pics/person.jpg": picture(("red", 2, 3), ("blue", 0, 0), size=(640, 640)),
         "pics/car.jpg": picture(("blue", 5, 5), size=(640, 640)),
     }
@@ -102,7 +102,7 @@ def test_the_two_commands(workplace):
     done = shell(predict)
     assert done.returncode == 0, done.stderr
     assert '"class_name": "person"' in done.stdout
-    assert workplace.joinpath("docs/images/street.jpg").exists()
+    assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
@@ -156,5 +156,5 @@ def test_the_demonstration_picture_is_what_its_script_draws(tmp_path):
     script = ROOT / "docs/images/draw_street.py"
     subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)
     drawn = cv2.imread(tmp_path / "street.png").astype(int)
-    kept = cv2.imread(ROOT / "docs/images/street.jpg").astype(int)
+    kept = cv2.imread(ROOT / "detcli/pictures/street.jpg").astype(int)
     assert abs(drawn - kept).mean() < 3  # what JPEG loses

@@ -27,7 +27,8 @@ def test_the_wheel_holds_the_package_its_licence_and_metadata(wheel):
     package = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "detcli").rglob("*")
-        if path.is_file() and path.suffix in {".py", ".json", ".typed", ".cu", ".cuh"} | {""}
+        if path.is_file()
+        and path.suffix in {".py", ".json", ".typed", ".cu", ".cuh", ".jpg"} | {""}
     } | {"detcli/py.typed"}
     info = f"detcli-{detcli.__version__}.dist-info"
     extra = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}

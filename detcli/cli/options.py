@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.cli.formats import Format
+from detcli.cli.reports import ReportFormat as _ReportFormat
 from detcli.model.contract import BoxFormat
 
 Sources = Annotated[
@@ -125,6 +126,14 @@ OutputFormat = Annotated[
         "--format",
         metavar="table|jsonl|json|csv",
         help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe.",
+    ),
+]
+ReportFormat = Annotated[
+    _ReportFormat | None,
+    typer.Option(
+        "--format",
+        metavar="table|json",
+        help="Default: table on a terminal, json in a pipe.",
     ),
 ]
 Output = Annotated[

@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="after which nothing is begun")
     parser.add_argument("--model", default="", help="an ONNX file, for the whole way")
     parser.add_argument("--model-fp16", default="", help="the same in float16")
-    parser.add_argument("--images", nargs="*", default=["docs/images"], help="pictures for it")
+    parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="pictures for it")
     parser.add_argument("--tests", nargs="*", default=["tests/backend"], help="for pytest")
     arguments = parser.parse_args()
     about, reason = look()

@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--model-fp16", type=Path)
-    parser.add_argument("--images", type=Path, nargs="*", default=[Path("docs/images")])
+    parser.add_argument("--images", type=Path, nargs="*", default=[Path("detcli/pictures")])
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
     if arguments.section == "network":
