@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Imports point from a lower number to the same or a higher one, never back.
 LAYERS = [
     {"cli", "__main__"},
-    {"inspection", "conversion", "verify", "doctor", "bench"},
+    {"inspection", "conversion", "verify", "doctor", "bench", "evaluation"},
     {"stream", "detector"},
     {"backend", "model", "sink", "settings", "draw"},
     {

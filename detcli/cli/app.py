@@ -25,6 +25,7 @@ import typer
 from typer.core import TyperGroup
 
 from detcli import __version__
+from detcli.cli import eval as evaluation
 from detcli.cli import predict, schema
 from detcli.cli.messages import report
 from detcli.errors import DetcliError
@@ -101,6 +102,7 @@ def detcli(
 
 
 app.command()(predict.predict)
+app.command("eval")(evaluation.evaluate)
 app.command()(schema.schema)
 
 

@@ -47,6 +47,7 @@ FastDecode = Annotated[
 Model = Annotated[
     str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
 ]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 Device = Annotated[
     str,
     typer.Option(
