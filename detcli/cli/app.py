@@ -25,7 +25,7 @@ import typer
 from typer.core import TyperGroup
 
 from detcli import __version__
-from detcli.cli import predict, schema
+from detcli.cli import models, predict, schema
 from detcli.cli.messages import report
 from detcli.errors import DetcliError
 
@@ -101,6 +101,7 @@ def detcli(
 
 
 app.command()(predict.predict)
+app.add_typer(models.app, name="models")
 app.command()(schema.schema)
 
 
