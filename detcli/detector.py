@@ -19,6 +19,7 @@ from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
+from detcli.model.zoo import find
 from detcli.settings import Settings
 from detcli.timing import StageTimes
 
@@ -34,7 +35,7 @@ class Detector:
     Attributes:
         contract: What the model promises: layout, classes, input size.
         device: Where it runs, "cpu" or "cuda:0".
-        model_name: The model file's name without its suffix.
+        model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
         in_flight: How many batches are worth starting before the first is waited for.
         batch: How many pictures at a time suit the device.
@@ -57,7 +58,8 @@ class Detector:
         """Load a model.
 
         Args:
-            model: Path of an ONNX file.
+            model: Path of an ONNX file, or a name such as "yolov10n"; such a model is fetched when
+                it is first used, see `detcli models list`.
             device: "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
             settings: Which detections to keep; the default keeps up to 300 above 0.25.
             options: How to use a GPU.
@@ -67,9 +69,13 @@ class Detector:
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into its memory.
             UsageError: The settings do not fit the model, or the options the device.
+            OutputError: A model that goes by name cannot be written to the cache.
         """
         settings = settings or Settings()
-        prepared = prepare(Path(model), settings.box_format)
+        found = find(model, half=options is not None and options.wants_half_file(device))
+        if options is not None and found.half:
+            options = replace(options, half=False)  # it is done
+        prepared = prepare(found.path, settings.box_format, found.name)
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)

@@ -24,16 +24,18 @@ def detcli(*arguments):
     return finished.stdout
 
 
-def commands():
-    """Names of all commands, from the help of the program."""
-    listing = detcli("--help").partition("Commands:\n")[2]
-    return re.findall(r"^ {2}(\w+)", listing, re.MULTILINE)
+def commands(*group):
+    """Words of all commands, from the help of the program or of a group of commands."""
+    listing = detcli(*group, "--help").partition("Commands:\n")[2]
+    for name in re.findall(r"^ {2}(\w+)", listing, re.MULTILINE):
+        yield [*group, name]
+        yield from commands(*group, name)
 
 
 def cli():
     """The text of docs/cli.md."""
     parts = ["# Command line\n", "Written by docs/generate.py from the program's own help.\n"]
-    for arguments in ([], *([name] for name in commands())):
+    for arguments in ([], *commands()):
         title = " ".join(["detcli", *arguments])
         parts.append(f"## {title}\n\n```text\n{detcli(*arguments, '--help').strip()}\n```\n")
     return "\n".join(parts)

@@ -3,16 +3,25 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import colour_model
 import cv2
+import hub_server
 import hypothesis
 import numpy as np
 import pytest
 
 SHARED = Path(__file__).parents[2] / "shared"
+
+# Nothing of the user's Hugging Face account is read, and nothing is fetched from anywhere. The
+# library reads these when it is imported, which test files do.
+for name in [name for name in os.environ if name.startswith(("HF_", "HUGGINGFACE_"))]:
+    del os.environ[name]
+os.environ["HF_HOME"] = str(Path(__file__).with_name("no-such-folder"))
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # where nobody listens
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 # No test asserts a time, and a busy machine makes any example slow.
 # CI tries the same examples each time; new ones are looked for wherever somebody can act on them.
@@ -36,6 +45,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("DETCLI_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.Hub]:
+    """A Hugging Face hub for this test alone, with an empty cache for what it sends."""
+    import huggingface_hub
+
+    with hub_server.serve() as hub:
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hugging-face"))
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+        huggingface_hub.close_session()
 
 
 @pytest.fixture

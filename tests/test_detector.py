@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from colour_model import NAMES, cell_box, picture
 
-from detcli import DetcliWarning, Detections, Detector, Settings
+from detcli import DetcliWarning, Detections, Detector, DeviceOptions, Settings
 from detcli.errors import InferenceError, ModelError, UsageError
 
 STRICT = Settings(conf=0.6)
@@ -19,6 +19,26 @@ def test_one_picture(make_model):
     assert found.score.tolist() == [1.0]
     assert found.class_id.tolist() == [0]
     assert found.names == NAMES
+
+
+def test_a_model_by_its_name(hub, make_model):
+    hub.add("yolov10n", make_model().read_bytes(), half=b"not this one")
+    with Detector("yolov10n", device="cpu", settings=STRICT) as detector:
+        assert detector.model_name == "yolov10n"
+        assert detector.contract.input_dtype == "float32"
+        assert detector(picture(("red", 2, 3))).class_name == ["red"]
+
+
+def test_half_of_a_name_is_its_float16_file(hub, make_model):
+    half = make_model("half.onnx", dtype=np.float16)
+    hub.add("yolov10n", make_model().read_bytes(), half=half.read_bytes())
+    options = DeviceOptions(half=True)
+    with Detector("yolov10n", device="cpu", settings=STRICT, options=options) as detector:
+        assert detector.model_name == "yolov10n-fp16"
+        assert detector.contract.input_dtype == "float16"
+        assert detector(picture(("red", 2, 3))).class_name == ["red"]
+    with pytest.raises(UsageError, match="--half has no effect"):
+        Detector(half, device="cpu", options=options)
 
 
 def test_a_list_of_pictures_of_different_sizes(make_model):

@@ -116,6 +116,18 @@ def test_python_examples(page):
     assert "person" in done.stdout
 
 
+def test_the_page_about_models(hub, workplace):
+    model = workplace.joinpath("yolov10n.onnx").read_bytes()
+    hub.add("yolov10n", model, half=model)
+    hub.add("yolov10s", model)
+    scripts = blocks((ROOT / "docs/models.md").read_text(encoding="utf-8"), "sh")
+    assert len(scripts) == 3
+    for script in scripts:
+        done = shell(f"set -e\n{script}")
+        assert done.returncode == 0, done.stderr
+    assert "yolov10s" in done.stderr  # removed in the end
+
+
 @pytest.fixture(scope="module")
 def generate():
     """The functions of docs/generate.py."""

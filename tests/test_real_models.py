@@ -6,10 +6,11 @@ import sys
 
 import cv2
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
-from detcli import Detector, Settings
+from detcli import Detector, DeviceOptions, Settings
 from detcli.errors import ModelError
 
 # bus.jpg, from the PyTorch reference: class, score, x1, y1, x2, y2
@@ -44,6 +45,23 @@ def test_the_bus_picture(model, shared):
     assert found.class_name == [name for name, *_ in BUS]
     np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
     tolerance = 1.5 if model == HALF else 0.02
+    np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_bus_picture_by_the_models_name(half, hub, shared):
+    """With what is at Hugging Face: the authors' export, and its conversion to float16."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    path = shared("models/yolov10n-thu.onnx")
+    smaller = convert_float_to_float16(onnx.load(path), keep_io_types=True)
+    hub.add("yolov10n", path.read_bytes(), half=smaller.SerializeToString())
+    image = cv2.imread(shared("data/images/bus.jpg"))
+    with Detector("yolov10n", device="cpu", options=DeviceOptions(half=half)) as detector:
+        found = detector(image)
+    assert found.class_name == [name for name, *_ in BUS]
+    np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
+    tolerance = 1.5 if half else 0.02
     np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
 
 

@@ -18,7 +18,8 @@ class DeviceOptions:
             graph's shapes are static; True also where they are not, one capture a shape.
         gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
             pictures and the boxes come on top, and so does CUDA itself.
-        half: TensorRT builds its engine in float16.
+        half: TensorRT builds its engine in float16; on other devices, a model that goes by name
+            is taken in float16.
         workers: How many detectors share the CPU's cores; each gets its part of them. A GPU has
             one.
 
@@ -40,6 +41,10 @@ class DeviceOptions:
                 "give 1 MiB or more, with a unit as in 2GiB",
             )
 
+    def wants_half_file(self, device: str) -> bool:
+        """Whether a model's float16 file is asked for: TensorRT makes its own of the other."""
+        return self.half and not device.startswith("tensorrt")
+
     def check(self, kind: str) -> None:
         """Refuse what a kind of device cannot do; what it has no use for is let through.
 
@@ -55,7 +60,7 @@ class DeviceOptions:
         if self.half and kind != "tensorrt":
             raise UsageError(
                 f"--half has no effect with --device {kind}",
-                "use --device tensorrt, or a model that was exported in float16",
+                "use --device tensorrt, a model that was exported in float16, or one by its name",
             )
         if self.cuda_graph and kind == "cpu":
             raise UsageError("--cuda-graph needs a GPU", "use --device cuda, or leave it out")

@@ -26,7 +26,7 @@ from typer.core import TyperGroup
 
 from detcli import __version__
 from detcli.cli import eval as evaluation
-from detcli.cli import predict, schema
+from detcli.cli import models, predict, schema
 from detcli.cli.messages import report
 from detcli.errors import DetcliError
 
@@ -103,6 +103,7 @@ def detcli(
 
 app.command()(predict.predict)
 app.command("eval")(evaluation.evaluate)
+app.add_typer(models.app, name="models")
 app.command()(schema.schema)
 
 

@@ -45,7 +45,13 @@ FastDecode = Annotated[
 ]
 
 Model = Annotated[
-    str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="FILE|NAME",
+        help="ONNX file, or a name that `detcli models list` shows.",
+    ),
 ]
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 Device = Annotated[
@@ -86,7 +92,14 @@ MemoryLimit = Annotated[
         metavar="SIZE", help="GPU memory that the network may take, as in 2GiB or 512MiB."
     ),
 ]
-Half = Annotated[bool, typer.Option("--half", help="Let TensorRT build its engine in float16.")]
+Half = Annotated[
+    bool,
+    typer.Option(
+        "--half",
+        help="Let TensorRT build its engine in float16; elsewhere, take the float16 file of a "
+        "model that goes by name.",
+    ),
+]
 Batch = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="Pictures in a batch; default: what suits the device."),

@@ -7,17 +7,19 @@ from pathlib import Path
 import typer
 
 from detcli.cli import options
+from detcli.cli.fetching import find_model
 from detcli.cli.formats import choose_format
 from detcli.cli.messages import set_verbosity
 from detcli.cli.progress import Tally, progress
 from detcli.cli.sizes import parse_size
 from detcli.errors import InputError, UsageError
+from detcli.model.zoo import DEFAULT
 
 
 def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
     source: options.Sources = None,
     *,
-    model: options.Model,
+    model: options.Model = DEFAULT,
     device: options.Device = "auto",
     conf: options.Confidence = "0.25",
     max_det: options.MaxDet = 300,
@@ -126,9 +128,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         decode=DecodeOptions(max_pixels=max_pixels),
         written=sink_options.folders,
     )
-    read = [*(source or []), model, *map(str, filter(None, (names, coco_images)))]
-    guard = InputGuard(read, source_options)
     first, *others = (device.strip() for device in device.split(","))
+    file = find_model(model, half=device_options.wants_half_file(first)).path
+    read = [*(source or []), str(file), *map(str, filter(None, (names, coco_images)))]
+    guard = InputGuard(read, source_options)
     with Detector(model, first, settings, device_options) as detector:
         conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:

@@ -42,7 +42,7 @@ class PreparedModel:
     """A model that is ready to run.
 
     Attributes:
-        name: What records call it: the file's name without its suffix.
+        name: What records call it: its name in the zoo, else the file's without its suffix.
         contract: What it promises.
         graph: Serialised ONNX graph whose only output is the head.
     """
@@ -52,12 +52,15 @@ class PreparedModel:
     graph: bytes
 
 
-def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
+def prepare(
+    path: Path, box_format: BoxFormat | None = None, name: str | None = None
+) -> PreparedModel:
     """Read a model file, recognise it and cut its graph to the network body.
 
     Args:
         path: An ONNX file, with any external data beside it.
         box_format: What the box rows are, where the caller knows better than the graph.
+        name: What records call it, where that is not the file's name.
 
     Raises:
         ModelError: It cannot be read, or is no detector.
@@ -67,7 +70,7 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
     except OSError as error:
         raise ModelError(
             f"cannot read the model {path}: {error.strerror}",
-            "give the path of an ONNX file; models are not known by name yet",
+            "give the path of an ONNX file",
         ) from error
     key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}"
     variant = f"{key}-{box_format}" if box_format else key
@@ -80,9 +83,9 @@ def prepare(path: Path, box_format: BoxFormat | None = None) -> PreparedModel:
         key = hashlib.sha256(f"{key} {external}".encode()).hexdigest()
     contract = Contract.from_json(described["contract"])
     if described["output"] == contract.head and not external:
-        return PreparedModel(path.stem, contract, content)  # the file's own graph will do
+        return PreparedModel(name or path.stem, contract, content)  # the file's own graph will do
     graph = _cached(f"{key}.graph", lambda: _cut(load, contract.head))
-    return PreparedModel(path.stem, contract, graph)
+    return PreparedModel(name or path.stem, contract, graph)
 
 
 def _describe(path: Path, load: "Load", box_format: BoxFormat | None) -> bytes:

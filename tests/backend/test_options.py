@@ -41,3 +41,12 @@ def test_a_device_refuses_what_it_cannot_do_and_nothing_else(options, kinds, kin
         with pytest.raises(UsageError, match="--") as caught:
             options.check(kind)
         assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted"),
+    [("cpu", True), ("cuda:1", True), ("auto", True), ("tensorrt", False), ("tensorrt:1", False)],
+)
+def test_half_is_a_file_except_where_tensorrt_makes_its_own(device, wanted):
+    assert DeviceOptions(half=True).wants_half_file(device) == wanted
+    assert not DeviceOptions().wants_half_file(device)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import detcli as package
 from detcli.cli import app as app_module
 
-HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs"}
+HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
 
 
 def imported_by(*arguments, environment=None):
@@ -40,7 +40,7 @@ def imported_by(*arguments, environment=None):
     [
         ["--help"],
         ["--version"],
-        *([name, "-h"] for name in ("predict", "eval", "schema")),
+        *([name, "-h"] for name in ("predict", "eval", "models", "schema")),
         ["schema"],
     ],
 )
@@ -52,7 +52,20 @@ def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_pictur
     assert not cache.exists()
     arguments = ["predict", "-q", make_picture("a.png"), "-m", make_model(tail="authors")]
     assert "onnx" in imported_by(*arguments)
-    assert imported_by(*arguments) & {"onnx", "rich", "platformdirs"} == set()
+    assert imported_by(*arguments) & {"onnx", "rich", "platformdirs", "huggingface_hub"} == set()
+
+
+def test_a_model_that_was_fetched_starts_as_fast(hub, make_model, make_picture):
+    hub.add("yolov10n", make_model(tail="authors").read_bytes())
+    arguments = ["predict", "-q", make_picture("a.png")]
+    assert "huggingface_hub" in imported_by(*arguments)
+    heavy = {"onnx", "rich", "platformdirs", "huggingface_hub", "httpx2"}
+    assert imported_by(*arguments) & heavy == set()
+
+
+def test_listing_models_asks_no_hub():
+    loaded = imported_by("models", "list")
+    assert loaded & {"cv2", "onnx", "onnxruntime", "huggingface_hub", "httpx2"} == set()
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -87,7 +100,7 @@ def test_a_bug_is_reported_without_a_traceback(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("detcli.detector.prepare", broken)
+    monkeypatch.setattr("detcli.cli.fetching.find", broken)
     result = CliRunner().invoke(app_module.app, ["predict", "x.jpg", "-m", "y.onnx"])
     assert result.exit_code == 1
     assert "a bug in detcli: ZeroDivisionError: oops" in result.stderr

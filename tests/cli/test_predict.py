@@ -205,6 +205,7 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
         (["--model", "MODEL", "--device", "cuda"], 5, "CUDAExecutionProvider"),
         (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
         (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
+        (["--model", "yolo10n"], 4, "did you mean yolov10n"),
         (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
         (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is no size"),
         (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
@@ -219,7 +220,7 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
         (["--model", "MODEL", "--wrong"], 2, "No such option"),
-        ([], 2, "--model"),
+        ([], 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
     ],
 )
 def test_errors_say_what_and_why_and_have_their_code(  # noqa: PLR0913, PLR0917 - fixtures

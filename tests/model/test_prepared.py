@@ -281,7 +281,7 @@ def test_input_of_a_type_nobody_knows_is_a_model_error(tmp_path):
 def test_path_that_cannot_be_read_is_a_model_error(tmp_path, name):
     with pytest.raises(ModelError, match="cannot read the model") as error:
         prepare(tmp_path / name)
-    assert error.value.hint == "give the path of an ONNX file; models are not known by name yet"
+    assert error.value.hint == "give the path of an ONNX file"
 
 
 def selection_without_inputs(model):

@@ -1,0 +1,178 @@
+"""The Hugging Face cache: where fetched files lie, shared with every other program that uses it.
+
+The layout is the one that https://huggingface.co/docs/hub/local-cache sets out for programs in any
+language. It is read here without `huggingface_hub`, whose import takes longer than a detection:
+
+    models--<owner>--<name>/
+        blobs/<SHA-256>                 a file's content
+        snapshots/<commit>/<file>       a link to it
+        refs/main                       the commit that the branch was at when it was last fetched
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA_256 = re.compile(r"[0-9a-f]{64}")
+
+Show = Callable[[int, int | None], None]
+"""Told how many bytes have been fetched, and of how many, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository of models.
+
+    Attributes:
+        repository: As in "onnx-community/yolov10n".
+        path: Within the repository, with slashes.
+        revision: A commit, which never changes, or a branch.
+    """
+
+    repository: str
+    path: str
+    revision: str
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is the same file for ever."""
+        return COMMIT.fullmatch(self.revision) is not None
+
+    @property
+    def storage(self) -> Path:
+        """The folder of its repository in the cache."""
+        return hub_folder() / f"models--{self.repository.replace('/', '--')}"
+
+
+def hub_folder() -> Path:
+    """The cache's folder; HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME move it."""
+    get = os.environ.get
+    home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
+    folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
+    return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - a `~` without a home stays
+
+
+def cached(file: HubFile) -> Path | None:
+    """Where a file lies; None if it has to be fetched."""
+    commit: str | None = file.revision
+    if not file.pinned:
+        commit = _branch(file.storage / "refs" / file.revision)
+    if commit is None:
+        return None
+    path = file.storage / "snapshots" / commit / file.path
+    return path if path.is_file() else None
+
+
+def commit_of(file: HubFile, path: Path) -> str:
+    """The commit that a cached file belongs to."""
+    return path.relative_to(file.storage / "snapshots").parts[0]
+
+
+def _branch(ref: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        commit = ref.read_text(encoding="utf-8").strip()
+        if COMMIT.fullmatch(commit):
+            return commit
+    return None
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a cached file still is what its record says; True where no record is left."""
+    recorded = path.resolve().name
+    return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
+
+
+def sha256(path: Path) -> str:
+    """Hash a file."""
+    import hashlib  # `--help` needs none
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def blob(file: HubFile, digest: str) -> Path:
+    """Where content with this SHA-256 lies."""
+    return file.storage / "blobs" / digest
+
+
+def partial(file: HubFile, digest: str) -> Path:
+    """Where it is while it is not whole."""
+    return file.storage / "blobs" / f"{digest}.detcli.incomplete"
+
+
+def has(file: HubFile, commit: str, digest: str) -> bool:
+    """Whether content is there, or, on a system without links, the file of this commit."""
+    named = file.storage / "snapshots" / commit / file.path
+    return blob(file, digest).exists() or (named.is_file() and not named.is_symlink())
+
+
+def link(file: HubFile, commit: str, digest: str) -> Path:
+    """Give content its name in a commit, and say that the branch is there.
+
+    Returns:
+        Where the file is from now on.
+
+    Raises:
+        OSError: The cache cannot be written to.
+    """
+    source = blob(file, digest)
+    path = file.storage / "snapshots" / commit / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() or not path.exists():
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        new.unlink(missing_ok=True)
+        try:
+            new.symlink_to(os.path.relpath(source, path.parent))
+        except OSError:  # a system without links: there the file itself is kept under its name
+            new = source
+        new.replace(path)
+    if not file.pinned:
+        ref = file.storage / "refs" / file.revision
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        new = ref.with_name(f".{ref.name}.{os.getpid()}")
+        new.write_text(commit, encoding="utf-8")
+        new.replace(ref)
+    return path
+
+
+def forget(file: HubFile) -> int:
+    """Remove a file in all its revisions, whole or not; what others keep there stays.
+
+    Returns:
+        The bytes that this has freed.
+
+    Raises:
+        OSError: The cache cannot be written to.
+    """
+    freed = 0
+    for path in file.storage.glob(f"snapshots/*/{file.path}"):
+        content, size = path.resolve(), path.stat().st_size
+        path.unlink()
+        if content not in {other.resolve() for other in _files(file.storage / "snapshots")}:
+            content.unlink(missing_ok=True)  # gone already where its name was no link
+            freed += size
+    if not file.storage.is_dir():
+        return freed
+    for path in file.storage.glob("blobs/*.detcli.incomplete"):
+        freed += path.stat().st_size
+        path.unlink()
+    for ref in _files(file.storage / "refs"):
+        commit = _branch(ref)
+        if commit and not any(_files(file.storage / "snapshots" / commit)):
+            ref.unlink()
+    _remove_empty_folders(file.storage)
+    return freed
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    for root, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty
+            Path(root).rmdir()

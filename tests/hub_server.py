@@ -1,0 +1,200 @@
+"""A small Hugging Face hub on this machine, with a second server that hands out contents.
+
+As the real one, it answers a request for a file with what it knows about it and a redirect:
+
+    HEAD, GET  /<repository>/resolve/<revision>/<file>   302, or 404, or 401 for no such repository
+        X-Repo-Commit, X-Linked-Etag (the SHA-256), X-Linked-Size, Location
+    GET        /<SHA-256> of the other server            200, or 206 where a range was asked for
+"""
+
+import contextlib
+import hashlib
+import http.server
+import threading
+from dataclasses import dataclass, field
+
+COMMIT = "57657320425ee34056408a57ad9d29c4d4815bd8"  # the one that yolov10n is pinned to
+NEWER = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Faults:
+    """What goes wrong.
+
+    Attributes:
+        contents: Bytes that come in place of what the record says, by file.
+        break_after: How many bytes each connection brings before it breaks off, one connection
+            an entry; later ones bring all.
+        hang: "record" or "content" never comes, or "rest", after half of the content.
+        status: What the hub answers every request with.
+        headers: Replace those of the record; None leaves one out.
+        ignore_ranges: Every content comes from its beginning.
+    """
+
+    contents: dict = field(default_factory=dict)
+    break_after: list = field(default_factory=list)
+    hang: str = ""
+    status: int = 0
+    headers: dict = field(default_factory=dict)
+    ignore_ranges: bool = False
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, handler, hub=None):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.hub = hub or self
+        self.over = threading.Event()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_):
+        """The client has gone, which is what many tests are about."""
+
+
+class Hub(Server):
+    """The hub.
+
+    Attributes:
+        files: Content by repository and path.
+        main: The commit that every branch "main" is at.
+        faults: What goes wrong.
+        requests: Method, path and headers of each request, to either server.
+    """
+
+    def __init__(self):
+        super().__init__(HubHandler)
+        self.storage = Server(StorageHandler, self)
+        self.files = {}
+        self.main = COMMIT
+        self.faults = Faults()
+        self.requests = []
+
+    def add(self, name, content, half=None):
+        """Put a model of onnx-community there."""
+        self.files[f"onnx-community/{name}", "onnx/model.onnx"] = content
+        if half is not None:
+            self.files[f"onnx-community/{name}", "onnx/model_fp16.onnx"] = half
+
+    def asked(self, method="GET"):
+        """Paths of the requests of a kind."""
+        return [path for kind, path, _ in self.requests if kind == method]
+
+    def ranges(self):
+        """Range of each request for content."""
+        return [
+            headers.get("Range")
+            for kind, path, headers in self.requests
+            if kind == "GET" and "/resolve/" not in path
+        ]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def note(self):
+        hub = self.server.hub
+        hub.requests.append((self.command, self.path, dict(self.headers)))
+        return hub, hub.faults
+
+    def answer(self, status, headers=(), content=b""):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **dict(headers)}.items():
+            if value is not None:
+                self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+
+class HubHandler(Handler):
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        hub, faults = self.note()
+        if faults.hang == "record":
+            hub.over.wait(60)
+            return
+        if faults.status:
+            self.answer(faults.status)
+            return
+        repository, _, rest = self.path.strip("/").partition("/resolve/")
+        revision, _, path = rest.partition("/")
+        content = hub.files.get((repository, path))
+        if not any(repository == known for known, _ in hub.files):
+            self.answer(401, {"X-Error-Code": "RepoNotFound"})
+        elif revision not in {"main", COMMIT, hub.main}:
+            self.answer(404, {"X-Error-Code": "RevisionNotFound"})
+        elif content is None:
+            self.answer(404, {"X-Error-Code": "EntryNotFound"})
+        else:
+            digest = hashlib.sha256(content).hexdigest()
+            record = {
+                "X-Repo-Commit": hub.main if revision == "main" else revision,
+                "X-Linked-Etag": f'"{digest}"',
+                "X-Linked-Size": str(len(content)),
+                "ETag": '"0123"',
+                # By another name, as in the world: credentials must not go there.
+                "Location": f"http://localhost:{hub.storage.server_port}/{digest}",
+            }
+            self.answer(302, record | faults.headers)
+
+
+class StorageHandler(Handler):
+    def do_GET(self):
+        hub, faults = self.note()
+        if faults.hang == "content":
+            hub.over.wait(60)
+            return
+        digest = self.path.strip("/")
+        content = next(
+            faults.contents.get(name, content)
+            for name, content in hub.files.items()
+            if hashlib.sha256(content).hexdigest() == digest
+        )
+        status, headers, start = 200, {}, 0
+        asked = self.headers.get("Range")
+        if asked and not faults.ignore_ranges:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+            status = 206
+        part = content[start:]
+        if faults.break_after:
+            count = faults.break_after.pop(0)
+        elif faults.hang == "rest":
+            count = len(part) // 2
+        else:
+            self.answer(status, headers, part)
+            return
+        self.answer(status, headers | {"Content-Length": str(len(part))}, b"")
+        self.wfile.write(part[:count])
+        self.wfile.flush()
+        if faults.hang:
+            hub.over.wait(60)
+        self.close_connection = True
+
+
+@contextlib.contextmanager
+def serve():
+    """Run a hub, and end it with all that hangs on it."""
+    hub = Hub()
+    servers = hub, hub.storage
+    threads = [threading.Thread(target=server.serve_forever, args=[0.02]) for server in servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        hub.over.set()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+        for thread in threads:
+            thread.join()

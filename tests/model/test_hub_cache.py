@@ -1,0 +1,151 @@
+"""The Hugging Face cache, as other programs see it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, NEWER
+
+from detcli.model.hub_cache import (
+    HubFile,
+    blob,
+    cached,
+    commit_of,
+    forget,
+    hub_folder,
+    is_intact,
+    link,
+    partial,
+    sha256,
+)
+
+FILE = HubFile("someone/model", "onnx/model.onnx", "main")
+HALF = HubFile("someone/model", "onnx/model_fp16.onnx", "main")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+
+
+def place(content, file=FILE, commit=COMMIT):
+    """Put content into the cache, as fetching does."""
+    made = file.storage / "content"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_bytes(content)
+    digest = sha256(made)
+    blob(file, digest).parent.mkdir(exist_ok=True)
+    made.replace(blob(file, digest))
+    return link(file, commit, digest)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"HF_HOME": "/hf"},
+        {"HF_HOME": "~/hf"},
+        {"HF_HOME": "$PLACE/hf", "PLACE": "/there"},
+        {"HF_HUB_CACHE": "/hub", "HF_HOME": "/hf"},
+        {"HUGGINGFACE_HUB_CACHE": "/old", "HF_HOME": "/hf"},
+        {"HF_HUB_CACHE": "/hub", "HUGGINGFACE_HUB_CACHE": "/old"},
+        {"XDG_CACHE_HOME": "/xdg"},
+        {"XDG_CACHE_HOME": "/xdg", "HF_HOME": "/hf"},
+    ],
+)
+def test_the_folder_is_that_of_huggingface_hub(variables, monkeypatch):
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    theirs = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert hub_folder() == Path(theirs.stdout.decode().strip())
+
+
+def test_a_file_is_found_by_its_branch_and_by_its_commit():
+    pinned = HubFile(FILE.repository, FILE.path, COMMIT)
+    assert cached(FILE) is cached(pinned) is None
+    path = place(b"content")
+    assert cached(FILE) == cached(pinned) == path
+    assert commit_of(FILE, path) == COMMIT
+    assert cached(HubFile(FILE.repository, FILE.path, NEWER)) is None
+
+
+def test_a_pinned_file_says_nothing_of_the_branch():
+    place(b"content", HubFile(FILE.repository, FILE.path, COMMIT))
+    assert cached(FILE) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"../../..", b"\xff\xfe", b"0" * 39])
+def test_a_reference_that_names_no_commit_leads_nowhere(content):
+    place(b"content")
+    (FILE.storage / "refs/main").write_bytes(content)
+    assert cached(FILE) is None
+
+
+def test_a_link_to_nothing_is_no_file():
+    place(b"content").resolve().unlink()
+    assert cached(FILE) is None
+
+
+def test_links_are_relative_so_that_the_cache_can_be_moved(tmp_path, monkeypatch):
+    place(b"content")
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "elsewhere"))
+    assert cached(FILE).read_bytes() == b"content"
+
+
+def test_damage_is_seen_by_the_hash():
+    path = place(b"content")
+    assert is_intact(path)
+    path.resolve().write_bytes(b"damaged")
+    assert not is_intact(path)
+
+
+def test_without_a_record_nothing_is_known_of_damage(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"anything")
+    assert is_intact(tmp_path / "model.onnx")
+
+
+def test_forgetting_removes_all_revisions_and_what_is_not_whole():
+    place(b"content")
+    place(b"newer", commit=NEWER)
+    partial(FILE, "0" * 64).write_bytes(b"part")
+    assert forget(FILE) == len(b"content" + b"newer" + b"part")
+    assert cached(FILE) is None
+    assert not FILE.storage.exists()
+    assert forget(FILE) == 0
+
+
+def test_forgetting_leaves_what_others_keep_there():
+    path = place(b"content")
+    other = place(b"other", HALF)
+    card = path.parents[1] / "README.md"
+    card.write_text("a file of another program")
+    download = blob(FILE, "0" * 64).with_suffix(".1234.incomplete")
+    download.write_text("of another program, at this moment")
+    assert forget(FILE) == len(b"content")
+    assert not path.is_symlink()
+    assert cached(HALF) == other
+    assert card.exists()
+    assert download.exists()
+
+
+def test_forgetting_leaves_content_that_has_another_name():
+    place(b"the same")
+    other = place(b"the same", HALF)
+    assert forget(FILE) == 0
+    assert other.read_bytes() == b"the same"
+
+
+def test_forgetting_counts_a_file_that_is_no_link(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    path = place(b"content")
+    assert not path.is_symlink()
+    assert forget(FILE) == len(b"content")
+    assert not FILE.storage.exists()

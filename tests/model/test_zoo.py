@@ -1,0 +1,184 @@
+"""Names of models, and the files behind them."""
+
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, NEWER
+
+from detcli.errors import ModelError, OutputError, UsageError
+from detcli.model import zoo
+from detcli.model.hub_cache import hub_folder
+from detcli.model.zoo import Found, find, pull, remove, where
+
+
+@pytest.fixture
+def bundled(tmp_path, monkeypatch):
+    """A stand-in for the model that comes with detcli."""
+    monkeypatch.setattr(zoo, "BUNDLED", tmp_path / "bundled")
+    (tmp_path / "bundled").mkdir()
+    path = tmp_path / "bundled/codes.onnx"
+    path.write_bytes(b"codes")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _filled(hub):
+    hub.add("yolov10n", b"nano", half=b"na")
+    hub.add("yolov10s", b"small")
+
+
+def test_names_repositories_and_licences():
+    published = [model for model in zoo.MODELS.values() if model.repository]
+    assert [model.name for model in published] == [f"yolov10{size}" for size in "nsmblx"]
+    assert all(model.repository == f"onnx-community/{model.name}" for model in published)
+    assert {model.licence for model in published} == {"AGPL-3.0"}
+    assert zoo.MODELS["yolov10n"].revision == COMMIT
+    assert zoo.DEFAULT in zoo.MODELS
+
+
+def test_a_name_is_fetched_when_it_is_first_used(hub):
+    found = find("yolov10n")
+    assert (found.path.read_bytes(), found.name, found.half) == (b"nano", "yolov10n", False)
+    hub.requests.clear()
+    assert find("yolov10n") == found
+    assert hub.requests == []  # neither the file nor whether there is a newer one
+
+
+def test_half_takes_the_float16_file():
+    found = find("yolov10n", half=True)
+    assert (found.path.read_bytes(), found.name, found.half) == (b"na", "yolov10n-fp16", True)
+    assert found.path.name == "model_fp16.onnx"
+
+
+def test_a_path_wins_over_a_name(tmp_path, monkeypatch, hub):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "yolov10n").write_bytes(b"mine")
+    assert find("yolov10n", half=True) == Found(Path("yolov10n"), "yolov10n")
+    assert hub.requests == []
+
+
+def test_a_folder_does_not_hide_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "yolov10n").mkdir()
+    assert find("yolov10n").path.read_bytes() == b"nano"
+
+
+@pytest.mark.parametrize("name", ["yolo10n", "yolov10n.onnx", "YOLOv10n"])
+def test_a_name_that_is_almost_one_is_guessed(name):
+    with pytest.raises(ModelError, match=f"cannot read the model {name}: No such file") as error:
+        find(name)
+    assert error.value.hint.startswith("did you mean yolov10n? ")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nothing", "no model has that name"),
+        ("folder/none.onnx", "No such file"),
+        ("x" * 5000, "File name too long"),
+        ("a\0b", "null"),
+    ],
+)
+def test_what_is_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=reason) as error:
+        find(name)
+    assert all(known in error.value.hint for known in zoo.MODELS)
+
+
+def test_the_bundled_model_needs_no_hub(bundled, hub):
+    for half in (False, True):
+        assert find("codes", half=half) == Found(bundled, "codes")
+    assert pull("codes") == where("codes") == bundled
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("act", [pull, where])
+def test_the_bundled_model_has_no_float16_file(act, bundled):
+    with pytest.raises(ModelError, match="codes has no float16 file"):
+        act("codes", half=True)
+    assert bundled.exists()
+
+
+@pytest.mark.parametrize("act", [find, pull, where])
+def test_a_bundled_model_that_is_gone_is_said(act, bundled):
+    bundled.unlink()
+    with pytest.raises(ModelError, match=r"codes\.onnx is missing") as error:
+        act("codes")
+    assert "install detcli anew" in error.value.hint
+
+
+@pytest.mark.parametrize("act", [pull, where, remove])
+def test_only_names_can_be_pulled_located_and_removed(act):
+    with pytest.raises(ModelError, match="no model has that name"):
+        act("yolov10q")
+
+
+def test_where_does_not_fetch(hub):
+    with pytest.raises(ModelError, match="yolov10n-fp16 has not been fetched") as error:
+        where("yolov10n", half=True)
+    assert error.value.hint == "run: detcli models pull yolov10n --half"
+    assert hub.requests == []
+    assert pull("yolov10n", half=True) == where("yolov10n", half=True)
+
+
+def test_pull_asks_for_the_newest_only_where_there_can_be_a_newer_one(hub):
+    pull("yolov10n")
+    pull("yolov10s")
+    hub.requests.clear()
+    hub.main = NEWER
+    hub.add("yolov10s", b"better")
+    pull("yolov10n")
+    assert hub.requests == []
+    assert find("yolov10s").path.read_bytes() == b"small"
+    assert pull("yolov10s").read_bytes() == b"better"
+    assert find("yolov10s").path.read_bytes() == b"better"
+
+
+def test_pull_makes_do_with_what_is_there_if_the_hub_is_away(hub, caplog):
+    path = pull("yolov10s")
+    hub.faults.status = 503
+    caplog.clear()
+    assert pull("yolov10s") == path
+    assert "it answers 503" in caplog.text
+    assert "the file that is there has to do" in caplog.text
+
+
+def test_pull_fetches_a_damaged_file_anew(caplog):
+    path = pull("yolov10n")
+    path.resolve().write_bytes(b"nanx")
+    assert pull("yolov10n").read_bytes() == b"nano"
+    assert "damaged" in caplog.text
+
+
+def test_a_damaged_file_does_not_do_even_if_the_hub_is_away(hub):
+    pull("yolov10n").resolve().write_bytes(b"nanx")
+    hub.faults.status = 503
+    with pytest.raises(ModelError, match="it answers 503"):
+        pull("yolov10n")
+
+
+def test_remove_takes_both_files():
+    pull("yolov10n")
+    pull("yolov10n", half=True)
+    assert remove("yolov10n") == len(b"nano" + b"na")
+    assert not list(hub_folder().glob("models--*"))
+    with pytest.raises(ModelError, match="nothing of yolov10n has been fetched"):
+        remove("yolov10n")
+
+
+def test_the_bundled_model_cannot_be_removed(bundled):
+    with pytest.raises(UsageError, match="comes with detcli"):
+        remove("codes")
+    assert bundled.exists()
+
+
+def test_a_file_that_cannot_be_removed_is_said(monkeypatch):
+    pull("yolov10n")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "model.onnx")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(OutputError, match=r"cannot remove model\.onnx: Permission denied"):
+        remove("yolov10n")
