@@ -9,9 +9,11 @@ IMAGE ?= detcli/pictures/street.jpg
 IMAGES ?= detcli/pictures
 OUT ?= build/gpu-check
 GPU_CHECK ?=
+RUN ?= build/codes
+TRAIN ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench gpu-check test-lowest clean
+.PHONY: help setup demo test check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -62,6 +64,16 @@ endif
 gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [OUT=build/gpu-check]
 	PYTHONPATH="$(CURDIR):$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m benchmarks.gpu --out '$(OUT)' \
 		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
+
+.venv/installed-train: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[train]'
+	touch $@
+
+model: .venv/installed-train ## Train the bundled model anew: make model [RUN=build/codes] [TRAIN='--steps 6000']
+	PYTHONPATH=models $(BIN)/python -m codes.train --run '$(RUN)' $(TRAIN)
+	PYTHONPATH=models $(BIN)/python -m codes.export '$(RUN)/last.pt' '$(RUN)/codes.onnx'
+	PYTHONPATH=models $(BIN)/python -m codes.evaluate '$(RUN)/codes.onnx'
+	@echo 'The model is $(RUN)/codes.onnx; models/codes/codes.onnx is the one that ships'
 
 test-lowest: ## Run the tests with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear .venv-lowest

@@ -9,6 +9,7 @@ import detcli
 
 PACKAGE = Path(detcli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODEL_FILES = sorted((PACKAGE.parent / "models").rglob("*.py"))  # what trains the bundled model
 
 # Imports point from a lower number to the same or a higher one, never back.
 LAYERS = [
@@ -102,8 +103,27 @@ def test_only_the_command_line_prints():
     assert printing == {"cli/messages.py"}
 
 
+def test_the_product_does_not_import_what_trains_its_model():
+    imported = {
+        name.split(".")[0]
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else []
+        )
+    }  # fmt: skip
+    assert MODEL_FILES
+    assert not imported & {"codes", "models", "torch", "segno", "zxingcpp", "skimage", "sklearn"}
+
+
 def test_files_stay_short():
-    assert {path.name: len(path.read_text().splitlines()) for path in FILES if _long(path)} == {}
+    assert {
+        path.name: len(path.read_text().splitlines())
+        for path in [*FILES, *MODEL_FILES]
+        if _long(path)
+    } == {}
 
 
 def _long(path):
@@ -123,8 +143,11 @@ def test_tests_mirror_the_package():
         "test_devices",
         "test_gpu_benchmark",
         "test_gpu_check",
+        "test_shipped",
     }
-    modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES)
+    modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES) + tuple(
+        str(path.relative_to(PACKAGE.parent).with_suffix("")) for path in MODEL_FILES
+    )
     tests = Path(__file__).parent
     for path in tests.rglob("test_*.py"):
         if path.stem not in wider:

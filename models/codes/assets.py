@@ -1,0 +1,92 @@
+"""What pictures are made of, for training and, with nothing in common, for the held-out set."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from codes import negatives, textures
+from codes.lettering import Lettering
+from codes.textures import Picture, Random
+
+SIDE = 768  # of a stored background
+# Sample photographs and scans of scikit-image (public domain or CC0) and scikit-learn
+# (china.jpg, flower.jpg: CC BY 2.0), found in the installed packages.
+TRAINING_PHOTOGRAPHS = (
+    "astronaut.png chelsea.png coffee.png rocket.jpg motorcycle_left.png brick.png grass.png "
+    "hubble_deep_field.jpg china.jpg clock_motion.png"
+).split()
+HELD_OUT_PHOTOGRAPHS = "flower.jpg coins.png camera.png gravel.png text.png moon.png".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """A store to draw from.
+
+    Attributes:
+        backgrounds: Each `[768, 768, 3]` or smaller.
+        lettering: Lines of text.
+        negatives: Makers of things that are no symbols.
+    """
+
+    backgrounds: list[Picture]
+    lettering: Lettering
+    negatives: tuple[negatives.Maker, ...]
+
+    def crop(self, random: Random, height: int, width: int) -> Picture:
+        """A part of a background at a random size, turn and tint, `[height, width, 3]`."""
+        stored = self.backgrounds[random.integers(len(self.backgrounds))]
+        most = min(stored.shape[:2]) / max(height, width)
+        share = random.uniform(0.4, 1) * min(most, 1.6)
+        tall, wide = max(int(height * share), 4), max(int(width * share), 4)
+        y = int(random.integers(stored.shape[0] - tall + 1))
+        x = int(random.integers(stored.shape[1] - wide + 1))
+        part = stored[y : y + tall, x : x + wide]
+        if random.random() < 0.5:
+            part = part[:, ::-1]
+        if random.random() < 0.3:
+            part = part[::-1]
+        out = cv2.resize(part, (width, height), interpolation=cv2.INTER_LINEAR)
+        gain, offset = random.uniform(0.6, 1.3, 3) ** 0.7, random.uniform(-25, 25)
+        steps = np.arange(256)[:, None] * gain + offset  # [256, 3]
+        return cv2.LUT(out, np.clip(steps, 0, 255).astype(np.uint8).reshape(1, 256, 3))
+
+
+def training_assets(seed: int) -> Assets:
+    """What training draws from."""
+    random = np.random.default_rng([seed, 1])
+    fonts = (("sans", (200, 400, 500)), ("italic", (400,)))
+    return _assets(random, TRAINING_PHOTOGRAPHS, fonts, textures.TRAINING, negatives.TRAINING)
+
+
+def held_out_assets(seed: int) -> Assets:
+    """What the held-out pictures draw from: other photographs, fonts, textures and negatives."""
+    random = np.random.default_rng([seed, 2])
+    fonts = (("uni", (400,)), ("sans", (800,)), ("italic", (700,)))
+    return _assets(random, HELD_OUT_PHOTOGRAPHS, fonts, textures.HELD_OUT, negatives.HELD_OUT)
+
+
+def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-untyped-def] # noqa: ANN001
+    lettering = Lettering(random, fonts)
+    backgrounds = [photograph(name) for name in names] * 2
+    for number in range(len(backgrounds) * 2):
+        if number % 4 == 0:
+            backgrounds.append(textures.page(random, SIDE, lettering))
+        else:
+            backgrounds.append(makers[number % len(makers)](random, SIDE))
+    return Assets(backgrounds, lettering, kinds)
+
+
+def photograph(name: str) -> Picture:
+    """A sample photograph of scikit-image or scikit-learn, its shorter side 768 pixels."""
+    folders = (("skimage", "data"), ("sklearn", "datasets/images"))
+    for package, folder in folders:
+        found = find_spec(package)
+        path = Path(found.origin or "").parent / folder / name if found else Path(name)
+        if path.is_file():
+            picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
+            scale = SIDE / min(picture.shape[:2])
+            return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    raise FileNotFoundError(f"{name}: install scikit-image and scikit-learn (the `train` extra)")

@@ -1,0 +1,153 @@
+"""What light, lens and camera do to a scene: shadow, glare, tint, blur, noise, JPEG."""
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from codes.textures import Picture, Random, cloud
+
+GRAIN_SIDE = 1280
+
+
+class Optics(NamedTuple):
+    """How sharp a picture will be; chosen first, for it says how small symbols may be.
+
+    Attributes:
+        blur: Standard deviation of the lens blur, in pixels.
+        motion: Length of the motion blur, in pixels.
+        angle: Its direction, in radians.
+    """
+
+    blur: float
+    motion: float
+    angle: float
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of both together in the worst direction, in pixels."""
+        return float(np.hypot(self.blur, self.motion / np.sqrt(12)))
+
+
+def optics(random: Random) -> Optics:
+    """Mostly sharp; sometimes out of focus, sometimes shaken."""
+    part = random.random()
+    low, high = (0, 0.5) if part < 0.5 else (0.5, 1.1) if part < 0.82 else (1.1, 2.8)
+    motion = random.uniform(2, 9) if random.random() < 0.14 else 0.0
+    return Optics(random.uniform(low, high), motion, random.uniform(0, np.pi))
+
+
+def photographed(random: Random, picture: Picture, lens: Optics) -> Picture:
+    """The picture as a camera of these optics stores it."""
+    if random.random() < 0.35:
+        picture = _shaded(random, picture)
+    if random.random() < 0.12:
+        picture = _glare(random, picture)
+    picture = _blurred(picture, lens)
+    if random.random() < 0.15:
+        picture = _resampled(random, picture)
+    picture = _exposed(random, picture)
+    picture = _noisy(random, picture)
+    if random.random() < 0.08:
+        soft = cv2.GaussianBlur(picture, (0, 0), 1.5)
+        picture = cv2.addWeighted(picture, 1.8, soft, -0.8, 0)
+    if random.random() < 0.06:
+        picture = np.repeat(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)[..., None], 3, 2)
+    if random.random() < 0.7:
+        quality = int(random.uniform(30, 96))
+        coded = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+        picture = cv2.imdecode(coded, cv2.IMREAD_COLOR)
+    return picture
+
+
+def scaled(picture: Picture, field: NDArray[np.float32]) -> Picture:
+    """Brightness times a field `[h, w]` of 0 to 2, enlarged to the picture's size."""
+    height, width = picture.shape[:2]
+    grown = cv2.resize(field, (width, height), interpolation=cv2.INTER_LINEAR)
+    grown8 = np.clip(grown * 128, 0, 255).astype(np.uint8)
+    return cv2.multiply(picture, cv2.merge([grown8] * 3), scale=1 / 128)
+
+
+def _shaded(random: Random, picture: Picture) -> Picture:
+    depth = random.uniform(0.15, 0.65)
+    if random.random() < 0.5:  # a soft change of light
+        field = 1.1 - depth * cloud(random, 32, 2, 2)
+    else:  # the edge of a shadow
+        y, x = np.mgrid[:104, :104].astype(np.float32) / 104 - random.uniform(0.2, 0.8, (2, 1, 1))
+        angle = random.uniform(0, 2 * np.pi)
+        edge = (x * np.cos(angle) + y * np.sin(angle)) / random.uniform(0.01, 0.2)
+        field = 1.1 - depth / (1 + np.exp(-np.clip(edge, -30, 30)))
+    return scaled(picture, field.astype(np.float32))
+
+
+def _glare(random: Random, picture: Picture) -> Picture:
+    """A reflection: brightest in its middle, but what is under it can still be made out."""
+    height, width = picture.shape[:2]
+    y, x = np.mgrid[:104, :104].astype(np.float32) / 104
+    middle, reach = random.uniform(0, 1, 2), random.uniform(0.05, 0.3, 2)
+    field = np.exp(-(((x - middle[0]) / reach[0]) ** 2) - ((y - middle[1]) / reach[1]) ** 2)
+    peak = random.uniform(40, 130)
+    grown = cv2.resize(field * peak, (width, height)).astype(np.uint8)
+    return cv2.add(picture, cv2.merge([grown] * 3))
+
+
+def _blurred(picture: Picture, lens: Optics) -> Picture:
+    if lens.blur > 0.25:
+        picture = cv2.GaussianBlur(picture, (0, 0), lens.blur)
+    if lens.motion > 1:
+        size = int(np.ceil(lens.motion)) | 1
+        kernel = np.zeros((size * 4, size * 4), np.float32)
+        middle = np.array([2 * size, 2 * size])
+        step = np.array([np.cos(lens.angle), np.sin(lens.angle)]) * lens.motion * 2
+        ends = [(middle + sign * step).astype(int).tolist() for sign in (-1, 1)]
+        cv2.line(kernel, ends[0], ends[1], 1.0, 4)
+        kernel = cv2.resize(kernel, (size, size), interpolation=cv2.INTER_AREA)
+        picture = cv2.filter2D(picture, -1, kernel / kernel.sum())
+    return picture
+
+
+def _resampled(random: Random, picture: Picture) -> Picture:
+    """A little smaller and back, as by a zoom in software."""
+    height, width = picture.shape[:2]
+    share = random.uniform(0.75, 1)
+    small = (int(width * share), int(height * share))
+    return cv2.resize(cv2.resize(picture, small), (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def _exposed(random: Random, picture: Picture) -> Picture:
+    """Gain, gamma and tint; one picture in eight is dark."""
+    gain = random.uniform(0.25, 0.55) if random.random() < 0.12 else random.uniform(0.7, 1.2)
+    offset = random.uniform(-12, 22)
+    gamma = np.exp(random.normal(0, 0.2))
+    tint = 1 + random.uniform(-0.14, 0.14, 3) * (random.random() < 0.5)
+    steps = (np.arange(256)[:, None] / 255) ** gamma * 255 * gain * tint + offset
+    return cv2.LUT(picture, np.clip(steps, 0, 255).astype(np.uint8).reshape(1, 256, 3))
+
+
+_GRAIN: dict[bool, Picture] = {}
+
+
+def _grain(*, coloured: bool) -> Picture:
+    """Noise of mean 128 and standard deviation 32, made once."""
+    if coloured not in _GRAIN:
+        random = np.random.default_rng(7)
+        shape = (GRAIN_SIDE, GRAIN_SIDE, 3 if coloured else 1)
+        noise = np.clip(random.normal(128, 32, shape), 0, 255).astype(np.uint8)
+        _GRAIN[coloured] = np.ascontiguousarray(np.broadcast_to(noise, (*shape[:2], 3)))
+    return _GRAIN[coloured]
+
+
+def _noisy(random: Random, picture: Picture) -> Picture:
+    strength = float(random.choice([0, 2, 5, 10, 18], p=[0.2, 0.35, 0.25, 0.14, 0.06]))
+    return with_grain(random, picture, strength) if strength else picture
+
+
+def with_grain(random: Random, picture: Picture, strength: float) -> Picture:
+    """The picture with noise of about this standard deviation, in grey levels."""
+    height, width = picture.shape[:2]
+    y = int(random.integers(GRAIN_SIDE - height + 1))
+    x = int(random.integers(GRAIN_SIDE - width + 1))
+    grain = _grain(coloured=bool(random.random() < 0.6))[y : y + height, x : x + width]
+    factor = strength * random.uniform(0.6, 1.3) / 32
+    return cv2.addWeighted(picture, 1, grain, factor, -128 * factor)

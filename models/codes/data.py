@@ -1,0 +1,114 @@
+"""Batches of rendered scenes, in a fixed order whatever the number of workers."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from codes.assets import Assets
+from codes.assign import Objects
+from codes.scene import Scene, render
+from codes.textures import Picture
+
+PADDING = 114  # the grey that detcli letterboxes with
+
+
+class Batch(NamedTuple):
+    """Pictures `[B, 3, H, W]`, RGB, uint8, and the objects in them."""
+
+    pictures: Tensor
+    objects: Objects
+
+
+class Stage(NamedTuple):
+    """From which step on pictures have which side, in pixels."""
+
+    step: int
+    side: int
+
+
+class Scenes(Dataset[Batch]):
+    """One batch for each training step.
+
+    Args:
+        seed: Of the series of scenes.
+        assets: What scenes are made of.
+        batch: Pictures in a step.
+        stages: Sides of the pictures, by step.
+    """
+
+    def __init__(self, seed: int, assets: Assets, batch: int, stages: list[Stage]) -> None:
+        self.seed = seed
+        self.assets = assets
+        self.batch = batch
+        self.stages = stages
+
+    def __getitem__(self, step: int) -> Batch:
+        side = max(stage for stage in self.stages if stage.step <= step).side
+        first = step * self.batch
+        scenes = [
+            letterboxed_scene(self.seed, index, self.assets, side)
+            for index in range(first, first + self.batch)
+        ]
+        return collated(scenes)
+
+
+def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
+    """A scene on a square; one in three is longer than high, or the reverse, as photographs are."""
+    random = np.random.default_rng([seed, index, 1])
+    height = width = side
+    if random.random() < 0.33:
+        shorter = int(side * random.uniform(0.55, 0.95))
+        height, width = (side, shorter) if random.random() < 0.5 else (shorter, side)
+    return letterboxed(render(seed, index, assets, height, width), side)
+
+
+def letterboxed(scene: Scene, side: int) -> Scene:
+    """The scene in the middle of a grey square."""
+    height, width = scene.picture.shape[:2]
+    if height == width == side:
+        return scene
+    top, left = (side - height) // 2, (side - width) // 2
+    picture = np.full((side, side, 3), PADDING, np.uint8)
+    picture[top : top + height, left : left + width] = scene.picture
+    return Scene(picture, scene.labels, scene.boxes + np.float32([left, top, left, top]))
+
+
+def collated(scenes: list[Scene]) -> Batch:
+    """Scenes of the same size as one batch."""
+    stacked = np.stack([_planes(scene.picture) for scene in scenes])  # [B, 3, H, W]
+    counts = torch.tensor([len(scene.labels) for scene in scenes])
+    return Batch(
+        torch.from_numpy(stacked),
+        Objects(
+            torch.arange(len(scenes)).repeat_interleave(counts),
+            torch.from_numpy(np.concatenate([scene.labels for scene in scenes])),
+            torch.from_numpy(np.concatenate([scene.boxes for scene in scenes])),
+        ),
+    )
+
+
+def _planes(picture: Picture) -> Picture:
+    return np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1))
+
+
+def batches(scenes: Scenes, start: int, stop: int, workers: int) -> Iterator[Batch]:
+    """The batches of these steps, rendered ahead by worker processes (0: by this one)."""
+    loader = DataLoader(
+        scenes,
+        batch_size=None,
+        sampler=range(start, stop),
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        worker_init_fn=_start_worker,
+    )
+    return iter(loader)
+
+
+def _start_worker(_: int) -> None:
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)

@@ -1,0 +1,221 @@
+"""Measure a model on the held-out pictures: `python -m codes.evaluate codes.onnx`.
+
+They come from other seeds, photographs, fonts, textures and lookalikes than those of training.
+Average precision is pycocotools'; false alarms are counted on pictures without any symbol.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from codes.assets import held_out_assets
+from codes.data import collated, letterboxed
+from codes.export import Deployed, trained
+from codes.scene import Scene, render
+from codes.symbols import NAMES
+
+Body = NDArray[np.float32]  # [B, 4 + K, N]
+Predict = Callable[[NDArray[np.float32]], Body]
+
+SEED = 1_000_003
+SIDE = 640
+SHAPES = ((640, 640), (480, 640), (640, 480))  # heights and widths, in turn
+PICTURES, NEGATIVES = 1000, 400
+MOST = 100  # detections kept of each picture, as COCO does
+CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
+MATCH = 0.5  # IoU of a hit
+
+
+def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
+    """The first held-out scenes; without symbols, the first of the hard negatives."""
+    assets = held_out_assets(SEED)
+    for index in range(count):
+        height, width = SHAPES[index % len(SHAPES)]
+        yield render(SEED + (not symbols), index, assets, height, width, symbols=symbols)
+
+
+def instances(scenes: list[Scene]) -> dict[str, Any]:
+    """Scenes as COCO's `instances.json`, before letterboxing; picture i is `000i.jpg`."""
+    pictures, annotations = [], []
+    for number, scene in enumerate(scenes):
+        height, width = scene.picture.shape[:2]
+        name = f"{number:06}.jpg"
+        pictures.append({"id": number, "file_name": name, "height": height, "width": width})
+        for label, box in zip(scene.labels.tolist(), scene.boxes.tolist(), strict=True):
+            wide, tall = box[2] - box[0], box[3] - box[1]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": label,
+                    "bbox": [box[0], box[1], wide, tall],
+                    "area": wide * tall,
+                    "iscrowd": 0,
+                }
+            )
+    categories = [{"id": label, "name": name} for label, name in enumerate(NAMES)]
+    return {"images": pictures, "annotations": annotations, "categories": categories}
+
+
+def predictor(path: Path) -> Predict:
+    """What answers pictures `[1, 3, 640, 640]`: a checkpoint, or an ONNX file."""
+    if path.suffix == ".onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        return lambda pictures: session.run(None, {session.get_inputs()[0].name: pictures})[0]
+    network = Deployed(trained(path))
+
+    def run(pictures: NDArray[np.float32]) -> Body:
+        with torch.inference_mode():
+            return network(torch.from_numpy(pictures)).numpy()
+
+    return run
+
+
+def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
+    """Detections `[D, 6]` in pixels of the scene: xyxy, score, class id; the best first."""
+    height, width = scene.picture.shape[:2]
+    pictures = collated([letterboxed(scene, SIDE)]).pictures.numpy().astype(np.float32) / 255
+    body = predict(pictures)[0]  # [4 + K, N]
+    best = np.argsort(-body[4:], axis=None, kind="stable")[:MOST]
+    label, anchor = np.unravel_index(best, body[4:].shape)
+    boxes = body[:4, anchor].T - np.tile([(SIDE - width) // 2, (SIDE - height) // 2], 2)
+    boxes = np.clip(boxes, 0, [width, height, width, height])
+    return np.column_stack([boxes, body[4:][label, anchor], label]).astype(np.float64)
+
+
+def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
+    """All figures of the model card."""
+    scenes = list(held_out(pictures))
+    found = [detections(scene, predict) for scene in scenes]
+    report = average_precision(instances(scenes), found)
+    report |= at_confidence(scenes, found)
+    alarms = [
+        int((detections(scene, predict)[:, 4] >= CONFIDENCE).sum())
+        for scene in held_out(negatives, symbols=False)
+    ]
+    report["false_alarms_per_negative"] = sum(alarms) / max(negatives, 1)
+    report["pictures"], report["negatives"] = pictures, negatives
+    return report
+
+
+def average_precision(truth: dict[str, Any], found: list[NDArray[np.float64]]) -> dict[str, Any]:
+    """COCO's averages, by class and by size."""
+    results = [
+        {
+            "image_id": number,
+            "category_id": int(label),
+            "bbox": [x0, y0, x1 - x0, y1 - y0],
+            "score": score,
+        }
+        for number, rows in enumerate(found)
+        for x0, y0, x1, y1, score, label in rows.tolist()
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints
+        coco = COCO()
+        coco.dataset = truth
+        coco.createIndex()
+        evaluation = COCOeval(coco, coco.loadRes(results), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+    table = evaluation.eval["precision"]  # [IoU, recall, class, area, most]
+    sizes = ("all", "small", "medium", "large")
+
+    def mean(part: NDArray[np.float64]) -> float | None:
+        known = part[part > -1]
+        return float(known.mean()) if known.size else None
+
+    return {
+        "mAP50-95": mean(table[:, :, :, 0, 2]),
+        "mAP50": mean(table[0, :, :, 0, 2]),
+        "mAP75": mean(table[5, :, :, 0, 2]),
+        "by_size": {
+            size: {"mAP50-95": mean(table[:, :, :, i, 2]), "mAP50": mean(table[0, :, :, i, 2])}
+            for i, size in enumerate(sizes)
+            if i
+        },
+        "by_class": {
+            name: {"AP50-95": mean(table[:, :, i, 0, 2]), "AP50": mean(table[0, :, i, 0, 2])}
+            for i, name in enumerate(NAMES)
+        },
+    }
+
+
+def at_confidence(scenes: list[Scene], found: list[NDArray[np.float64]]) -> dict[str, Any]:
+    """Precision and recall of each class at one confidence, and what was taken for what."""
+    classes = len(NAMES)
+    confusion = np.zeros((classes + 1, classes + 1), int)  # truth down, answer across; last: none
+    for scene, rows in zip(scenes, found, strict=True):
+        kept = rows[rows[:, 4] >= CONFIDENCE]
+        free = list(range(len(scene.labels)))
+        for row in kept:
+            overlaps = [_overlap(scene.boxes[item], row[:4]) for item in free]
+            if overlaps and max(overlaps) >= MATCH:
+                truth = int(scene.labels[free.pop(int(np.argmax(overlaps)))])
+            else:
+                truth = classes
+            confusion[truth, int(row[5])] += 1
+        for item in free:
+            confusion[scene.labels[item], classes] += 1
+    hits = np.diag(confusion)[:classes]
+    return {
+        "confidence": CONFIDENCE,
+        "precision": _shares(hits, confusion[:, :classes].sum(0)),
+        "recall": _shares(hits, confusion[:classes].sum(1)),
+        "confusion": confusion.tolist(),
+    }
+
+
+def _shares(hits: NDArray[np.int64], of: NDArray[np.int64]) -> dict[str, float]:
+    return {
+        name: float(hit / max(count, 1)) for name, hit, count in zip(NAMES, hits, of, strict=True)
+    }
+
+
+def _overlap(first: NDArray[Any], second: NDArray[Any]) -> float:
+    near, far = np.maximum(first[:2], second[:2]), np.minimum(first[2:], second[2:])
+    shared = float(np.prod(np.clip(far - near, 0, None)))
+    both = float(np.prod(first[2:] - first[:2]) + np.prod(second[2:] - second[:2]))
+    return shared / max(both - shared, 1e-9)
+
+
+def write(folder: Path, count: int) -> None:
+    """Write the held-out pictures and their `instances.json`, for `detcli eval`."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    scenes = list(held_out(count))
+    truth = instances(scenes)
+    for entry, scene in zip(truth["images"], scenes, strict=True):
+        path = folder / "images" / entry["file_name"]
+        cv2.imwrite(str(path), scene.picture, [cv2.IMWRITE_JPEG_QUALITY, 95])
+    (folder / "instances.json").write_text(json.dumps(truth))
+
+
+def main() -> None:
+    """Read the command line, measure, print JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", type=Path, help="codes.onnx or a checkpoint")
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--negatives", type=int, default=NEGATIVES)
+    parser.add_argument("--write", type=Path, help="write the pictures as a COCO data set instead")
+    given = parser.parse_args()
+    if given.write:
+        write(given.write, given.pictures)
+        return
+    report = measure(predictor(given.model), given.pictures, given.negatives)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Write a trained network as ONNX: `python -m codes.export last.pt codes.onnx`.
+
+Batch normalisation is folded into the convolutions, the one-to-many head is left out. The graph
+answers with a body `[B, 4 + K, N]`: boxes as xyxy in input pixels, then scores. Batch, height and
+width are free; the graph is no slower for it.
+"""
+
+import argparse
+import copy
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codes.blocks import Conv, LargeKernel
+from codes.head import anchors, boxes_of
+from codes.network import STRIDES, Network, Plan
+from codes.symbols import NAMES
+
+SIDE = 640
+OPSET = 18
+
+
+class Deployed(nn.Module):
+    """A network without what only training needs; pictures may have any size.
+
+    Args:
+        network: Trained; it stays as it is.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        own = folded(network)
+        self.backbone, self.neck, self.head = own.backbone, own.neck, own.one
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Boxes and scores `[B, 4 + K, N]` of pictures `[B, 3, H, W]`, RGB from 0 to 1."""
+        maps = self.neck(self.backbone(pictures))
+        sides, logits = self.head(maps)
+        centres, sizes = anchors([part.shape[2:] for part in maps], STRIDES)
+        return torch.cat([boxes_of(sides, centres, sizes), logits.sigmoid()], 1)
+
+
+def folded(network: Network) -> Network:
+    """A copy in evaluation mode whose convolutions include their batch normalisation."""
+    own = copy.deepcopy(network).eval().requires_grad_(requires_grad=False).float()
+    for module in own.modules():
+        if isinstance(module, Conv):
+            module.conv, module.norm = _folded(module.conv, module.norm), nn.Identity()
+    for module in own.modules():
+        if isinstance(module, LargeKernel) and module.small is not None:
+            large, small = module.large.conv, module.small.conv
+            margin = (large.kernel_size[0] - small.kernel_size[0]) // 2
+            large.weight += functional.pad(small.weight, [margin] * 4)
+            large.bias += small.bias
+            module.small = None
+    return own
+
+
+def _folded(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
+    """One convolution that does what both did, with the statistics that training collected."""
+    out = nn.Conv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        conv.stride,
+        conv.padding,
+        groups=conv.groups,
+    ).requires_grad_(requires_grad=False)
+    gain = norm.weight / (norm.running_var + norm.eps).sqrt()
+    out.weight.copy_(conv.weight * gain[:, None, None, None])
+    out.bias.copy_(norm.bias - norm.running_mean * gain)
+    return out
+
+
+def trained(path: Path) -> Network:
+    """The averaged weights of a checkpoint, as a network in evaluation mode."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    network = Network(Plan.narrow(len(NAMES)))
+    network.load_state_dict(state["average"])
+    return network.eval()
+
+
+def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
+    """Write a network as ONNX for any batch and any size, whole or not at all."""
+    height, width = (STRIDES[-1] * torch.export.Dim(name, min=2) for name in ("rows", "columns"))
+    program = torch.onnx.export(
+        Deployed(network),
+        (torch.zeros(2, 3, SIDE, SIDE - STRIDES[-1]),),  # all unlike, lest they be taken for one
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["images"],
+        output_names=["output0"],
+        dynamic_shapes=({0: torch.export.Dim("batch"), 2: height, 3: width},),
+        verbose=False,
+    )
+    model = program.model_proto
+    del model.metadata_props[:]
+    _strip(model.graph)
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    onnx.checker.check_model(model, full_check=True)
+    draft = path.with_suffix(".new")
+    onnx.save_model(model, draft)
+    draft.replace(path)
+
+
+def _strip(graph: onnx.GraphProto) -> None:
+    """Drop what the exporter notes of Python's stack: it names the machine's folders."""
+    del graph.metadata_props[:]
+    for part in [*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]:
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+def describe(step: int) -> dict[str, str]:
+    """What the file says about itself; `names` and `stride` are read by detcli."""
+    return {
+        "description": "detcli's codes: machine-readable symbols, a narrow YOLOv10",
+        "license": "Apache-2.0",
+        "task": "detect",
+        "stride": str(STRIDES[-1]),
+        "imgsz": str([SIDE, SIDE]),
+        "names": str(dict(enumerate(NAMES))),
+        "end2end": "True",
+        "steps": str(step),
+    }
+
+
+def main() -> None:
+    """Read the command line and export."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("output", type=Path)
+    given = parser.parse_args()
+    step = torch.load(given.checkpoint, map_location="cpu", weights_only=True)["step"]
+    export(trained(given.checkpoint), given.output, describe(step))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Scenes: surfaces put into a picture by a camera, and the boxes of the symbols one can see.
+
+What counts as visible, and so gets a label:
+
+- At least half of the symbol is in the picture and uncovered, its visible part at least 8 pixels
+  wide and high.
+- A module is at least 0.7 pixels and at least 0.9 standard deviations of the blur wide, and the
+  symbol's longer side 16 pixels long. Nothing smaller or less sharp is drawn, so nothing that is
+  a symbol goes without a label.
+
+A box is the axis-aligned hull of the visible part of the symbol, without its quiet zone.
+"""
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from codes import camera, negatives, surfaces
+from codes.assets import Assets
+from codes.surfaces import Surface
+from codes.symbols import NAMES, symbol
+from codes.textures import Picture, Random, colour
+from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
+
+SMALLEST, LARGEST = 16, 400  # pixels of a symbol's longer side
+LEAST_MODULE, LEAST_SHARPNESS = 0.7, 0.9
+LEAST_VISIBLE, LEAST_BOX = 0.5, 8
+WEIGHTS = np.array([0.2, 0.13, 0.17, 0.23, 0.13, 0.14])  # of the classes
+ATTEMPTS = 8
+
+
+class Scene(NamedTuple):
+    """A picture with its labels.
+
+    Attributes:
+        picture: BGR, `[H, W, 3]`, uint8.
+        labels: Class ids, `[G]`, int64.
+        boxes: xyxy in pixels, `[G, 4]`, float32.
+    """
+
+    picture: Picture
+    labels: NDArray[np.int64]
+    boxes: NDArray[np.float32]
+
+
+class _Seen(NamedTuple):
+    """A symbol in the picture: its class, its outline and all of its area, also outside."""
+
+    label: int
+    outline: Points
+    full: float
+
+
+def render(  # noqa: PLR0913 - which scene, of what, how large
+    seed: int, index: int, assets: Assets, height: int, width: int, *, symbols: bool = True
+) -> Scene:
+    """The scene of this number: the same one for the same seed, index, size and assets.
+
+    Args:
+        seed: Of the series of scenes.
+        index: Number in the series.
+        assets: What it is made of.
+        height: Of the picture.
+        width: Of the picture.
+        symbols: False for a scene with lookalikes only.
+    """
+    random = np.random.default_rng([seed, index])
+    easel = _Easel(random, assets, height, width)
+    count = 0
+    if symbols and random.random() < 0.93:
+        count = 1 + int(min(random.exponential(2.6), 11) * min(height * width / 330**2, 1.5))
+    decoys = int(random.integers(1, 6)) if not symbols or not count else int(random.integers(0, 4))
+    for kind in random.permutation([True] * count + [False] * decoys):
+        if kind:
+            easel.add_symbol()
+        else:
+            easel.add_decoy()
+    if random.random() < 0.15:
+        easel.cover_some()
+    labels, boxes = easel.labels()
+    picture = camera.photographed(random, easel.picture, easel.lens)
+    return Scene(picture, labels, boxes)
+
+
+class _Easel:
+    """A picture in the making."""
+
+    def __init__(self, random: Random, assets: Assets, height: int, width: int) -> None:
+        self.random = random
+        self.assets = assets
+        self.picture = assets.crop(random, height, width)
+        self.lens = camera.optics(random)
+        self.seen: list[_Seen] = []
+        self.taken = np.zeros((height, width), np.uint8)  # 255 where a symbol is
+        self.hidden = np.zeros((height, width), np.uint8)  # 255 where something covers one
+
+    def add_symbol(self) -> None:
+        """Put a label, a sheet or a screen into the picture, if there is room for it."""
+        random = self.random
+        name = str(random.choice(NAMES, p=WEIGHTS))
+        made = symbol(random, name)
+        columns = max(made.cells.shape)
+        tilt = Tilt(random)
+        module = max(LEAST_MODULE, LEAST_SHARPNESS * self.lens.spread) / tilt.least
+        low = max(SMALLEST / tilt.least, module * columns)
+        high = min(LARGEST, 0.9 * min(self.taken.shape))
+        if low > high:
+            return
+        size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
+        scale = int(np.clip(np.ceil(1.3 * size / columns), 2, 60))
+        if random.random() < 0.1 and size < 130:
+            others = [symbol(random, name) for _ in range(int(random.integers(1, 9)))]
+            others = [other for other in others if max(other.cells.shape) <= columns]
+            surface = surfaces.sheet(random, [made, *others], int(random.integers(1, 4)), scale)
+        else:
+            texture = self.assets.crop(random, 96, 96)
+            surface = surfaces.label(random, made, scale, self.assets.lettering, texture)
+            if random.random() < 0.15:
+                surface = surfaces.framed(random, surface, texture)
+        self._place(surface, size / (columns * scale), tilt)
+
+    def add_decoy(self) -> None:
+        """Put something into the picture that is no symbol."""
+        random = self.random
+        size = float(np.exp(random.uniform(np.log(24), np.log(0.9 * min(self.taken.shape)))))
+        if random.random() < 0.15:  # a picture in the picture
+            part = self.assets.crop(random, int(size), int(size * random.uniform(0.6, 1)) + 4)
+            surface = Surface(part, None, [])
+        else:
+            surface = negatives.negative(
+                random, int(size), self.assets.lettering, self.assets.negatives
+            )
+        self._place(surface, 1.0, Tilt(random))
+
+    def _place(self, surface: Surface, scale: float, tilt: Tilt) -> None:
+        """Find a place where no symbol is covered and draw the surface there."""
+        random = self.random
+        height, width = self.taken.shape
+        tall, wide = surface.picture.shape[:2]
+        bend = Bend(random, wide, tall) if random.random() < 0.15 else None
+        aim = surface.areas[0].box if surface.areas else (0, 0, wide, tall)
+        middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
+        least = 0.999 if random.random() < 0.7 else LEAST_VISIBLE + 0.1
+        for _ in range(ATTEMPTS):
+            spot = random.uniform(0, 1, 2) * (width, height)
+            matrix = tilt.matrix(middle, scale, spot)
+            quad = moved(matrix, np.array([(0, 0), (wide, 0), (wide, tall), (0, tall)], float))
+            outlines = [moved(matrix, bent(bend, edge_points(area.box))) for area in surface.areas]
+            if self._fits(quad, outlines, least):
+                self._draw(surface, matrix, bend, quad)
+                for area, outline in zip(surface.areas, outlines, strict=True):
+                    if self._visible(outline) > 0:
+                        seen = _Seen(area.label, outline, area_of(outline))
+                        self.seen.append(seen)
+                        fill(self.taken, outline)
+                return
+
+    def _fits(self, quad: Points, outlines: list[Points], least: float) -> bool:
+        """Whether no symbol gets covered, and each new one is either well visible or not at all."""
+        shares = [self._visible(outline) for outline in outlines]
+        if shares and (not max(shares) or any(0 < share < least for share in shares)):
+            return False
+        shade = np.zeros_like(self.taken)
+        fill(shade, quad)
+        return not cv2.countNonZero(cv2.bitwise_and(shade, self.taken))
+
+    def _visible(self, outline: Points) -> float:
+        """Share of an outline's area that is inside the picture."""
+        height, width = self.taken.shape
+        inside = clipped(outline, width, height)
+        return area_of(inside) / max(area_of(outline), 1e-6) if len(inside) > 2 else 0.0
+
+    def _draw(self, surface: Surface, matrix: Points, bend: Bend | None, quad: Points) -> None:
+        """Warp a surface into the picture, only where it will be."""
+        height, width = self.taken.shape
+        x0, y0 = np.maximum(np.floor(quad.min(0)).astype(int) - 1, 0)
+        x1, y1 = np.minimum(np.ceil(quad.max(0)).astype(int) + 2, (width, height))
+        if x1 <= x0 or y1 <= y0:
+            return
+        source, cover = surface.picture, surface.cover
+        if cover is None:
+            cover = np.full(source.shape[:2], 255, np.uint8)
+        if bend is not None:
+            source, cover = bend.applied(source), bend.applied(cover)
+        shrink = np.sqrt(max(area_of(quad), 1.0) / (source.shape[0] * source.shape[1]))
+        if shrink < 0.8:  # linear sampling alone would skip source pixels
+            source = cv2.GaussianBlur(source, (0, 0), 0.35 / shrink)
+        local = np.array([[1, 0, -x0], [0, 1, -y0], [0, 0, 1]], float) @ matrix
+        size = (int(x1 - x0), int(y1 - y0))
+        warped = cv2.warpPerspective(
+            source, local, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+        )
+        alpha = cv2.warpPerspective(cover, local, size, flags=cv2.INTER_LINEAR)
+        part = self.picture[y0:y1, x0:x1]
+        if self.random.random() < 0.3:  # a soft shadow on what is below
+            dark = cv2.GaussianBlur(np.roll(alpha, 3, (0, 1)), (0, 0), 3) // 3
+            part[:] = cv2.multiply(part, cv2.merge([255 - dark] * 3), scale=1 / 255)
+        part[:] = blend(part, warped, alpha)
+
+    def cover_some(self) -> None:
+        """Lay fingers, tape or stickers over up to half of some symbols."""
+        random = self.random
+        for seen in self.seen:
+            if random.random() < 0.5:
+                continue
+            middle = seen.outline[random.integers(len(seen.outline))]
+            reach = np.sqrt(seen.full) * random.uniform(0.1, 0.45)
+            shade = np.zeros_like(self.hidden)
+            axes = (reach * random.uniform(0.4, 1.6, 2)).tolist()
+            box = (middle.tolist(), axes, random.uniform(0, 180))
+            if random.random() < 0.5:
+                cv2.ellipse(shade, box, 255, cv2.FILLED)
+            else:
+                cv2.fillConvexPoly(shade, cv2.boxPoints(box).astype(np.int32), 255)
+            both = cv2.bitwise_or(shade, self.hidden)
+            if all(self._uncovered(other, both) > LEAST_VISIBLE for other in self.seen):
+                self.hidden = both
+                self.picture[shade > 0] = colour(random).astype(np.uint8)
+
+    def _uncovered(self, seen: _Seen, hidden: NDArray[np.uint8]) -> float:
+        own = np.zeros_like(hidden)
+        fill(own, seen.outline)
+        return cv2.countNonZero(cv2.subtract(own, hidden)) / max(seen.full, 1e-6)
+
+    def labels(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Class ids `[G]` and boxes `[G, 4]` of what is visible."""
+        height, width = self.taken.shape
+        labels, boxes = [], []
+        for seen in self.seen:
+            inside = clipped(seen.outline, width, height)
+            box = [*inside.min(0), *inside.max(0)]
+            own = np.zeros_like(self.hidden)
+            fill(own, seen.outline)
+            if cv2.countNonZero(cv2.bitwise_and(own, self.hidden)):
+                x, y, wide, tall = cv2.boundingRect(cv2.subtract(own, self.hidden))
+                box = [max(box[0], x), max(box[1], y), min(box[2], x + wide), min(box[3], y + tall)]
+            if min(box[2] - box[0], box[3] - box[1]) >= LEAST_BOX:
+                labels.append(seen.label)
+                boxes.append(box)
+        return np.array(labels, np.int64), np.array(boxes, np.float32).reshape(-1, 4)

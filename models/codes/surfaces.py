@@ -1,0 +1,213 @@
+"""Flat things with symbols on them: labels, boxes, screens, sheets of many; before any camera."""
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from codes.lettering import Lettering
+from codes.symbols import Symbol
+from codes.textures import Field, Picture, Random, colour, tinted
+
+Cover = NDArray[np.uint8]  # [H, W], 255 where ink is
+
+LEAST_CONTRAST = 70  # grey levels between ink and paper
+
+
+class Area(NamedTuple):
+    """Where a symbol is on a surface: left, top, right, bottom in pixels, without quiet zone."""
+
+    label: int
+    box: tuple[float, float, float, float]
+    modules: tuple[int, int]  # across and down, as far as they carry information
+
+
+class Surface(NamedTuple):
+    """A flat thing.
+
+    Attributes:
+        picture: Its colours, `[H, W, 3]`.
+        cover: Where it is opaque, `[H, W]`; None if everywhere.
+        areas: The symbols on it.
+    """
+
+    picture: Picture
+    cover: Cover | None
+    areas: list[Area]
+
+
+def inked(random: Random, symbol: Symbol, scale: int, *, plain: bool = False) -> Cover:
+    """A symbol drawn at `scale` pixels for each module; bars get a height of their own.
+
+    Unless `plain`, modules may be round and ink may have spread or shrunk.
+    """
+    cells = symbol.cells
+    if len(cells) == 1:  # bars
+        width = cells.shape[1] * scale
+        height = max(int(width * random.uniform(0.12, 0.75)), 8 * scale if scale < 4 else 12)
+        cover = np.repeat(np.repeat(cells, scale, 1) * np.uint8(255), height, 0)
+        if symbol.guards is not None:
+            longer = np.repeat(np.repeat(symbol.guards, scale, 1) * np.uint8(255), height // 10, 0)
+            cover = np.concatenate([cover, longer])
+        return np.ascontiguousarray(cover)
+    cover = enlarged(cells, scale)
+    if plain:
+        return cover
+    if scale >= 5 and symbol.label in {0, 2} and random.random() < 0.15:  # dots
+        y, x = np.mgrid[:scale, :scale] + 0.5 - scale / 2
+        reach = scale * random.uniform(0.42, 0.55)
+        dot = (x * x + y * y <= reach * reach).astype(np.uint8)
+        return cover * np.tile(dot, cells.shape)
+    if scale >= 4 and random.random() < 0.3:
+        size = int(random.integers(2, max(scale // 2, 2) + 1))
+        kernel = np.ones((size, size), np.uint8)
+        cover = (cv2.erode if random.random() < 0.5 else cv2.dilate)(cover, kernel)
+    return cover
+
+
+def enlarged(cells: NDArray[np.uint8], scale: int) -> Cover:
+    """Cells of 0 and 1 as squares of 0 and 255."""
+    size = (cells.shape[1] * scale, cells.shape[0] * scale)
+    return cv2.resize(cells * np.uint8(255), size, interpolation=cv2.INTER_NEAREST)
+
+
+def colours(random: Random) -> tuple[Field, Field]:
+    """Paper and ink; mostly black on white, one time in nine light on dark."""
+    if random.random() < 0.55:
+        paper, ink = colour(random, 205, 255), colour(random, 0, 45)
+    else:
+        paper, ink = colour(random, 90, 255), colour(random, 0, 120)
+        lack = LEAST_CONTRAST - float(paper.mean() - ink.mean())
+        if lack > 0:
+            paper, ink = np.minimum(paper + lack, 255), np.maximum(ink - lack, 0)
+    return (ink, paper) if random.random() < 0.11 else (paper, ink)
+
+
+def _modules(symbol: Symbol) -> tuple[int, int]:
+    rows, columns = symbol.cells.shape
+    return columns, 1 if rows == 1 else rows
+
+
+def label(
+    random: Random, symbol: Symbol, scale: int, lettering: Lettering, texture: Picture
+) -> Surface:
+    """A printed label: one symbol, some text, perhaps a frame, on paper or on a material."""
+    cover = inked(random, symbol, scale)
+    height, width = cover.shape
+    quiet = max(int(symbol.quiet * scale * random.choice([0.6, 1, 1.6], p=[0.15, 0.6, 0.25])), 2)
+    # Beyond the quiet zone: often next to nothing, sometimes a label much larger than the symbol.
+    extra = random.random(4) ** 3 * max(height, width) * random.choice([0, 0.6, 1.6])
+    left, top, right, bottom = (quiet + extra).astype(int)
+    if len(symbol.cells) == 1:
+        top, bottom = max(top - quiet // 2, 3), bottom + 2
+    ink_map = np.zeros((height + top + bottom, width + left + right), np.uint8)
+    ink_map[top : top + height, left : left + width] = cover
+    _captions(random, ink_map, (left, top, width, height), quiet, lettering)
+    if random.random() < 0.12:
+        frame = (ink_map.shape[1] - 2, ink_map.shape[0] - 2)
+        cv2.rectangle(ink_map, (1, 1), frame, 255, int(random.integers(1, max(quiet // 2, 2))))
+    paper, ink = colours(random)
+    picture = tinted(ink_map, paper, ink)
+    if random.random() < 0.15:  # straight onto cardboard, wood, cloth
+        picture = _printed(ink_map, texture, paper, ink)
+    if random.random() < 0.08 and extra.max() == 0:
+        _logo(random, picture, symbol, (left, top, width, height))
+    box = (left, top, left + width, top + height)
+    return Surface(picture, None, [Area(symbol.label, box, _modules(symbol))])
+
+
+def _captions(
+    random: Random,
+    ink_map: Cover,
+    place: tuple[int, int, int, int],
+    quiet: int,
+    lettering: Lettering,
+) -> None:
+    """Text below and above a symbol, outside of its quiet zone."""
+    left, top, width, height = place
+    size = int(np.clip(random.uniform(0.06, 0.2) * max(width, height), 6, 40))
+    spans = ((top + height + max(quiet // 3, 2), len(ink_map)), (1, top - quiet))
+    for start, stop in spans:
+        if random.random() < 0.3:
+            continue
+        indent = int(left * random.random())
+        for y in range(start, stop - size, int(size * 1.4)):
+            lettering.line(random, ink_map, indent, y, size, ink_map.shape[1] - indent)
+
+
+def _printed(ink_map: Cover, texture: Picture, paper: Field, ink: Field) -> Picture:
+    """Ink on a material, whose grain stays visible; its mean colour becomes the paper's."""
+    height, width = ink_map.shape
+    grain = cv2.resize(_grain_on(texture, paper), (width, height), interpolation=cv2.INTER_LINEAR)
+    ink_picture = np.empty_like(grain)
+    ink_picture[:] = ink
+    cv2.copyTo(ink_picture, ink_map, grain)
+    return grain
+
+
+def _grain_on(texture: Picture, tint: Field) -> Picture:
+    """The small texture of a material whose mean colour is `tint`."""
+    grain = texture.astype(np.float32)
+    return np.clip(tint + (grain - grain.mean((0, 1))) * 0.4, 0, 255).astype(np.uint8)
+
+
+def _logo(
+    random: Random, picture: Picture, symbol: Symbol, place: tuple[int, int, int, int]
+) -> None:
+    """A picture in the middle of a QR Code, as its error correction admits."""
+    if symbol.label != 0:
+        return
+    left, top, width, height = place
+    middle = (left + width // 2, top + height // 2)
+    reach = int(width * random.uniform(0.08, 0.13))
+    cv2.circle(picture, middle, reach, colour(random, 200, 255).tolist(), cv2.FILLED, cv2.LINE_AA)
+    cv2.circle(picture, middle, int(reach * 0.75), colour(random).tolist(), cv2.FILLED, cv2.LINE_AA)
+
+
+def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
+    """Rows of symbols on one sheet; markers may share it with black squares, as on ChArUco."""
+    covers = [inked(random, symbol, scale, plain=True) for symbol in symbols]
+    quiet = max(symbol.quiet for symbol in symbols) * scale
+    gap = int(quiet * random.uniform(1, 2.5)) + 2
+    pitch_x = max(cover.shape[1] for cover in covers) + gap
+    pitch_y = max(cover.shape[0] for cover in covers) + gap
+    rows = -(-len(covers) // columns)
+    checks = symbols[0].label == 5 and random.random() < 0.4
+    if checks:
+        rows = 2 * rows
+    ink_map = np.zeros((rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)
+    areas: list[Area] = []
+    for number, (symbol, cover) in enumerate(zip(symbols, covers, strict=True)):
+        row, column = divmod(number, columns)
+        if checks:
+            row = 2 * row + (column % 2)
+            other = gap // 2 + (row ^ 1) * pitch_y, gap // 2 + column * pitch_x
+            ink_map[other[0] : other[0] + pitch_y, other[1] : other[1] + pitch_x] = 255
+        y, x = gap + row * pitch_y, gap + column * pitch_x
+        height, width = cover.shape
+        ink_map[y : y + height, x : x + width] = cover
+        areas.append(Area(symbol.label, (x, y, x + width, y + height), _modules(symbol)))
+    paper, ink = colours(random)
+    return Surface(tinted(ink_map, paper, ink), None, areas)
+
+
+def framed(random: Random, surface: Surface, texture: Picture) -> Surface:
+    """A surface on something larger: a screen with its bezel, or a cardboard box with tape."""
+    height, width = surface.picture.shape[:2]
+    left, top, right, bottom = (random.uniform(0.05, 0.8, 4) * max(height, width)).astype(int)
+    full = (height + top + bottom, width + left + right)
+    if random.random() < 0.4:
+        left = right = top = bottom = max(int(0.07 * max(height, width)), 2)
+        full = (height + 2 * top, width + 2 * left)
+        picture = np.empty((*full, 3), np.uint8)
+        picture[:] = colour(random, 0, 60)
+    else:
+        material = _grain_on(texture, colour(random, 60, 230))
+        picture = cv2.resize(material, full[::-1], interpolation=cv2.INTER_LINEAR)
+    picture[top : top + height, left : left + width] = surface.picture
+    areas = [
+        area._replace(box=tuple(np.add(area.box, (left, top, left, top)).tolist()))
+        for area in surface.areas
+    ]
+    return Surface(picture, None, areas)

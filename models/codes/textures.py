@@ -1,0 +1,156 @@
+"""Procedural backgrounds: grain, boards, weaves, tiles, gradients, and pages of text."""
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from codes.lettering import Lettering
+
+Picture = NDArray[np.uint8]  # [H, W, 3], in whatever order of colours: all of them are random
+Random = np.random.Generator
+Field = NDArray[np.float32]  # [H, W], about 0 to 1
+
+
+def cloud(random: Random, side: int, coarse: float = 4.0, octaves: int = 4) -> Field:
+    """Noise summed over octaves, each half as strong as the coarser one before; from 0 to 1."""
+    field = np.zeros((side, side), np.float32)
+    for octave in range(octaves):
+        cells = max(int(coarse * 2**octave), 2)
+        layer = random.random((min(cells, side), min(cells, side)), np.float32)
+        field += cv2.resize(layer, (side, side), interpolation=cv2.INTER_CUBIC) / 2**octave
+    return cv2.normalize(field, None, 0, 1, cv2.NORM_MINMAX)
+
+
+def between(field: Field, first: Field, second: Field) -> Picture:
+    """Colours between two, `[3]` each, by a field from 0 to 1."""
+    return tinted((np.clip(field, 0, 1) * 255).astype(np.uint8), first, second)
+
+
+def tinted(levels: NDArray[np.uint8], first: Field, second: Field) -> Picture:
+    """Colours between two, `[3]` each, by levels `[H, W]` from 0 to 255."""
+    share = np.linspace(0, 1, 256)[:, None]  # [256, 1]
+    steps = np.clip(first + share * (second - first), 0, 255).astype(np.uint8)  # [256, 3]
+    return cv2.LUT(cv2.merge([levels] * 3), steps.reshape(1, 256, 3))
+
+
+def colour(random: Random, low: float = 0, high: float = 255) -> Field:
+    """A colour `[3]`, more often a greyish one than a loud one."""
+    grey = random.uniform(low, high)
+    spread = abs(random.normal(0, 35))
+    return np.clip(grey + random.uniform(-spread, spread, 3), 0, 255).astype(np.float32)
+
+
+def _grain(random: Random, side: int) -> Picture:
+    first, second = colour(random), colour(random)
+    field = cloud(random, side, random.uniform(2, 30), int(random.integers(2, 6)))
+    return between(field, first, first + (second - first) * random.uniform(0.1, 1))
+
+
+def _boards(random: Random, side: int) -> Picture:
+    """Wood: rings stretched along the board, with a seam every so often."""
+    rings = cloud(random, side, 3, 3)
+    rings = cv2.resize(rings[:, : side // 12], (side, side), interpolation=cv2.INTER_LINEAR)
+    field = (np.sin(rings * random.uniform(20, 90)) + 1) / 2
+    dark = colour(random, 20, 140)
+    picture = between(field.astype(np.float32), dark, dark + random.uniform(10, 60))
+    seam = int(random.integers(60, 300))
+    for y in range(int(random.integers(seam)), side, seam):
+        cv2.line(picture, (0, y), (side, y), (dark * 0.5).tolist(), int(random.integers(1, 4)))
+    return picture
+
+
+def _weave(random: Random, side: int) -> Picture:
+    y, x = np.mgrid[:side, :side].astype(np.float32)
+    pitch = random.uniform(6, 40)
+    warp = np.sin(2 * np.pi * x / pitch)
+    weft = np.sin(2 * np.pi * y / (pitch * random.uniform(0.5, 2)))
+    field = (warp * weft if random.random() < 0.5 else warp * 0.5 + weft * 0.5) / 2 + 0.5
+    return between(field, colour(random), colour(random))
+
+
+def _tiles(random: Random, side: int) -> Picture:
+    joint = colour(random)
+    picture = np.empty((side, side, 3), np.uint8)
+    picture[:] = joint
+    width, height = random.integers(30, 200, 2)
+    gap = int(random.integers(1, 7))
+    base, spread = colour(random), random.uniform(0, 40)
+    for row, y in enumerate(range(0, side, int(height))):
+        shift = int(width) // 2 if row % 2 and spread > 20 else 0
+        for x in range(-shift, side, int(width)):
+            tint = np.clip(base + random.uniform(-spread, spread), 0, 255).tolist()
+            corner = (x + int(width) - gap, y + int(height) - gap)
+            cv2.rectangle(picture, (x, y), corner, tint, cv2.FILLED)
+    return picture
+
+
+def _gradient(random: Random, side: int) -> Picture:
+    y, x = np.mgrid[:side, :side].astype(np.float32) / side
+    angle = random.uniform(0, 2 * np.pi)
+    field = np.clip((x - 0.5) * np.cos(angle) + (y - 0.5) * np.sin(angle) + 0.5, 0, 1)
+    return between(field, colour(random), colour(random))
+
+
+def _heap(random: Random, side: int) -> Picture:
+    """Overlapping shapes, as of things that lie about."""
+    picture = _gradient(random, side)
+    for _ in range(int(random.integers(15, 90))):
+        centre = random.integers(0, side, 2).tolist()
+        axes = random.integers(10, 160, 2)
+        tint = colour(random).tolist()
+        turn = random.uniform(0, 180)
+        if random.random() < 0.5:
+            cv2.ellipse(picture, centre, axes.tolist(), turn, 0, 360, tint, cv2.FILLED, cv2.LINE_AA)
+        else:
+            corners = cv2.boxPoints((centre, (2 * axes).tolist(), turn)).astype(np.int32)
+            cv2.fillPoly(picture, [corners], tint, cv2.LINE_AA)
+    return picture
+
+
+def _marble(random: Random, side: int) -> Picture:
+    field = cloud(random, side, 3, 6) * random.uniform(4, 14)
+    veins = np.abs(np.sin(field + cloud(random, side, 8, 3) * 3)) ** random.uniform(0.3, 3)
+    return between(veins, colour(random), colour(random))
+
+
+def _gravel(random: Random, side: int) -> Picture:
+    picture = np.empty((side, side, 3), np.uint8)
+    picture[:] = colour(random, 0, 90)
+    size = random.uniform(4, 25)
+    base = colour(random, 60, 220)
+    for _ in range(int(min((side / size) ** 2, 2500))):
+        centre = random.integers(0, side, 2).tolist()
+        axes = (random.uniform(0.5, 1.2, 2) * size).astype(int).tolist()
+        tint = np.clip(base + random.normal(0, 35), 0, 255).tolist()
+        cv2.ellipse(picture, centre, axes, random.uniform(0, 180), 0, 360, tint, cv2.FILLED)
+    return picture
+
+
+TRAINING: tuple[Callable[[Random, int], Picture], ...] = (
+    _grain, _boards, _weave, _tiles, _gradient, _heap,
+)  # fmt: skip
+HELD_OUT: tuple[Callable[[Random, int], Picture], ...] = (_marble, _gravel, _heap, _grain)
+
+
+def page(random: Random, side: int, lettering: Lettering) -> Picture:
+    """A page of text in one or more columns, with headings and an occasional rule."""
+    paper, ink = colour(random, 170, 255), colour(random, 0, 110)
+    if random.random() < 0.15:
+        paper, ink = ink, paper
+    cover = np.zeros((side, side), np.uint8)
+    columns = int(random.integers(1, 4))
+    size = int(random.integers(9, 30))
+    width = side // columns
+    for column in range(columns):
+        y = int(random.integers(0, 3 * size))
+        while y < side:
+            head = random.random() < 0.07
+            height = size * (2 if head else 1)
+            left = column * width + size // 2
+            lettering.line(
+                random, cover, left, y, height, int(width * random.uniform(0.5, 1)) - size
+            )
+            y += int(height * random.choice([1.3, 1.5, 2.5], p=[0.5, 0.4, 0.1]))
+    return tinted(cover, paper, ink)

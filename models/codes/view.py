@@ -1,0 +1,130 @@
+"""How flat things come to lie in a picture: turned, in perspective, around a cylinder."""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from codes.textures import Picture, Random
+
+Points = NDArray[np.float64]  # [P, 2], x and y
+
+
+class Tilt:
+    """How a surface is turned towards the camera; `least` is the strongest foreshortening."""
+
+    def __init__(self, random: Random) -> None:
+        part = random.random()
+        self.roll = float(np.radians(random.normal(0, 5)))
+        if part > 0.6:
+            self.roll = random.uniform(0, 2 * np.pi)
+        elif part > 0.45:
+            self.roll += np.pi / 2 * random.integers(1, 4)
+        steep = 25 if random.random() < 0.6 else 55
+        self.pitch, self.yaw = np.radians(random.uniform(-steep, steep, 2) * random.random(2))
+        self.least = float(np.cos(self.pitch) * np.cos(self.yaw)) * 0.9
+        self.distance = random.uniform(1.5, 5)
+
+    def matrix(self, middle: tuple[float, float], scale: float, spot: Points) -> Points:
+        """The homography `[3, 3]` that takes `middle` of a surface to `spot` in the picture."""
+        cos, sin = np.cos, np.sin
+        a, b, c = self.roll, self.yaw, self.pitch
+        roll = np.array([[cos(a), -sin(a), 0], [sin(a), cos(a), 0], [0, 0, 1]])
+        yaw = np.array([[cos(b), 0, sin(b)], [0, 1, 0], [-sin(b), 0, cos(b)]])
+        pitch = np.array([[1, 0, 0], [0, cos(c), -sin(c)], [0, sin(c), cos(c)]])
+        turn = yaw @ pitch @ roll
+        focal = self.distance * 400
+        plane = np.column_stack([turn[:, 0] * scale, turn[:, 1] * scale, (0, 0, focal)])
+        lens = np.array([[focal, 0, spot[0]], [0, focal, spot[1]], [0, 0, 1]])
+        shift = np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
+        return lens @ plane @ shift
+
+
+class Bend:
+    """A surface around a cylinder: columns crowd towards both sides, rows sag."""
+
+    def __init__(self, random: Random, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.half = random.uniform(0.3, 1.0)  # half of the visible arc, in radians
+        self.sag = random.uniform(-0.1, 0.1) * height
+
+    def forward(self, points: Points) -> Points:
+        """Where points `[P, 2]` of the flat surface come to lie."""
+        angle = (points[:, 0] / self.width * 2 - 1) * self.half
+        x = (np.sin(angle) / np.sin(self.half) + 1) / 2 * self.width
+        drop = self.sag * (np.cos(angle) - np.cos(self.half)) / (1 - np.cos(self.half))
+        return np.column_stack([x, points[:, 1] + drop])
+
+    def applied(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The bent picture, of the same size; what sags out of it is lost, paper fills up."""
+        place = np.arange(self.width, dtype=np.float32) / self.width * 2 - 1
+        angle = np.arcsin(np.clip(place * np.sin(self.half), -1, 1))
+        source_x = ((angle / self.half + 1) / 2 * self.width).astype(np.float32)
+        drop = self.sag * (np.cos(angle) - np.cos(self.half)) / (1 - np.cos(self.half))
+        map_x = np.repeat(source_x[None], self.height, 0)
+        map_y = np.arange(self.height, dtype=np.float32)[:, None] - drop[None].astype(np.float32)
+        return cv2.remap(picture, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+
+
+def bent(bend: Bend | None, points: Points) -> Points:
+    """Points of a surface that may be bent."""
+    return points if bend is None else bend.forward(points)
+
+
+def edge_points(box: tuple[float, float, float, float]) -> Points:
+    """Points around a box, nine on each side: enough to follow a bend."""
+    left, top, right, bottom = box
+    share = np.linspace(0, 1, 9)[:-1]
+    rest = np.zeros(8)
+    x = np.concatenate([share, rest + 1, 1 - share, rest]) * (right - left) + left
+    y = np.concatenate([rest, share, rest + 1, 1 - share]) * (bottom - top) + top
+    return np.column_stack([x, y])
+
+
+def moved(matrix: Points, points: Points) -> Points:
+    """Points `[P, 2]` through a homography.
+
+    Pixel (0, 0) is centred at (0, 0) for OpenCV's warp, at (0.5, 0.5) for boxes: a box that
+    starts where a pixel starts must come out where the warped pixel starts.
+    """
+    flat = np.column_stack([points - 0.5, np.ones(len(points))]) @ matrix.T
+    moved: Points = flat[:, :2] / flat[:, 2:] + 0.5
+    return moved
+
+
+def area_of(outline: Points) -> float:
+    """The area inside an outline (shoelace formula)."""
+    x, y = outline.T
+    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+
+
+def clipped(outline: Points, width: float, height: float) -> Points:
+    """The part of an outline inside the picture (Sutherland and Hodgman); may be empty."""
+    points = outline
+    if outline.min() >= 0 and (outline.max(0) <= (width, height)).all():
+        return outline
+    for axis, bound, sign in ((0, 0, 1), (0, width, -1), (1, 0, 1), (1, height, -1)):
+        if not len(points):
+            break
+        depth = (points[:, axis] - bound) * sign
+        kept = []
+        following, depths = np.roll(points, -1, 0), np.roll(depth, -1)
+        for here, there, d0, d1 in zip(points, following, depth, depths, strict=True):
+            if d0 >= 0:
+                kept.append(here)
+            if (d0 >= 0) != (d1 >= 0):
+                kept.append(here + (there - here) * (d0 / (d0 - d1)))
+        points = np.array(kept).reshape(-1, 2)
+    return points
+
+
+def fill(mask: NDArray[np.uint8], outline: Points) -> None:
+    """Set the inside of an outline to 255, to a sixteenth of a pixel."""
+    fixed = np.clip(np.round((outline - 0.5) * 16), -(2**20), 2**20).astype(np.int32)
+    cv2.fillPoly(mask, [fixed], 255, shift=4)
+
+
+def blend(under: Picture, over: Picture, alpha: NDArray[np.uint8]) -> Picture:
+    """One picture over another, where alpha `[H, W]` says from 0 to 255."""
+    share = cv2.merge([alpha] * 3)
+    above = cv2.multiply(over, share, scale=1 / 255)
+    return cv2.add(above, cv2.multiply(under, cv2.bitwise_not(share), scale=1 / 255))

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in `train`")
+pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
+
+import cv2
+import numpy as np
+from codes.demo import compose
+
+FILE = Path(__file__).parents[3] / "models" / "codes" / "demo.jpg"
+
+
+def test_every_symbol_of_the_demo_picture_can_be_read():
+    picture = cv2.imread(str(FILE))
+    kinds = {str(found.format) for found in zxingcpp.read_barcodes(picture)}
+    assert kinds >= {"QR Code", "Data Matrix", "PDF417", "Code 128", "EAN-13"}
+    dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_4X4_50)
+    assert cv2.aruco.ArucoDetector(dictionary).detectMarkers(picture)[1].ravel().tolist() == [23]
+
+
+def test_the_file_is_the_picture_that_the_code_composes():
+    """To what JPEG loses, and what versions of OpenCV draw differently."""
+    stored, composed = cv2.imread(str(FILE)), compose()
+    assert stored.shape == composed.shape
+    assert np.abs(stored.astype(int) - composed).mean() < 4
+    assert FILE.stat().st_size <= 150_000

@@ -1,0 +1,84 @@
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
+pytest.importorskip("pycocotools", reason="pycocotools is not installed; it is in `train`")
+pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
+
+import cv2
+import numpy as np
+from codes.evaluate import (
+    MOST,
+    SIDE,
+    at_confidence,
+    average_precision,
+    detections,
+    held_out,
+    instances,
+    write,
+)
+from codes.symbols import NAMES
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return list(held_out(6))
+
+
+def perfect(scene):
+    ones = np.ones(len(scene.labels))
+    return np.column_stack([scene.boxes, ones, scene.labels]).astype(float)
+
+
+def test_perfect_answers_score_one(scenes):
+    found = [perfect(scene) for scene in scenes]
+    report = average_precision(instances(scenes), found) | at_confidence(scenes, found)
+    assert report["mAP50-95"] == report["mAP50"] == pytest.approx(1)
+    present = {NAMES[label] for scene in scenes for label in scene.labels}
+    for name in NAMES:
+        assert report["recall"][name] == (name in present)
+    assert np.array(report["confusion"])[~np.eye(len(NAMES) + 1, dtype=bool)].sum() == 0
+
+
+def test_a_wrong_class_a_miss_and_a_false_alarm_are_told_apart(scenes):
+    scene = next(scene for scene in scenes if len(scene.labels) >= 2)
+    rows = perfect(scene)
+    rows[0, 5] = (rows[0, 5] + 1) % len(NAMES)
+    rows[1, :4] = (0, 0, 1, 1)
+    confusion = np.array(at_confidence([scene], [rows])["confusion"])
+    truth = scene.labels
+    assert confusion[truth[0], int(rows[0, 5])] == 1
+    assert confusion[truth[1], -1] == 1
+    assert confusion[-1, truth[1]] == 1
+    assert average_precision(instances([scene]), [rows])["mAP50"] < 1
+
+
+def test_boxes_come_back_from_the_letterbox(scenes):
+    scene = scenes[1]
+    height, width = scene.picture.shape[:2]
+    assert (height, width) != (SIDE, SIDE)
+    left, top = (SIDE - width) // 2, (SIDE - height) // 2
+
+    def predict(pictures):
+        assert pictures.shape == (1, 3, SIDE, SIDE)
+        body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
+        body[0, :4, 7] = (left + 10, top + 20, left + 110, top + 220)
+        body[0, 4 + 3, 7] = 0.9
+        return body
+
+    rows = detections(scene, predict)
+    assert len(rows) == MOST
+    assert rows[0].tolist() == pytest.approx([10, 20, 110, 220, 0.9, 3])
+
+
+def test_pictures_are_written_as_a_coco_data_set(tmp_path):
+    write(tmp_path, 3)
+    truth = json.loads((tmp_path / "instances.json").read_text())
+    assert [entry["name"] for entry in truth["categories"]] == list(NAMES)
+    for entry in truth["images"]:
+        picture = cv2.imread(str(tmp_path / "images" / entry["file_name"]))
+        assert picture.shape[:2] == (entry["height"], entry["width"])
+    assert all(min(item["bbox"][2:]) > 0 for item in truth["annotations"])

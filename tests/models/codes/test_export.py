@@ -1,0 +1,90 @@
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed; it is in the extra `train`")
+
+import numpy as np
+import onnx
+import onnxruntime
+from codes.export import Deployed, describe, export, folded
+from codes.head import boxes_of, square
+from codes.network import STRIDES, Network, Plan
+from codes.symbols import NAMES
+
+from detcli.model.contract import BoxFormat, Layout
+from detcli.model.recognise import recognise
+
+SIDE = 96
+
+
+@pytest.fixture(scope="module")
+def network():
+    """One whose normalisation has seen pictures, so that folding has something to do."""
+    torch.manual_seed(0)
+    made = Network(Plan.narrow(len(NAMES)))
+    with torch.no_grad():
+        for _ in range(3):
+            made(torch.rand(4, 3, SIDE, SIDE))
+        for module in made.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.uniform_(-0.5, 0.5)
+    return made.eval()
+
+
+@pytest.fixture(scope="module")
+def exported(network, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "codes.onnx"
+    # The exporter of this torch still uses what its own next version will drop.
+    with pytest.warns() as _:
+        export(network, path, describe(7))
+    return path
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+
+
+def test_folding_changes_no_answer(network, pictures):
+    before = network.one(network.features(pictures))
+    own = folded(network)
+    after = own.one(own.features(pictures))
+    assert not [part for part in own.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for old, new in zip(before, after, strict=True):
+        torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
+
+
+def test_the_body_is_boxes_in_pixels_and_scores(network, pictures):
+    sides, logits = network.one(network.features(pictures))
+    boxes = boxes_of(sides, *square(SIDE, STRIDES))
+    body = Deployed(network)(pictures)
+    torch.testing.assert_close(body[:, :4], boxes, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(body[:, 4:], logits.sigmoid(), atol=1e-4, rtol=1e-4)
+
+
+def test_the_graph_answers_as_torch_does(network, exported, pictures):
+    session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
+    pictures = pictures.repeat(1, 1, 1, 2)  # twice as wide as high
+    (body,) = session.run(None, {"images": pictures.numpy()})
+    expected = Deployed(network)(pictures).numpy()
+    assert body.shape == (1, 10, 2 * (12 * 12 + 6 * 6 + 3 * 3))
+    np.testing.assert_allclose(body[:, 4:], expected[:, 4:], atol=1e-4)
+    np.testing.assert_allclose(body[:, :4], expected[:, :4], atol=1e-4 * SIDE)
+
+
+def test_detcli_recognises_it(exported):
+    contract = recognise(onnx.shape_inference.infer_shapes(onnx.load(exported)), "codes.onnx")
+    assert contract.layout is Layout.BODY
+    assert contract.box_format is BoxFormat.XYXY
+    assert contract.names == NAMES
+    assert contract.input_size is contract.batch is None
+    assert contract.default_size == (640, 640)
+    assert contract.warnings == ()
+
+
+def test_the_file_does_not_tell_where_it_was_made(exported):
+    model = onnx.load(exported)
+    assert [opset.version for opset in model.opset_import if not opset.domain] == [18]
+    assert b".py" not in exported.read_bytes()
+    assert exported.stat().st_size < 4e6

@@ -1,0 +1,54 @@
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
+
+from codes.assign import Objects
+from codes.head import BINS, square
+from codes.loss import CLASS, DISTRIBUTION, Anchors, dual_loss
+from codes.network import STRIDES
+
+GRID = Anchors(*square(64, STRIDES))
+COUNT = len(GRID.sizes)
+
+
+def objects(*boxes):
+    count = len(boxes)
+    zero = torch.zeros(count, dtype=int)
+    return Objects(zero, zero, torch.tensor(boxes).reshape(-1, 4))
+
+
+def test_a_picture_without_objects_teaches_to_say_nothing():
+    silent = (torch.zeros(1, 4 * BINS, COUNT), torch.full((1, 6, COUNT), -20.0))
+    loud = (silent[0], torch.zeros(1, 6, COUNT))
+    quiet_loss, loud_loss = (dual_loss((out, out), objects(), GRID) for out in (silent, loud))
+    for head in (0, 1):
+        assert quiet_loss[head].score == pytest.approx(0, abs=1e-3)
+        assert loud_loss[head].score == pytest.approx(CLASS * 6 * COUNT * 0.6931, rel=1e-3)
+        assert quiet_loss[head].box == quiet_loss[head].distribution == 0
+
+
+def test_a_perfect_answer_costs_what_the_bins_cannot_tell():
+    """Sides of 1.5 strides lie between two bins: half each, an entropy of log 2."""
+    box = (16.0, 16, 40, 40)  # centre (28, 28) is the middle of the cell in row 3, column 3
+    anchor = 3 * 8 + 3
+    sides = torch.zeros(1, 4, BINS, COUNT)
+    sides[:, :, 1:3, anchor] = 50
+    logits = torch.full((1, 6, COUNT), -30.0)
+    logits[0, 0, anchor] = 30
+    output = (sides.reshape(1, 4 * BINS, COUNT), logits)
+    _, one = dual_loss((output, output), objects(box), GRID)
+    assert one.box == pytest.approx(0, abs=1e-4)
+    assert one.score == pytest.approx(0, abs=1e-4)
+    assert one.distribution == pytest.approx(DISTRIBUTION * 0.6931, abs=1e-3)
+
+
+def test_every_part_reaches_its_branch():
+    sides = torch.randn(1, 4 * BINS, COUNT, requires_grad=True)
+    logits = torch.randn(1, 6, COUNT, requires_grad=True)
+    many, _ = dual_loss(((sides, logits),) * 2, objects((5.0, 5, 50, 40)), GRID)
+    many.score.backward()
+    assert sides.grad is None
+    assert (logits.grad != 0).all()
+    (many.box + many.distribution).backward()
+    learning = (sides.grad != 0).any(1).sum()
+    assert learning == 10  # anchors for an object in the one-to-many head

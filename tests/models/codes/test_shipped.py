@@ -1,0 +1,63 @@
+"""The file that ships, by itself: what detcli's users get, without what trained it."""
+
+import hashlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+
+from detcli.detector import Detector
+from detcli.model.contract import Layout
+from detcli.model.recognise import recognise
+from detcli.settings import Settings
+
+MODELS = Path(__file__).parents[3] / "models"
+FILE = MODELS / "codes" / "codes.onnx"
+DEMO = MODELS / "codes" / "demo.jpg"
+
+# Middle of each symbol of the demo picture.
+SYMBOLS = {
+    "qr_code": [(565, 185)],
+    "micro_qr": [(743, 677)],
+    "data_matrix": [(947, 208)],
+    "barcode": [(833, 393), (341, 588)],
+    "pdf417": [(229, 276)],
+    "aruco": [(573, 595)],
+}
+
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason="the model is not trained yet")
+
+
+def test_it_is_the_file_of_the_checksums():
+    sums = dict(reversed(line.split()) for line in (MODELS / "SHA256SUMS").read_text().splitlines())
+    assert sums["codes/codes.onnx"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
+
+
+def test_it_is_small_and_says_what_it_is():
+    assert FILE.stat().st_size <= 4e6
+    model = onnx.load(FILE)
+    contract = recognise(onnx.shape_inference.infer_shapes(model), "codes")
+    assert contract.layout is Layout.BODY
+    assert contract.names == tuple(SYMBOLS)
+    assert contract.warnings == ()
+    assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
+
+
+def test_it_finds_every_symbol_of_the_demo_picture_and_nothing_else():
+    with Detector(FILE, device="cpu") as detector:
+        found = detector(cv2.imread(str(DEMO)))
+    for name, places in SYMBOLS.items():
+        boxes = found[found.class_id == list(SYMBOLS).index(name)].xyxy
+        assert len(boxes) == len(places), name
+        for place in places:
+            inside = (boxes[:, :2] < place).all(1) & (boxes[:, 2:] > place).all(1)
+            assert inside.sum() == 1, (name, place)
+    assert np.all(found.score > 0.25)
+
+
+def test_it_takes_other_sizes():
+    with Detector(FILE, device="cpu", settings=Settings(imgsz=1088)) as detector:
+        assert detector.canvas == (1088, 1088)
+        assert len(detector(cv2.imread(str(DEMO)))) > 0

@@ -1,0 +1,56 @@
+import pytest
+
+zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in `train`")
+pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
+
+import cv2
+import numpy as np
+from codes.symbols import DICTIONARIES, NAMES, symbol
+
+SAMPLES = 12
+READ_AS = {
+    "qr_code": {"QR Code"},
+    "micro_qr": {"Micro QR Code"},
+    "data_matrix": {"Data Matrix"},
+    "pdf417": {"PDF417", "Compact PDF417", "MicroPDF417"},
+}
+
+
+def drawn(made):
+    """Black on white, five pixels for each module, bars 60 modules high."""
+    cells = np.repeat(made.cells, 60, 0) if len(made.cells) == 1 else made.cells
+    cells = np.pad(cells, 12)
+    return np.kron(255 - 255 * cells, np.ones((5, 5), np.uint8)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "aruco"])
+def test_symbols_can_be_read(name):
+    random = np.random.default_rng(0)
+    for _ in range(SAMPLES):
+        made = symbol(random, name)
+        assert made.label == NAMES.index(name)
+        kinds = {str(found.format) for found in zxingcpp.read_barcodes(drawn(made))}
+        assert kinds, "nothing was read"
+        assert kinds <= READ_AS.get(name, kinds)
+
+
+def test_markers_can_be_read():
+    random = np.random.default_rng(0)
+    detectors = [
+        cv2.aruco.ArucoDetector(
+            cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, f"DICT_{dictionary}"))
+        )
+        for dictionary in DICTIONARIES
+    ]
+    for _ in range(SAMPLES):
+        picture = drawn(symbol(random, "aruco"))
+        assert any(detector.detectMarkers(picture)[1] is not None for detector in detectors)
+
+
+def test_contents_vary_and_repeat_with_the_seed():
+    made = [
+        [symbol(np.random.default_rng(seed), name).cells for name in NAMES] for seed in (1, 1, 2)
+    ]
+    for first, again, other in zip(*made, strict=True):
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)

@@ -1,0 +1,59 @@
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
+pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
+
+from codes.train import LAST, Settings, rate_at, train
+
+CPU = torch.device("cpu")
+SHORT = Settings(
+    steps=4,
+    falling=2,
+    warm_up=2,
+    batch=2,
+    side=64,
+    large_side=96,
+    large_steps=1,
+    workers=0,
+    every=2,
+)
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
+    whole = train(SHORT, tmp_path / "whole", CPU)
+    halves = tmp_path / "halves"
+    stopped = dataclasses.replace(SHORT, stop=2)
+    assert train(stopped, halves, CPU).step == 2
+    resumed = train(SHORT, halves, CPU)
+    assert resumed.step == whole.step == 4
+    for name in ("network", "average"):
+        ours, theirs = getattr(resumed, name).state_dict(), getattr(whole, name).state_dict()
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_training_changes_the_average_and_follows_the_weights(tmp_path):
+    trainer = train(SHORT, tmp_path, CPU)
+    saved = torch.load(tmp_path / LAST, weights_only=True)
+    assert saved["step"] == 4
+    weights = trainer.network.backbone.to8[0].conv.weight
+    average = trainer.average.backbone.to8[0].conv.weight
+    assert not torch.equal(weights, average)
+    assert (weights - average).abs().max() < 0.05
+
+
+def test_the_rate_rises_stays_and_falls():
+    settings = Settings(steps=100, warm_up=10, falling=40, rate=1.0)
+    assert rate_at(0, settings) == pytest.approx(0.1)
+    assert rate_at(9, settings) == rate_at(59, settings) == 1
+    assert rate_at(80, settings) == pytest.approx(0.5)
+    assert 0 < rate_at(99, settings) < 0.01
+
+
+def test_an_unfinished_checkpoint_is_not_taken(tmp_path):
+    train(dataclasses.replace(SHORT, stop=2), tmp_path, CPU)
+    (tmp_path / "last.new").write_bytes(b"half")
+    assert train(SHORT, tmp_path, CPU).step == 4
