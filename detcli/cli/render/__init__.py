@@ -1,0 +1,1 @@
+"""Reports as tables, one module a command: what `--format table` prints."""
