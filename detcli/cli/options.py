@@ -47,6 +47,7 @@ FastDecode = Annotated[
 Model = Annotated[
     str, typer.Option("--model", "-m", metavar="FILE", help="ONNX file.", show_default=False)
 ]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 Device = Annotated[
     str,
     typer.Option(
@@ -173,6 +174,18 @@ FailIf = Annotated[
     typer.Option(
         metavar="CONDITION", help="Exit with 6 if it holds in the end: 'person>0', 'any==0'."
     ),
+]
+
+NeededDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Exit with 5 unless this one can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+    ),
+]
+ClearCache = Annotated[
+    bool, typer.Option("--clear-cache", help="First remove what detcli has cached.")
 ]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")]

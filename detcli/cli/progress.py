@@ -113,3 +113,31 @@ def progress(
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total(), status="")
         yield lambda: bar.update(task, completed=tally.done, total=total(), status=tally.status())
+
+
+@contextlib.contextmanager
+def count_on_stderr(
+    total: Callable[[], int | None], *, wanted: bool
+) -> Iterator[Callable[[], None]]:
+    """Show on stderr how much of a longer work is done, if that is a terminal.
+
+    For commands that write nothing to standard output meanwhile: what is shown is gone before.
+
+    Args:
+        total: Says how much there is, as far as is known.
+        wanted: Not where the user asked for silence.
+
+    Yields:
+        A function to call when something was done.
+    """
+    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
+    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeLeftColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total())
+        yield lambda: bar.update(task, advance=1, total=total())

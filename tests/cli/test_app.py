@@ -36,7 +36,15 @@ def imported_by(*arguments, environment=None):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["predict", "--help"], ["schema"], ["schema", "-h"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["predict", "--help"],
+        ["schema"],
+        ["schema", "-h"],
+        ["doctor", "-h"],
+    ],
 )
 def test_nothing_heavy_is_loaded_for_help_and_the_like(arguments):
     assert imported_by(*arguments) & HEAVY == set()
