@@ -22,9 +22,9 @@ from detcli.verify.plan import GRAPH, Request, make_plan
 from detcli.verify.run import verify
 from detcli.verify.sides import COLUMNS
 
-CONFIDENCES = (Settings().conf, 0.05)
-"""Above which detections are compared: the second if neither model finds anything above the first,
-as on a picture without anything that they know."""
+CONFIDENCES = (Settings().conf, 0.05, 0.0)
+"""Above which detections are compared: the next where neither model finds anything above the one
+before, as on a picture without anything that they know. In the end, whatever they make of it."""
 
 NMS = 0.45
 """For one-to-many heads: an IoU that suits most pictures."""

@@ -106,12 +106,13 @@ def faint(level):
     return Item("faint.png", lambda: picture)
 
 
-def test_where_nothing_is_found_fainter_boxes_are_compared(compared):
-    """0.1 is above no usual confidence, but what is broken shows in it."""
+@pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])
+def test_where_nothing_is_found_fainter_boxes_are_compared(compared, level, conf):
+    """0.1 and 0.03 are above no usual confidence, but what is broken shows in them."""
     old, new = colour_model.build(), stretched(colour_model.build())
-    difference, failures = compared(old, old, item=faint(26))
-    assert (difference.conf, difference.pairs > 0, failures) == (0.05, True, ())
-    _, failures = compared(old, new, item=faint(26))
+    difference, failures = compared(old, old, item=faint(level))
+    assert (difference.conf, difference.pairs > 0, failures) == (conf, True, ())
+    _, failures = compared(old, new, item=faint(level))
     assert failures
 
 

@@ -134,11 +134,11 @@ def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
 
 
 def test_that_nothing_was_found_is_told(tmp_path):
-    """Two models that find nothing agree on everything."""
+    """Two models that find nothing would agree on everything."""
     path = tmp_path / "model.onnx"
     path.write_bytes(colour_model.build().SerializeToString())
     black = Picture.whole(PICTURE.pixels * 0)
-    with pytest.warns(DetcliWarning, match="0 boxes above 0.05 .* says little: --image"):
+    with pytest.warns(DetcliWarning, match="0 boxes above 0 .* says little: --image"):
         report = converted(path, tmp_path / "out.onnx", item=Item("b.png", lambda: black), batch=2)
     assert report.written
 
