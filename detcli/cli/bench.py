@@ -67,6 +67,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     keep_freed_memory()
     if mode is Mode.TOPK:
         _refuse_pictures(source, sweep, model)
+        _tell_duration(seconds, 0, quiet=quiet)
         _bench_top_k(n, k, device, seconds, outputs)
         return
     if model is None:
@@ -90,7 +91,15 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     if sweep:
         _bench_sweep(request, sweep, outputs, quiet=quiet)
     else:
+        _tell_duration(seconds, cold_starts, quiet=quiet)
         _bench_run(request, outputs)
+
+
+def _tell_duration(seconds: float, cold_starts: int, *, quiet: bool) -> None:
+    """Say what comes, in a line: a bar that moves would be measured too."""
+    if not quiet:
+        cold = f"{cold_starts} cold starts, then " if cold_starts else ""
+        say(f"{cold}a warm-up, then {seconds:g} s of measuring")
 
 
 @dataclass(frozen=True, slots=True)
