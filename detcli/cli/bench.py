@@ -98,7 +98,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
 def _tell_duration(seconds: float, cold_starts: int, *, quiet: bool) -> None:
     """Say what comes, in a line: a bar that moves would be measured too."""
     if not quiet:
-        cold = f"{cold_starts} cold starts, then " if cold_starts else ""
+        plural = "" if cold_starts == 1 else "s"
+        cold = f"{cold_starts} cold start{plural}, then " if cold_starts else ""
         say(f"{cold}a warm-up, then {seconds:g} s of measuring")
 
 

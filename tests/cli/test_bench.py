@@ -43,7 +43,7 @@ def test_the_schema_is_a_schema():
 
 def test_latency_without_any_source(bench, make_model, tmp_path):
     done = bench("-m", make_model(size=None), "--seconds", "0.1", "--cold-starts", "1")
-    assert "1 cold starts, then a warm-up, then 0.1 s of measuring" in done.stderr
+    assert "1 cold start, then a warm-up, then 0.1 s of measuring" in done.stderr
     report = report_of(done)
     assert report["conditions"]["sources"] == []
     assert report["cold_start"]["processes"] == 1
