@@ -33,12 +33,11 @@ demo: setup ## Detect on a picture: make demo MODEL=yolov10n.onnx [IMAGE=street.
 test: setup ## Run the tests
 	$(BIN)/pytest
 
-check: setup ## Formatting, lint, types, documentation, tests
+check: setup ## Formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(shell find detcli tests -name '*.cu' -o -name '*.cuh' -o -name shim.h -o -name shim.cpp)
 	$(BIN)/mypy
-	$(BIN)/pytest
 
 docs: setup ## Write docs/cli.md and docs/output.md anew from the program
 	$(BIN)/python docs/generate.py

@@ -11,7 +11,7 @@ from typing import Self, overload
 
 import numpy as np
 
-from detcli.backend import Backend, DeviceOptions, Limits, Pending, open_backend
+from detcli.backend import Backend, DeviceOptions, Limits, Observer, Pending, open_backend
 from detcli.classes import class_ids, class_thresholds
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
@@ -122,6 +122,7 @@ class Detector:
         self.batch = self._backend.batch
         self.workers = self._backend.workers
         self.times = StageTimes()
+        self._observer: Observer | None = None
 
     def clone(self, device: str | None = None) -> "Detector":
         """The same model with the same settings once more, for another thread or device.
@@ -159,6 +160,19 @@ class Detector:
             return self.submit([_checked(images)])()[0]
         return self.submit([_checked(image) for image in images])()
 
+    def observe(self, observer: Observer | None) -> None:
+        """Tell an observer, from now on, what has just ended; None ends that.
+
+        See `Backend.observe` for the names. "remainder" is told before a batch goes to the device,
+        and when its detections are back: what was between is nobody's.
+        """
+        self._observer = observer
+        self._backend.observe(observer)
+
+    def _ended(self, part: str) -> None:
+        if self._observer is not None:
+            self._observer(part)
+
     def submit(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch; calling what is returned waits for its detections.
 
@@ -187,12 +201,15 @@ class Detector:
             with self.times.stage("waiting"):
                 for group, pending in started:
                     found.update(zip(group, pending(), strict=True))
-            return [self._above_thresholds(found[index]) for index in range(len(pictures))]
+            chosen = [self._above_thresholds(found[index]) for index in range(len(pictures))]
+            self._ended("remainder")
+            return chosen
 
         return wait
 
     def _submit(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Pending:
         """Start on pictures that share a canvas."""
+        self._ended("remainder")
         with self.times.stage("preprocessing"):
             buffer = self._backend.prepare(images, letterboxes)
         with self.times.stage("network"):

@@ -32,7 +32,7 @@ def annotate(image: Image, detections: Detections) -> Image:
         left, top = round(float(box[0])), round(float(box[1]))
         # Half a surrogate pair, which a file of names can hold, would crash OpenCV.
         label = f"{name} {score:.2f}".encode(errors="replace").decode()
-        _label(canvas, label, (left - line // 2, top), class_colour(class_id), text_size)
+        draw_label(canvas, label, (left - line // 2, top), class_colour(class_id), text_size)
     return canvas
 
 
@@ -43,7 +43,9 @@ def class_colour(class_id: int) -> Colour:
     return round(blue * 255), round(green * 255), round(red * 255)
 
 
-def _label(canvas: Image, text: str, corner: tuple[int, int], colour: Colour, size: int) -> None:
+def draw_label(
+    canvas: Image, text: str, corner: tuple[int, int], colour: Colour, size: int
+) -> None:
     """Write text on a filled box above a corner, moved so that it stays in the picture."""
     font = cv2.FontFace("sans")  # part of OpenCV; Unicode, unlike its Hershey fonts
     height, width = canvas.shape[:2]

@@ -134,3 +134,20 @@ def test_names_from_a_file_given_as_text(make_model, tmp_path):
     (tmp_path / "names.txt").write_text("a\nb\nc\n")
     settings = Settings(names=str(tmp_path / "names.txt"))
     assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")
+
+
+def test_an_observer_hears_of_each_stage_and_then_no_more(make_model):
+    told = []
+    images = [picture(("red", 2, 3)), picture(("blue", 0, 1))]
+    with Detector(make_model(batch=None), device="cpu", settings=STRICT) as detector:
+        expected = [found.xyxy.tolist() for found in detector(images)]
+        detector.observe(told.append)
+        assert [found.xyxy.tolist() for found in detector(images)] == expected
+        assert told == ["remainder", "preprocess", "network", "selection", "remainder"]
+        detector.observe(None)
+        detector(images)
+        assert len(told) == 5
+        detector.observe(told.append)
+        with detector.clone() as other:
+            other(images)
+        assert len(told) == 5  # a clone is on another thread

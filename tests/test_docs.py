@@ -105,6 +105,23 @@ def test_the_two_commands(workplace):
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
+TOOLS = next(b for b in blocks(README, "sh") if "detcli inspect" in b).splitlines()
+
+
+def test_the_tools_of_trust(workplace):
+    (workplace / "pics/torn.jpg").unlink()
+    reports = {}
+    for command in TOOLS:
+        quick = " --seconds 0.2 --cold-starts 1" if " bench " in command else ""
+        done = shell(command + quick)
+        assert done.returncode == 0, done.stderr
+        reports[command.split()[1]] = json.loads(done.stdout)
+    assert reports["inspect"]["detector"]["box_format"] == "xyxy"
+    assert (workplace / "yolov10n-half.onnx").exists()
+    assert reports["verify"]["agree"] is True
+    assert reports["bench"]["latency"]["stages"]
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 @pytest.mark.usefixtures("workplace")
 def test_python_examples(page):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import top_k
+from detcli.topk import LONG
 
 LENGTHS = [1, 1023, 1024, 1025, 8400, 33600, 1_000_000]
 
@@ -95,6 +96,30 @@ def test_a_row_is_not_sorted_whole(monkeypatch, random):
     monkeypatch.setattr(np, "sort", None)
     top_k(values, 300)
     assert sorted_lengths == [300]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f4", "int16"])
+def test_long_rows_of_any_kind(dtype, random):
+    """Their columns of 16 do not come out even, and hold ties, NaN and both zeros."""
+    kinds = [1, -1, 0] if dtype == "int16" else SPECIAL
+    values = random.choice(np.array(kinds), (2, 1, LONG + 13)).astype(dtype)
+    values[0, 0, : LONG - 5] = -1  # the best ones are in the rest, which is in no column
+    assert_top_k(values, 5)
+    assert_top_k(values[..., ::-1], 40)
+    assert_top_k(values[:0], 3)
+
+
+def test_of_a_long_row_most_is_left_out_before(monkeypatch, random):
+    values = random.random(1_000_000)
+    sizes = []
+    partition = np.partition
+    monkeypatch.setattr(
+        np,
+        "partition",
+        lambda keys, *more, **named: sizes.append(keys.size) or partition(keys, *more, **named),
+    )
+    top_k(values, 300)
+    assert max(sizes) < 70_000
 
 
 def test_values_keep_their_nan_and_negative_zero():

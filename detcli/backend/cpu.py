@@ -8,7 +8,7 @@ import numpy.typing as npt
 from detcli.backend import postprocess
 from detcli.backend.options import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.backend.protocol import Limits, Pending
+from detcli.backend.protocol import Limits, Observer, Pending
 from detcli.backend.runtime.session import CPU, open_session, run
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
@@ -38,6 +38,7 @@ class CpuBackend:
         self._contract = model.contract
         self.batch = model.contract.batch or 1
         self.workers = workers
+        self._observer: Observer | None = None
         threads = max(1, available_cores() // workers) if workers > 1 else 0
         self._session = open_session(model.graph, CPU, model.name, threads)
 
@@ -47,10 +48,16 @@ class CpuBackend:
         tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
         for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
             to_tensor(letterbox_image(image, letterbox), out)
+        self._ended("preprocess")
         return tensor
 
     def infer(self, buffer: Floats) -> Floats:
         """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
+        heads = self._heads(buffer)
+        self._ended("network")
+        return heads
+
+    def _heads(self, buffer: Floats) -> Floats:
         size, name = self._contract.batch, self._contract.input_name
         if size is None or size == len(buffer):
             return run(self._session, name, buffer)
@@ -69,12 +76,21 @@ class CpuBackend:
             self._select_one(head, letterbox, limits)
             for head, letterbox in zip(heads, letterboxes, strict=True)
         ]
+        self._ended("selection")
         return lambda: found
 
     def _select_one(self, head: Floats, letterbox: Letterbox, limits: Limits) -> Detections:
         cxcywh = self._contract.box_format is BoxFormat.CXCYWH
         chosen = postprocess.select(head, limits, cxcywh=cxcywh)
         return postprocess.to_detections(chosen, letterbox, self._contract.names)
+
+    def observe(self, observer: Observer | None) -> None:
+        """Tell an observer when preprocessing, network and selection end."""
+        self._observer = observer
+
+    def _ended(self, part: str) -> None:
+        if self._observer is not None:
+            self._observer(part)
 
     def close(self) -> None:
         """Drop the session and its memory."""

@@ -13,6 +13,9 @@ Buffer = Any
 Pending = Callable[[], list[Detections]]
 """Detections that the device may still be working on: calling it waits and hands out a copy."""
 
+Observer = Callable[[str], None]
+"""Told "preprocess", "upload", "network", "selection" or "download" whenever such a part ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -62,6 +65,13 @@ class Backend(Protocol):
         """Select detections from the network's head, in pixels of each picture.
 
         A device that works by itself may start on the next batch before this one's are read.
+        """
+
+    def observe(self, observer: Observer | None) -> None:
+        """Tell an observer, from now on, what has just ended; None ends that.
+
+        A device that works by itself is waited for each time, so nothing overlaps any more: this is
+        for measurements.
         """
 
     def close(self) -> None:

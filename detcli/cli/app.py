@@ -8,7 +8,7 @@
 | 3 | some inputs failed; their records carry the error, the rest is complete |
 | 4 | the model cannot be used |
 | 5 | the device that was asked for cannot be used |
-| 6 | a check failed: `predict --fail-if` |
+| 6 | a check failed: `predict --fail-if`, `verify`, `convert`, `bench --max-regress`, `doctor` |
 | 130 | interrupted; what was written is complete and readable |
 """
 
@@ -25,8 +25,8 @@ import typer
 from typer.core import TyperGroup
 
 from detcli import __version__
+from detcli.cli import bench, convert, doctor, inspect, models, predict, schema, verify
 from detcli.cli import eval as evaluation
-from detcli.cli import models, predict, schema
 from detcli.cli.messages import report
 from detcli.errors import DetcliError
 
@@ -102,7 +102,12 @@ def detcli(
 
 
 app.command()(predict.predict)
+app.command()(inspect.inspect)
+app.command()(convert.convert)
+app.command()(verify.verify)
 app.command("eval")(evaluation.evaluate)
+app.command()(bench.bench)
+app.command()(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.command()(schema.schema)
 

@@ -189,6 +189,18 @@ FailIf = Annotated[
     ),
 ]
 
+NeededDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Exit with 5 unless this one can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+    ),
+]
+ClearCache = Annotated[
+    bool, typer.Option("--clear-cache", help="First remove what detcli has cached.")
+]
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")]
 Verbose = Annotated[
     int,

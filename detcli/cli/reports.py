@@ -60,7 +60,8 @@ def write_report(
         console = Console(file=output.file)
         with console.capture() as text:
             for part in render(report):
-                console.print(part)
+                # A text that must not be wrapped, a command to be copied, is not cut off either.
+                console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
         output.write(text.get())
     output.commit()
 

@@ -20,4 +20,6 @@ def schema(
     if f"{command}.json" not in schemas:
         known = ", ".join(sorted(name.removesuffix(".json") for name in schemas))
         raise UsageError(f"'{command}' has no schema", f"these have one: {known}")
-    typer.echo(schemas[f"{command}.json"].read_text(encoding="utf-8").rstrip())
+    from detcli.files import StandardOutput
+
+    StandardOutput().write(schemas[f"{command}.json"].read_text(encoding="utf-8"))

@@ -1,10 +1,12 @@
 """Reading an ONNX graph backwards: who makes a tensor, and from what."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
+import numpy.typing as npt
 import onnx
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 # Operators that hand a tensor on without moving or changing its entries, up to rounding.
 PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Dropout"})
@@ -32,21 +34,43 @@ class GraphIndex:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 
     def producer(self, tensor: str) -> NodeProto | None:
-        """The node that computes a tensor, seen through casts, identities and (de)quantisation."""
+        """The node that computes a tensor, seen through what hands it on.
+
+        Casts, identities, (de)quantisation, and the guards of `passes.guard`.
+        """
         node = self.producers.get(tensor)
-        while node is not None and node.op_type in PASSED_THROUGH:
-            node = self.producers.get(node.input[0])
+        while node is not None and (source := self._handed_on(node)):
+            node = self.producers.get(source)
         return node
+
+    def _handed_on(self, node: NodeProto) -> str:
+        """The tensor that a node hands on as it is; empty if it does not."""
+        if node.op_type in PASSED_THROUGH or (node.op_type == "Concat" and len(node.input) == 1):
+            return str(node.input[0])
+        split = self.producers.get(node.input[0]) if node.op_type == "Concat" else None
+        if split is None or split.op_type != "Split" or list(split.output) != list(node.input):
+            return ""
+        return (
+            str(split.input[0]) if attribute(split, "axis", 0) == attribute(node, "axis", 0) else ""
+        )
 
     def constant(self, tensor: str) -> list[int] | None:
         """The integers of a constant tensor, or None if it is computed."""
+        values = self.array(tensor)
+        return None if values is None else [int(entry) for entry in values.ravel()]
+
+    def array(self, tensor: str) -> npt.NDArray[Any] | None:
+        """The entries of a constant tensor, or None if it is computed."""
+        proto = self.constant_tensor(tensor)
+        return None if proto is None else onnx.numpy_helper.to_array(proto)
+
+    def constant_tensor(self, tensor: str) -> onnx.TensorProto | None:
+        """A constant tensor as the graph has it, or None if it is computed."""
         proto = self._initializers.get(tensor)
         node = self.producers.get(tensor)
         if proto is None and node is not None and node.op_type == "Constant":
             proto = next((a.t for a in node.attribute if a.name == "value"), None)
-        if proto is None:
-            return None
-        return [int(entry) for entry in onnx.numpy_helper.to_array(proto).ravel()]
+        return proto
 
     def axes(self, node: NodeProto) -> list[int] | None:
         """The axes of a reduction: an attribute before opset 18, an input since."""
@@ -54,6 +78,14 @@ class GraphIndex:
             if entry.name == "axes":
                 return list(entry.ints)
         return self.constant(node.input[1]) if len(node.input) > 1 else None
+
+    def moved_from(self, tensor: str) -> set[str]:
+        """The tensors that entries of a tensor flow into, by more than its shape; and itself."""
+        reached = {tensor}
+        for node in self.graph.node:  # in an order that has makers before readers
+            if node.op_type not in {"Shape", "Size"} and not reached.isdisjoint(node.input):
+                reached.update(node.output)
+        return reached
 
     def image_inputs(self) -> list[onnx.ValueInfoProto]:
         """Inputs that a caller feeds; old files list their weights as inputs too."""
@@ -71,19 +103,45 @@ def known_size(dim: int | str | None) -> int | None:
     return dim if isinstance(dim, int) and dim > 0 else None
 
 
+def dtype_name(code: int) -> str:
+    """NumPy's name of a tensor's type, such as "float32"."""
+    try:
+        name = str(onnx.TensorProto.DataType.Name(code)).lower()
+    except ValueError:
+        return f"type {code}"
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
 def attribute(node: NodeProto, name: str, default: int) -> int:
     """An integer attribute of a node."""
     return next((a.i for a in node.attribute if a.name == name), default)
 
 
-def tensors(graph: GraphProto) -> Iterator[onnx.TensorProto]:
-    """All constant tensors of a graph: its initializers and those in its nodes, however deep."""
+def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
+    """All constant tensors of a model: of its graph and of its functions."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+
+
+def _graph_tensors(graph: GraphProto) -> Iterator[onnx.TensorProto]:
+    """A graph's initializers and the tensors in its nodes, however deep."""
     yield from graph.initializer
-    for node in graph.node:
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for entry in node.attribute:
-            yield from (entry.t, *entry.tensors)
+            yield from [entry.t] if entry.HasField("t") else []
+            yield from entry.tensors
+            single = [entry.sparse_tensor] if entry.HasField("sparse_tensor") else []
+            for sparse in (*single, *entry.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
             for inner in (entry.g, *entry.graphs):
-                yield from tensors(inner)
+                yield from _graph_tensors(inner)
 
 
 def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[str]]:
@@ -95,17 +153,17 @@ def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[s
         if index is None or index in chosen:
             continue
         chosen.add(index)
-        read = set(_reads(graph.node[index]))
+        read = set(reads(graph.node[index]))
         wanted.extend(read)
         used |= read
     return [graph.node[index] for index in sorted(chosen)], used
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def reads(node: NodeProto) -> Iterator[str]:
     """Tensors a node reads, those that the branches of an If or Loop capture included."""
     yield from (name for name in node.input if name)
     for entry in node.attribute:
         for branch in (entry.g, *entry.graphs):
             for inner in branch.node:
-                yield from _reads(inner)
+                yield from reads(inner)
             yield from (output.name for output in branch.output)

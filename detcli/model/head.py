@@ -50,7 +50,7 @@ def find_head(index: GraphIndex, metadata: dict[str, str]) -> Head:
     return Head(
         tensor=place.tensor,
         anchors_first=place.anchors_first,
-        box_format=_box_format(index, _box_rows(index, place.tensor)),
+        box_format=_box_format(index, box_rows(index, place.tensor)),
         class_count=_class_count(index, place),
     )
 
@@ -81,7 +81,13 @@ def _place(index: GraphIndex, metadata: dict[str, str]) -> Place:
     return Place(head, by_names, scores=head)
 
 
-def _box_rows(index: GraphIndex, head: str) -> str:
+def score_rows(index: GraphIndex, head: str) -> str:
+    """The tensor with the class scores, where it is joined to the boxes; else the head."""
+    join, _ = _join(index, head)
+    return head if join is None else str(join.input[1])
+
+
+def box_rows(index: GraphIndex, head: str) -> str:
     """The tensor with the four box rows, where it is joined to the scores; else the head."""
     join, _ = _join(index, head)
     if join is None:
@@ -97,17 +103,20 @@ def _end_to_end_head(index: GraphIndex) -> Place | None:
     """The tensor that feeds the first top-k stage.
 
     TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
+    The scores may have had their NaN replaced, as in what `detcli convert --end-to-end` appends.
     """
     for node in index.graph.node:
         reduced = index.producer(node.input[0]) if node.op_type == "TopK" else None
         if reduced is None or reduced.op_type != "ReduceMax":
             continue
         split = index.producer(reduced.input[0])
+        if split is not None and split.op_type == "Where":  # IsNaN(scores), 0, scores
+            split = index.producer(split.input[2])
         if split is None or not _splits_off_boxes(index, split):
             continue
         joined = split.input[0]
         transpose = index.producer(joined)
-        if transpose is not None and _swaps_last_axes(transpose):
+        if transpose is not None and swaps_last_axes(transpose):
             return Place(transpose.input[0], anchors_first=False, scores=split.output[-1])
         return Place(joined, index.axes(reduced) in ([-1], [2]), scores=split.output[-1])
     return None
@@ -126,7 +135,7 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
     """The Concat of boxes and scores behind a head, and whether a Transpose follows it."""
     node = index.producer(head)
-    swapped = node is not None and _swaps_last_axes(node)
+    swapped = node is not None and swaps_last_axes(node)
     if node is not None and swapped:
         node = index.producer(node.input[0])
     if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
@@ -206,6 +215,7 @@ def _split_size(index: GraphIndex, tensor: str) -> int | None:
     return sizes[list(node.output).index(tensor)] if sizes else None
 
 
-def _swaps_last_axes(node: NodeProto) -> bool:
+def swaps_last_axes(node: NodeProto) -> bool:
+    """Whether a node is a Transpose between channels first and anchors first."""
     permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
     return node.op_type == "Transpose" and permutation == [0, 2, 1]

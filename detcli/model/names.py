@@ -19,6 +19,9 @@ COCO = tuple(
     "toothbrush".split(", ")
 )
 
+METADATA = "the model's metadata"
+"""Where names come from that the model has itself."""
+
 NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
@@ -57,11 +60,11 @@ def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str,
     """
     names = parse_names(text)
     if names and len(names) == count:
-        return tuple(names), "the model's metadata", ()
+        return tuple(names), METADATA, ()
     if names:
         warning = f"the metadata names {len(names)} classes, the graph has {count}"
         filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
-        return tuple(filled), "the model's metadata", (warning,)
+        return tuple(filled), METADATA, (warning,)
     if count == len(COCO):
         return COCO, "COCO, since the model names none of its 80 classes", ()
     return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 from detcli.errors import ModelError, OutputError
 from detcli.files import cache_folder, make_folder, write_file
 from detcli.model.contract import BoxFormat, Contract
+from detcli.model.external import open_external
 
 if TYPE_CHECKING:
     import onnx
 
     Load = Callable[[], tuple[onnx.ModelProto, list[str]]]
 
-VERSION = 1
+VERSION = 2
 """Raise it with any change to what `recognise` finds or `passes` make of a graph."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
@@ -65,13 +66,7 @@ def prepare(
     Raises:
         ModelError: It cannot be read, or is no detector.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"cannot read the model {path}: {error.strerror}",
-            "give the path of an ONNX file",
-        ) from error
+    content = read_model(path)
     key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}"
     variant = f"{key}-{box_format}" if box_format else key
     load = functools.cache(lambda: _load(path, content))  # both entries from one parse
@@ -86,6 +81,21 @@ def prepare(
         return PreparedModel(name or path.stem, contract, content)  # the file's own graph will do
     graph = _cached(f"{key}.graph", lambda: _cut(load, contract.head))
     return PreparedModel(name or path.stem, contract, graph)
+
+
+def read_model(path: Path) -> bytes:
+    """Read a model file.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"cannot read the model {path}: {error.strerror}",
+            "give the path of an ONNX file",
+        ) from error
 
 
 def _describe(path: Path, load: "Load", box_format: BoxFormat | None) -> bytes:
@@ -124,14 +134,8 @@ def _hashes(path: Path, external: Iterable[str]) -> dict[str, str]:
     """SHA-256 of each file of external data."""
     hashes = {}
     for name in external:
-        try:
-            with (path.parent / name).open("rb") as file:
-                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise ModelError(
-                f"the external data of {path} cannot be read: {name}: {error.strerror}",
-                f"put {name} beside the model",
-            ) from error
+        with open_external(path, name) as file:
+            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
 
 

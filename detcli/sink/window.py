@@ -43,7 +43,7 @@ class WindowSink:
     def __init__(self) -> None:
         # OpenCV's Qt complains about fonts that no window of ours uses.
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
-        _check_display()
+        check_display()
         self._size = 0, 0
 
     def write(self, record: Record) -> None:
@@ -95,7 +95,7 @@ def _is_open() -> bool:
         return False
 
 
-def _check_display() -> None:
+def check_display() -> None:
     """Find out whether a window can be opened, at the risk of another process.
 
     Raises:

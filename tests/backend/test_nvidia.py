@@ -4,15 +4,16 @@ import ctypes
 
 import pytest
 
-from detcli.backend.nvidia import count_gpus
+from detcli.backend.nvidia import DriverFacts, GpuFacts, ask_driver, count_gpus, gpu_uuid
 from detcli.errors import DeviceError
 
 
 class Driver:
     """cuInit and cuDeviceGetCount with these statuses, and some GPUs."""
 
-    def __init__(self, status=0, count_status=0, gpus=0):
+    def __init__(self, status=0, count_status=0, gpus=0, version=13020):
         self.status, self.count_status, self.gpus = status, count_status, gpus
+        self.version, self.uuid_status = version, 0
 
     def cuInit(self, flags):  # noqa: N802 - CUDA's name
         assert flags == 0
@@ -22,6 +23,32 @@ class Driver:
         assert self.status == 0
         count._obj.value = self.gpus  # noqa: SLF001 - what byref points to
         return self.count_status
+
+    def cuDriverGetVersion(self, version):  # noqa: N802
+        version._obj.value = self.version  # noqa: SLF001
+        return 0
+
+    def cuDeviceGet(self, device, ordinal):  # noqa: N802
+        device._obj.value = 40 + ordinal  # noqa: SLF001 - a handle is no ordinal
+        return 0
+
+    def cuDeviceGetUuid(self, identity, device):  # noqa: N802
+        identity[:] = bytes(range(device.value - 40, device.value - 24))
+        return self.uuid_status
+
+    def cuDeviceGetName(self, name, length, device):  # noqa: N802
+        assert length == len(name)
+        name.value = b"GPU %d" % device.value
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):  # noqa: N802
+        assert device.value >= 40
+        value._obj.value = {75: 9, 76: 2}[attribute]  # noqa: SLF001
+        return 0
+
+    def cuDeviceTotalMem_v2(self, memory, device):  # noqa: N802
+        memory._obj.value = device.value << 30  # noqa: SLF001
+        return 0
 
 
 @pytest.fixture
@@ -49,6 +76,13 @@ def test_no_driver(monkeypatch):
     assert count_gpus() == 0
 
 
+def test_something_else_of_the_drivers_name_is_no_driver(install):
+    """So it is with another's emulation, or a damaged installation."""
+    install(object())
+    assert count_gpus() == 0
+    assert "cuDriverGetVersion" in ask_driver().load_error
+
+
 def test_a_driver_that_sees_no_device(install):
     """So it is with CUDA_VISIBLE_DEVICES set to nothing."""
     install(Driver(status=100, gpus=9))
@@ -61,3 +95,43 @@ def test_a_driver_that_does_not_work(driver, install):
     with pytest.raises(DeviceError, match="CUDA error 803") as caught:
         count_gpus()
     assert "nvidia-smi" in caught.value.hint
+
+
+def test_a_driver_is_asked_for_all_that_it_says(install):
+    install(Driver(gpus=2))
+    gpus = tuple(GpuFacts(f"GPU {number}", (9, 2), number << 30) for number in (40, 41))
+    assert ask_driver() == DriverFacts(None, 0, (13, 2), gpus)
+
+
+def test_a_driver_that_does_not_start_still_tells_its_cuda(install):
+    install(Driver(status=803, version=12040))
+    assert ask_driver() == DriverFacts(None, 803, (12, 4), ())
+
+
+def test_a_driver_that_does_not_count(install):
+    install(Driver(count_status=999, version=0, gpus=3))
+    assert ask_driver() == DriverFacts(None, 999, None, ())
+
+
+def test_what_the_loader_said_is_kept(monkeypatch):
+    def damaged(name):
+        raise OSError(f"{name}: file too short")
+
+    monkeypatch.setattr(ctypes, "CDLL", damaged)
+    assert "file too short" in ask_driver().load_error
+
+
+def test_a_gpu_has_a_name_that_the_drivers_tools_know(install):
+    install(Driver(gpus=2))
+    assert gpu_uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert gpu_uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+
+
+def test_a_gpu_without_a_name(install):
+    driver = Driver(gpus=1)
+    install(driver)
+    with pytest.raises(DeviceError, match="no GPU number 1"):
+        gpu_uuid(1)
+    driver.uuid_status = 999
+    with pytest.raises(DeviceError, match="CUDA error 999"):
+        gpu_uuid(0)

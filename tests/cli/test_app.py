@@ -40,7 +40,7 @@ def imported_by(*arguments, environment=None):
     [
         ["--help"],
         ["--version"],
-        *([name, "-h"] for name in ("predict", "eval", "models", "schema")),
+        *([name, "-h"] for name in ("predict", "eval", "models", "schema", "doctor", "bench")),
         ["schema"],
     ],
 )

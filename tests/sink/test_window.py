@@ -74,7 +74,7 @@ def display(monkeypatch):
     """Windows can be opened."""
     made_up = Display()
     monkeypatch.setattr(window, "cv2", made_up)
-    monkeypatch.setattr(window, "_check_display", lambda: None)
+    monkeypatch.setattr(window, "check_display", lambda: None)
     return made_up
 
 

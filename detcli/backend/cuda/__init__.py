@@ -10,11 +10,13 @@
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
     backend.py     all of it as a Backend
+    ranker.py      top-k and selection alone, as a Ranker
 
 Each kernel is held bit for bit to its NumPy specification; docs/kernels.md says why it is exact.
 """
 
 from detcli.backend.cuda.backend import CudaBackend, open_cuda
+from detcli.backend.cuda.ranker import open_cuda_ranker
 from detcli.backend.cuda.topk import DeviceArray, top_k
 
-__all__ = ["CudaBackend", "DeviceArray", "open_cuda", "top_k"]
+__all__ = ["CudaBackend", "DeviceArray", "open_cuda", "open_cuda_ranker", "top_k"]

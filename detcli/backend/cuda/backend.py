@@ -8,6 +8,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
@@ -16,7 +17,7 @@ from detcli.backend.cuda.selection import HeadShape, Rows, Selection
 from detcli.backend.memory import out_of_memory
 from detcli.backend.options import DeviceOptions
 from detcli.backend.postprocess import as_selection, to_detections, warn_about_nan
-from detcli.backend.protocol import Limits, Pending
+from detcli.backend.protocol import Limits, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
@@ -106,6 +107,7 @@ class CudaBackend:
         self._ring = Ring(gpu, SLOTS)
         self._selections: dict[tuple[HeadShape, Limits], Selection] = {}
         self._closed = False
+        self._observer: Observer | None = None
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
         """Upload pictures and letterbox them into the network's input.
@@ -128,10 +130,13 @@ class CudaBackend:
             tensor = slot.device("tensor", size)
             staging = slot.pinned("pictures", pictures.size)
             uploaded = slot.device("pictures", pictures.size)
+        self._ended("preprocess")
         with slot.marked():
-            pictures.enqueue(self._gpu, staging, uploaded, tensor.address)
+            ended = partial(self._ended, "upload")
+            pictures.enqueue(self._gpu, staging, uploaded, tensor.address, ended)
             if size > used:
                 self._gpu.clear(tensor.address + used, size - used)
+            self._ended("preprocess")
         return Batch(slot, slot.generation, shape, tensor.address)
 
     def infer(self, buffer: Batch) -> Batch:
@@ -148,6 +153,7 @@ class CudaBackend:
         with slot.marked():
             for run in range(runs):
                 self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
+            self._ended("network")
         anchors = head[1] if self._contract.anchors_first else head[2]
         return replace(buffer, anchors=anchors, heads=heads)
 
@@ -162,8 +168,30 @@ class CudaBackend:
             download = slot.pinned("result", selection.result_size)
         with slot.marked():
             selection.enqueue(buffer.heads, result.address)
+            self._ended("selection")
             self._gpu.copy(download.address, result.address, selection.result_size)
-        return _PendingRows(slot, download, selection, letterboxes, self._contract.names)
+            self._ended("download")
+        rows = _PendingRows(slot, download, selection, letterboxes, self._contract.names)
+        return rows if self._observer is None else self._observed(rows)
+
+    def observe(self, observer: Observer | None) -> None:
+        """Tell an observer what has ended, once the GPU is idle."""
+        self._observer = observer
+
+    def _observed(self, pending: Pending) -> Pending:
+        """The same; mapping rows back to their pictures belongs to the selection, as on the CPU."""
+
+        def wait() -> list[Detections]:
+            found = pending()
+            self._ended("selection")
+            return found
+
+        return wait
+
+    def _ended(self, part: str) -> None:
+        if self._observer is not None:
+            self._gpu.synchronize()
+            self._observer(part)
 
     def close(self) -> None:
         """Wait for the work in flight, then release the device's memory."""

@@ -74,8 +74,9 @@ class Gpu:
         # CUDA_VISIBLE_DEVICES hides as well, and is missing in some containers.
         count = count_gpus()
         if ordinal >= count:
+            there = f"only {count}" if count else "NVIDIA's driver shows none"
             raise DeviceError(
-                f"there is no GPU number {ordinal}, only {count}",
+                f"there is no GPU number {ordinal}, {there}",
                 f"use cuda:0 to cuda:{count - 1}" if count else "use --device cpu",
             )
         try:

@@ -5,7 +5,7 @@ descriptor for each picture, the tables of `backend.cuda.resize`, and the pictur
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +77,14 @@ class LetterboxBatch:
             picture["left"], picture["top"] = letterbox.left, letterbox.top
             picture["width"], picture["height"] = width, height
 
-    def enqueue(self, gpu: "Gpu", staging: "Pinned", device: "Memory", tensor: int) -> None:
+    def enqueue(
+        self,
+        gpu: "Gpu",
+        staging: "Pinned",
+        device: "Memory",
+        tensor: int,
+        uploaded: Callable[[], None] = lambda: None,
+    ) -> None:
         """Stage everything, upload it and fill the tensor.
 
         The pictures are copied at once and needed no more; the rest is asynchronous, and `staging`
@@ -88,6 +95,7 @@ class LetterboxBatch:
             staging: At least `size` bytes, as of `device`.
             device: Where the upload goes.
             tensor: Address of `shape` values in row-major order.
+            uploaded: Called when the upload is enqueued, for measurements.
 
         Raises:
             InferenceError: The GPU failed.
@@ -99,6 +107,7 @@ class LetterboxBatch:
             room = staging.array[offset : offset + part.nbytes]
             np.copyto(room.view(part.dtype).reshape(part.shape), part)
         gpu.copy(device.address, staging.address, self.size)
+        uploaded()
         count, _, height, width = self.shape
         gpu.launch(
             self._kernel,

@@ -1,14 +1,16 @@
 """The shared libraries of a GPU: whether they load, and what brings those that do not.
 
-Only GPU backends import this.
+Only GPU backends and `detcli doctor` import this.
 """
 
 import contextlib
 import ctypes
 import importlib.util
 import io
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.backend.nvidia import DRIVER
@@ -37,7 +39,37 @@ OWNERS = {
     "cudnn": ("cuDNN", CUDA_EXTRA),
     "libcu": ("the CUDA runtime", CUDA_EXTRA),
     "libnv": ("the CUDA runtime", CUDA_EXTRA),
+    "libstdc++": ("the C++ runtime", "upgrade libstdc++6, and let no older copy hide it"),
+    "libc.so": ("this Linux", "use a newer release of the distribution"),
+    "libm.so": ("this Linux", "use a newer release of the distribution"),
 }
+
+# What Linux's loader says, the C library's and no other's.
+MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
+OLD = re.compile(r"(?P<library>[^:]+): version [`'](?P<version>.+?)' not found.*?(?P<by>[^/ ]+)\)")
+SYMBOL = re.compile(
+    r"(?P<by>[^:]+): undefined symbol: (?P<symbol>[^\s,]+)(, version (?P<library>\S+\.so\S*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unloadable:
+    """A shared library that does not load.
+
+    Attributes:
+        library: Its file name.
+        reason: What is wrong with it; empty where it is missing.
+        owner: What it belongs to.
+        remedy: What brings it, a command or a sentence.
+    """
+
+    library: str
+    reason: str
+    owner: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.library} ({self.owner}{f': {self.reason}' if self.reason else ''})"
 
 
 def require_provider(provider: str) -> None:
@@ -54,40 +86,68 @@ def require_provider(provider: str) -> None:
             f"this ONNX Runtime ({onnxruntime.__version__}) was built without {provider}",
             "pip install onnxruntime-gpu, after pip uninstall onnxruntime; or use --device cpu",
         )
-    with stdout_to_stderr():
-        missing = _missing_libraries(provider)
-    if missing:
-        owners = [_owner(library) for library in missing]
-        found = ", ".join(
-            f"{library} ({owner})" for library, (owner, _) in zip(missing, owners, strict=True)
-        )
-        remedies = ", then ".join(dict.fromkeys(remedy for _, remedy in owners))
+    if failures := unloadable_libraries(provider):
+        remedies = ", then ".join(dict.fromkeys(failure.remedy for failure in failures))
         raise DeviceError(
-            f"{provider} cannot be loaded, missing: {found}", f"{remedies}; or use --device cpu"
+            f"{provider} cannot be loaded, {summary(failures)}", f"{remedies}; or use --device cpu"
         )
 
 
-def _owner(library: str) -> tuple[str, str]:
-    """What a missing library belongs to, and what brings it."""
-    for start, owner_and_remedy in OWNERS.items():
+def summary(failures: Sequence[Unloadable]) -> str:
+    """What is missing, then what is there and does not load."""
+    missing = [str(failure) for failure in failures if not failure.reason]
+    faulty = [str(failure) for failure in failures if failure.reason]
+    named = (("missing", missing), ("faulty", faulty))
+    return "; ".join(f"{title}: {', '.join(entries)}" for title, entries in named if entries)
+
+
+def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
+    """Load what a provider needs; what does not load, the driver first.
+
+    Args:
+        provider: ONNX Runtime's name of it, CUDA or TENSORRT.
+    """
+    with stdout_to_stderr():
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it cannot find
+            onnxruntime.preload_dlls()  # those that pip installed, which the loader would not find
+        failures = []
+        for library in _needed(provider):
+            try:
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                failures.append(explain(Path(library).name, str(error)))
+    return tuple(dict.fromkeys(failures))
+
+
+def explain(name: str, said: str) -> Unloadable:
+    """Understand what the loader said.
+
+    Args:
+        name: File name of the library that was to be loaded; the fault may lie with another.
+        said: Text of the loader's error.
+    """
+    library, reason = name, ""
+    if found := MISSING.match(said):
+        library = found["library"]
+    elif found := OLD.match(said):
+        library = found["library"]
+        reason = f"too old: it lacks {found['version']}, which {found['by']} needs"
+    elif (found := SYMBOL.match(said)) and found["library"]:
+        library = found["library"]
+        reason = f"another version: it lacks {found['symbol']}, which {_file(found['by'])} needs"
+    elif ".so" in said:
+        library, _, reason = (part.strip() for part in said.partition(":"))
+    library = _file(library)
+    for start, (owner, remedy) in OWNERS.items():
         if library.startswith(start):
-            return owner_and_remedy
-    return "a shared library", "let the loader find it (LD_LIBRARY_PATH)"
+            return Unloadable(library, reason, owner, remedy)
+    remedy = "let the loader find it (LD_LIBRARY_PATH)"
+    return Unloadable(library, reason, "a shared library", remedy)
 
 
-def _missing_libraries(provider: str) -> list[str]:
-    """Load what a provider needs; names of what the loader misses, the driver first."""
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it cannot find
-        onnxruntime.preload_dlls()  # those that pip installed, which the loader would not find
-    missing = []
-    for library in _needed(provider):
-        try:
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            # Linux says: libcublasLt.so.13: cannot open shared object file: ...
-            said = str(error).partition(":")[0]
-            missing.append(said if ".so" in said else Path(library).name)
-    return list(dict.fromkeys(missing))
+def _file(path: str) -> str:
+    """The last part of a path; the folders before it may name people."""
+    return path.rpartition("/")[2]
 
 
 def _needed(provider: str) -> Iterator[str | Path]:

@@ -23,15 +23,21 @@ def stdout_to_stderr() -> Iterator[None]:
     except OSError:
         elsewhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        kept = os.dup(STDOUT)  # if that was closed, it is `elsewhere` by now
+        try:
+            kept = os.dup(STDOUT)  # if that was closed, it is `elsewhere` by now
+        except OSError:  # unless standard input was closed as well, which became `elsewhere`
+            kept = None
         try:
             os.dup2(elsewhere, STDOUT)
             with contextlib.redirect_stdout(sys.stderr):
                 yield
         finally:
             _flush()
-            os.dup2(kept, STDOUT)
-            os.close(kept)
+            if kept is None:
+                os.close(STDOUT)
+            else:
+                os.dup2(kept, STDOUT)
+                os.close(kept)
     finally:
         os.close(elsewhere)
 

@@ -4,6 +4,7 @@ By itself `InferenceSession(providers=["CUDAExecutionProvider"])` raises nothing
 not load: it logs, and runs on the CPU.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,9 @@ FAILURES = (
     RuntimeError,  # a dtype that NumPy lacks; bound buffers that do not fit
 )
 """What ONNX Runtime raises."""
+
+CODE = re.compile(r"^\d+ : \w+ : ")
+SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
 
 REFUSED_CAPTURE = "cannot use the graph capture feature"
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
@@ -135,6 +139,7 @@ def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
 
 
 def reason(error: Exception) -> str:
-    """What ONNX Runtime says, without its code ("[ONNXRuntimeError] : 2 : ...") and addenda."""
+    """What ONNX Runtime says, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
     said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
+    said = SOURCE_LINE.sub("", CODE.sub("", said))
     return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow

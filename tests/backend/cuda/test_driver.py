@@ -67,10 +67,14 @@ def open_fake(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "ordinal", "hint"), [(0, 0, "--device cpu"), (2, 2, "cuda:0 to cuda:1")]
+    ("gpus", "ordinal", "why", "hint"),
+    [
+        (0, 0, "NVIDIA's driver shows none", "--device cpu"),
+        (2, 2, "only 2", "cuda:0 to cuda:1"),
+    ],
 )
-def test_a_gpu_that_is_not_there(open_fake, gpus, ordinal, hint):
-    with pytest.raises(DeviceError, match=f"no GPU number {ordinal}, only {gpus}") as caught:
+def test_a_gpu_that_is_not_there(open_fake, gpus, ordinal, why, hint):
+    with pytest.raises(DeviceError, match=f"no GPU number {ordinal}, {why}") as caught:
         open_fake(gpus=gpus, ordinal=ordinal)
     assert hint in caught.value.hint
 

@@ -5,8 +5,9 @@ import sys
 
 import onnxruntime
 import pytest
+from doctor.fakes import compile_library
 
-from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
+from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain, require_provider
 from detcli.errors import DeviceError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")
@@ -104,3 +105,82 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match="built without CUDAExecutionProvider"):
         require_provider(CUDA)
+
+
+@pytest.mark.parametrize(
+    ("said", "library", "reason"),
+    [
+        ("libcudnn.so.9: cannot open shared object file: No such file or directory",
+         "libcudnn.so.9", ""),
+        ("/usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /a/b/p.so)",
+         "libstdc++.so.6", "too old: it lacks GLIBCXX_3.4.32, which p.so needs"),
+        ("/a/p.so: undefined symbol: cublasLtCreate, version libcublasLt.so.13",
+         "libcublasLt.so.13", "another version: it lacks cublasLtCreate, which p.so needs"),
+        ("/a/p.so: undefined symbol: f, version V2", "p.so", "undefined symbol: f, version V2"),
+        ("/a/p.so: undefined symbol: f", "p.so", "undefined symbol: f"),
+        ("/a/libcudnn.so.9: file too short", "libcudnn.so.9", "file too short"),
+        ("/a/libcudnn.so.9: cannot open shared object file: Permission denied", "libcudnn.so.9",
+         "cannot open shared object file: Permission denied"),
+    ],
+)  # fmt: skip
+def test_what_the_loader_says_is_understood(said, library, reason):
+    found = explain("p.so", said)
+    assert (found.library, found.reason) == (library, reason)
+
+
+def test_windows_names_the_library_that_was_asked_for_and_no_other():
+    found = explain("p.dll", "Could not find module 'C:\\x\\p.dll' (or one of its dependencies).")
+    assert (found.library, found.reason) == ("p.dll", "")
+
+
+def test_a_library_that_is_there_and_faulty_is_told_apart_from_missing_ones(loader, monkeypatch):
+    fails = {"libcudnn": "/x/libcudnn.so.9: file too short"}
+
+    def load(name, mode=0):
+        for part, said in fails.items():
+            if name is not None and part in name:
+                raise OSError(said)
+        return loader(name, mode)
+
+    loader.missing.append("libcublasLt.so.13")
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    with pytest.raises(DeviceError) as caught:
+        require_provider(CUDA)
+    assert str(caught.value) == (
+        "CUDAExecutionProvider cannot be loaded, "
+        "missing: libcublasLt.so.13 (the CUDA runtime); "
+        "faulty: libcudnn.so.9 (cuDNN: file too short)"
+    )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="says what Linux's loader says")
+def test_the_words_are_those_of_the_real_loader(tmp_path):
+    """A library that lost a version of its symbols, one that lost a symbol, one that is empty."""
+    dependency = tmp_path / "libdependency.so.1"
+    versions = tmp_path / "versions"
+    versions.write_text("V1 { global: f; };\nV2 { global: g; };\n")
+    script = f"-Wl,--version-script={versions}"
+    compile_library(dependency, "int f() { return 1; } int g() { return 2; }", script)
+    user = compile_library(
+        tmp_path / "libuser.so",
+        "int g(); int h() { return g(); }",
+        *(str(dependency), f"-Wl,-rpath,{tmp_path}"),
+    )
+    versions.write_text("V1 { global: f; };\n")
+    compile_library(dependency, "int f() { return 1; }", script)
+    assert failure_of(user) == (dependency.name, "too old: it lacks V2, which libuser.so needs")
+    dependency.unlink()
+    assert failure_of(user) == (dependency.name, "")
+    dependency.touch()
+    assert failure_of(user) == (dependency.name, "file too short")
+    orphan = compile_library(
+        tmp_path / "liborphan.so", "int nowhere(); int h() { return nowhere(); }"
+    )
+    assert failure_of(orphan) == (orphan.name, "undefined symbol: nowhere")
+
+
+def failure_of(path):
+    with pytest.raises(OSError, match="lib") as caught:
+        ctypes.CDLL(str(path))
+    found = explain(path.name, str(caught.value))
+    return found.library, found.reason

@@ -40,7 +40,8 @@ def test_each_way_of_printing():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a Unix shell closes them")
 @pytest.mark.parametrize(
-    ("closed", "stdout"), [("2>&-", ["1", "2", "6", "7"]), (">&-", []), (">&- 2>&-", [])]
+    ("closed", "stdout"),
+    [("2>&-", ["1", "2", "6", "7"]), (">&-", []), (">&- 2>&-", []), ("<&- >&-", [])],
 )
 def test_with_a_descriptor_closed(closed, stdout):
     finished = run(f'exec "$@" {closed}')

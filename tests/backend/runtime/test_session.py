@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 
+import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
@@ -81,6 +82,16 @@ def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):
     assert type(caught.value) is error
     assert "hostname" not in str(caught.value)
     assert capfd.readouterr().out == ""
+
+
+def test_where_in_its_source_the_runtime_complains_is_not_repeated(make_model):
+    model = onnx.load(make_model())
+    model.opset_import[0].version = 99
+    with pytest.raises(ModelError, match=r"cannot load model: ONNX Runtime only \*guarantees"):
+        open_session(model.SerializeToString(), CPU, "model")
+    model.opset_import[0].version, model.ir_version = 17, 99
+    with pytest.raises(ModelError, match="cannot load model: Unsupported model IR version: 99"):
+        open_session(model.SerializeToString(), CPU, "model")
 
 
 def test_rubbish_is_a_model_error(capfd):

@@ -125,24 +125,3 @@ def test_tensors_that_only_a_branch_reads_survive(sign, random):
     np.testing.assert_array_equal(head, run(with_output(model, "head"), picture)[1], strict=True)
     assert {tensor.name for tensor in body.graph.initializer} == {"scale", "shift"}
     assert "forgotten" not in {name for node in body.graph.node for name in node.output}
-
-
-def test_shapes_are_inferred_up_to_the_head():
-    model = infer_shapes(colour_model.build("ultralytics"))
-    shapes = {
-        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        for value in model.graph.value_info
-    }
-    assert (shapes["boxes"], shapes["head"]) == ([1, 4, 64], [1, 7, 64])
-
-
-def test_a_graph_whose_shapes_cannot_be_inferred_is_left_as_it_is():
-    model = colour_model.build("body")
-    model.ClearField("opset_import")
-    assert infer_shapes(model) == model
-
-
-def test_a_graph_with_a_constant_of_no_known_type_is_left_as_it_is():
-    model = colour_model.build("body")
-    model.graph.initializer[0].data_type = 44
-    assert infer_shapes(model) == model

@@ -1,17 +1,9 @@
-"""Graph passes: each takes a model and returns a new one."""
+"""Cutting a graph off behind a tensor."""
 
 import onnx
 from onnx import ModelProto
 
 from detcli.model.graph import needed_nodes
-
-
-def infer_shapes(model: ModelProto) -> ModelProto:
-    """Add the shapes of intermediate tensors, as far as they can be inferred."""
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):
-        return model  # what the graph says itself has to do
 
 
 def cut(model: ModelProto, head: str) -> ModelProto:

@@ -1,0 +1,68 @@
+"""What is measured on, and with what."""
+
+import hashlib
+import importlib.metadata
+import platform
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from detcli import __version__
+from detcli.backend.options import available_cores
+from detcli.bench.gpu import GpuState
+from detcli.bench.report import Machine, Model, Software
+from detcli.errors import ModelError
+from detcli.processor import processor_name
+
+
+def describe_machine(gpu: GpuState | None) -> Machine:
+    """This machine; nothing in it names its user or itself.
+
+    Args:
+        gpu: The one that takes part.
+    """
+    return Machine(
+        processor=processor_name(),
+        architecture=platform.machine(),
+        system=platform.system(),
+        cores=available_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpu=gpu.name if gpu else None,
+        driver=gpu.driver if gpu else None,
+    )
+
+
+def describe_software() -> Software:
+    """The versions that a figure may depend on."""
+    onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime")
+    return Software(
+        detcli=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        opencv=_version("opencv-python"),
+        onnxruntime=onnxruntime,
+    )
+
+
+def describe_model(path: str) -> Model:
+    """The file and its content.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return Model(path, hashlib.file_digest(file, "sha256").hexdigest())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(
+            f"cannot read the model {path}: {reason}", "give the path of an ONNX file"
+        ) from error
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

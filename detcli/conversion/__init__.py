@@ -1,0 +1,1 @@
+"""Conversion: a model file made into another, and held against it."""

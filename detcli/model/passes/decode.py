@@ -1,0 +1,64 @@
+"""The end of a network: its last convolutions, and the decode of their boxes behind them."""
+
+from collections.abc import Iterable
+
+from onnx import GraphProto
+
+from detcli.model.graph import GraphIndex
+from detcli.model.head import box_rows, score_rows
+
+# Where the network proper ends, seen from its head.
+NETWORK = frozenset(
+    {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
+)
+SHAPE_ONLY = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def decode_nodes(graph: GraphProto, head: str) -> set[str]:
+    """First outputs of the nodes that decode the boxes of a head.
+
+    From its four box rows back to the last convolutions. The convolution that takes the mean of a
+    distribution of distances (distribution focal loss, behind a Softmax) belongs to the decode.
+    """
+    index = GraphIndex(graph)
+    found, _ = _up_to_network(index, [box_rows(index, head)])
+    return found
+
+
+def score_convolutions(graph: GraphProto, head: str, depth: int) -> set[str]:
+    """First outputs of the convolutions that make class scores: the last `depth` of each branch.
+
+    Where boxes and scores of a stride are one tensor before they part, those of boxes too.
+    """
+    index = GraphIndex(graph)
+    found: set[str] = set()
+    wanted = [score_rows(index, head)]
+    for _ in range(depth):
+        _, nodes = _up_to_network(index, wanted)
+        found |= nodes
+        wanted = [index.producers[name].input[0] for name in sorted(nodes)]
+    return {name for name in found if index.producers[name].op_type == "Conv"}
+
+
+def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
+    """First outputs of the nodes that make tensors of what the network makes, and of its nodes."""
+    decoding: set[str] = set()
+    network: set[str] = set()
+    waiting = list(tensors)
+    while waiting:
+        node = index.producers.get(waiting.pop())
+        if node is None or node.output[0] in decoding or node.op_type == "Shape":
+            continue
+        if node.op_type in NETWORK and not _follows_softmax(index, node.input[0]):
+            network.add(node.output[0])
+            continue
+        decoding.add(node.output[0])
+        waiting.extend(node.input)
+    return decoding, network
+
+
+def _follows_softmax(index: GraphIndex, tensor: str) -> bool:
+    node = index.producer(tensor)
+    while node is not None and node.op_type in SHAPE_ONLY:
+        node = index.producer(node.input[0])
+    return node is not None and node.op_type == "Softmax"

@@ -1,0 +1,98 @@
+"""Convolutions in 8 bits."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from onnx import GraphProto, ModelProto
+
+from detcli.backend.runtime.load import onnxruntime
+from detcli.errors import ModelError
+from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes
+
+del onnxruntime  # loaded first, so that it is loaded as detcli wants it
+
+LEAST_OPSET = 13  # a scale for each channel
+SILU_FLOOR = -8.0
+"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003; 8 bits have no use for it."""
+
+INTEGERS = frozenset(
+    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
+    "QuantizeLinear".split()
+)
+
+
+def is_quantised(model: ModelProto) -> bool:
+    """Whether a model computes in integers already."""
+    return any(node.op_type in INTEGERS for node in model.graph.node)
+
+
+def to_int8(
+    model: ModelProto,
+    ranges: Mapping[str, tuple[float, float]],
+    exact: Collection[str] = (),
+) -> ModelProto:
+    """Compute convolutions in 8 bits. A quantised model stays as it is.
+
+    The quantisation is ONNX Runtime's: QuantizeLinear and DequantizeLinear around each
+    convolution, its weights with a scale for each channel, what flows into it and out of it with
+    one for the whole tensor (uint8, as suits CPUs). All else stays in float32.
+
+    Args:
+        model: In float32.
+        ranges: The lowest and highest value of the tensors that convolutions read and make.
+        exact: First outputs of the convolutions that stay in float32.
+
+    Raises:
+        ModelError: Its opset is too old, or no convolution is left.
+    """
+    if is_quantised(model):
+        return copied(model)
+    if opset(model) < LEAST_OPSET:
+        raise ModelError(
+            f"--int8: the graph is of opset {opset(model)}, and scales for each channel need "
+            f"{LEAST_OPSET} or later",
+            f"export the model again with opset {LEAST_OPSET}",
+        )
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import QuantType
+
+    given = copied(model)
+    names = number_nodes(given.graph)
+    chosen = [
+        node.name
+        for node in given.graph.node
+        if node.op_type == "Conv" and node.output[0] not in exact
+    ]
+    if not chosen:
+        raise ModelError("--int8: the graph has no convolution in front of its head")
+    values = {name: _as_arrays(*_useful(given.graph, name, ranges[name])) for name in ranges}
+    quantizer = QDQQuantizer(
+        given,
+        per_channel=True,
+        reduce_range=False,
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QUInt8,
+        tensors_range=TensorsData(CalibrationMethod.MinMax, values),
+        nodes_to_quantize=chosen,
+        nodes_to_exclude=[],
+        op_types_to_quantize=["Conv"],
+        extra_options={},
+    )
+    quantizer.quantize_model()
+    quantised: ModelProto = quantizer.model.model
+    for node in quantised.graph.node:
+        node.name = names.get(node.name, node.name)
+    sort_nodes(quantised.graph)
+    return quantised
+
+
+def _useful(graph: GraphProto, tensor: str, limits: tuple[float, float]) -> tuple[float, float]:
+    """The part of a tensor's range that matters to who reads it."""
+    readers = {node.op_type for node in graph.node if tensor in node.input}
+    low, high = limits
+    return (max(low, SILU_FLOOR), high) if readers == {"Sigmoid", "Mul"} else limits
+
+
+def _as_arrays(*limits: float) -> tuple[np.ndarray[tuple[()], np.dtype[np.float32]], ...]:
+    return tuple(np.array(limit, np.float32) for limit in limits)

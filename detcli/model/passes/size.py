@@ -1,0 +1,175 @@
+"""The size of the pictures that a graph takes."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, NodeProto
+
+from detcli.backend.runtime.session import CPU, open_session
+from detcli.errors import ModelError
+from detcli.model.graph import GraphIndex, known_size
+from detcli.model.passes.editing import (
+    add_constant,
+    copied,
+    drop_unused,
+    tensor_names,
+    unused_name,
+)
+from detcli.model.passes.grid import Grid, regenerated
+from detcli.model.passes.shapes import renew_shapes
+
+HINT = "export the model again with that imgsz, or with dynamic axes"
+Array = npt.NDArray[Any]
+
+
+def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelProto:
+    """Make a graph take square pictures of another size.
+
+    A graph with dynamic axes gets them fixed. In one for a single size, what depends on it is
+    made anew: the target shapes of Reshape, and the anchor grid, if it is one that `Grid` knows.
+
+    Args:
+        model: Of one image input, `[B, 3, H, W]`.
+        size: Height and width in pixels; a multiple of the model's stride.
+        anchors: How many anchors its head has; None if that depends on the size.
+
+    Raises:
+        ModelError: The size is in the graph in some other way too.
+    """
+    changed = copied(model)
+    image, *_ = GraphIndex(changed.graph).image_inputs()
+    height, width = image.type.tensor_type.shape.dim[2:]
+    old = known_size(height.dim_value), known_size(width.dim_value)
+    if old == (size, size):
+        return changed
+    if old[0] is not None and old[1] is not None:
+        before = Grid.of((old[0], old[1]), anchors or 0)
+        if before is None:
+            raise ModelError(
+                f"the graph takes {old[1]}x{old[0]} pictures only, and its {anchors or 'unknown'} "
+                "anchors are no grid of known strides",
+                HINT,
+            )
+        _Resizing(changed, image.name, before, before.resized((size, size))).run()
+    height.dim_value = width.dim_value = size
+    try:
+        return renew_shapes(changed)
+    except ValueError as error:
+        raise ModelError(f"the graph cannot take {size}x{size} pictures: {error}", HINT) from error
+
+
+class _Resizing:
+    """Changes a graph for one size, in place, to one for another."""
+
+    def __init__(self, model: ModelProto, image: str, old: Grid, new: Grid) -> None:
+        self.graph = model.graph
+        self.old, self.new = old, new
+        self.names = tensor_names(model.graph)
+        self.computed = _reached(model, image)
+        self.constants = _constants(model, self.computed)
+
+    def run(self) -> None:
+        for node in self.graph.node:
+            if self.computed.isdisjoint(node.output):
+                continue
+            if (
+                node.op_type == "Reshape"
+                and (target := self.constants.get(node.input[1])) is not None
+            ):
+                self._replace(node, 1, self._target(target))
+            elif node.op_type == "Resize" and len(node.input) > 3:  # data, regions, scales, sizes
+                sizes = self.constants.get(node.input[3])
+                if sizes is not None:
+                    self._replace(node, 3, self._target(sizes))
+            else:
+                self._regenerate(node)
+        for output in self.graph.output:
+            for dim in output.type.tensor_type.shape.dim:
+                if dim.dim_value == self.old.anchors:
+                    dim.dim_value = self.new.anchors
+        drop_unused(self.graph)
+
+    def _regenerate(self, node: NodeProto) -> None:
+        """Make what a node reads of the anchor grid for the new size."""
+        for position, name in enumerate(node.input):
+            constant = self.constants.get(name)
+            if constant is None or self.old.anchors not in constant.shape:
+                continue
+            made = regenerated(constant, self.old, self.new)
+            if made is None:
+                raise ModelError(
+                    f"the constant {name} depends on the size of the pictures, and is no anchor "
+                    "grid that detcli knows",
+                    HINT,
+                )
+            self._replace(node, position, made)
+
+    def _replace(self, node: NodeProto, position: int, value: Array) -> None:
+        name = node.input[position]
+        if not np.array_equal(value, self.constants[name]):
+            new = unused_name(self.names, f"{node.output[0]}/{self.new.size[0]}")
+            node.input[position] = add_constant(self.graph, new, value)
+
+    def _target(self, target: Array) -> Array:
+        """What a shape of the old size is at the new one.
+
+        Either its last two axes are the cells of a level, or one axis is the cells of a level,
+        flattened, or all anchors; and a tensor has so much more entries as the picture.
+        """
+        growth = math.prod(self.new.size) / math.prod(self.old.size)
+        wanted = -1 if -1 in target else round(math.prod(target.tolist()) * growth)
+        levels = dict(zip(self.old.levels, self.new.levels, strict=True))
+        if (cells := levels.get(tuple(target[-2:].tolist()))) is not None:
+            changed = np.array([*target[:-2], *cells], np.int64)
+            if wanted in {-1, math.prod(changed.tolist())}:
+                return changed
+        counts = {math.prod(before): math.prod(after) for before, after in levels.items()}
+        counts[self.old.anchors] = self.new.anchors
+        for axis in reversed(range(len(target))):
+            changed = target.copy()
+            changed[axis] = counts.get(int(target[axis]), target[axis])
+            if wanted != -1 and math.prod(changed.tolist()) == wanted:
+                return changed
+        return target
+
+
+def _reached(model: ModelProto, image: str) -> set[str]:
+    """All tensors that depend on the picture, or on its shape."""
+    reached = {image}
+    for node in model.graph.node:
+        if not reached.isdisjoint(node.input):
+            reached.update(node.output)
+    return reached
+
+
+def _constants(model: ModelProto, computed: set[str]) -> dict[str, Array]:
+    """What the nodes that depend on the picture read besides: constants, computed or not."""
+    index = GraphIndex(model.graph)
+    fixed = [node for node in model.graph.node if computed.isdisjoint(node.output)]
+    made = {name for node in fixed for name in node.output if name}
+    read = {
+        name
+        for node in model.graph.node
+        if not computed.isdisjoint(node.output)
+        for name in node.input
+        if name and name not in computed
+    }
+    known = {name: value for name in read if (value := index.array(name)) is not None}
+    wanted = sorted((read & made) - set(known))
+    if not wanted:
+        return known
+    constants = onnx.helper.make_graph(
+        fixed,
+        "constants",
+        [],
+        [onnx.ValueInfoProto(name=name) for name in wanted],
+        list(model.graph.initializer),
+    )
+    part = onnx.helper.make_model(
+        constants, opset_imports=list(model.opset_import), ir_version=model.ir_version
+    )
+    values = open_session(part.SerializeToString(), CPU, "the constants").run(None, {})
+    return known | dict(zip(wanted, values, strict=True))

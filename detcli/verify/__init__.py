@@ -1,0 +1,1 @@
+"""Verification: run a model two ways, and say whether the detections agree."""

@@ -1,0 +1,45 @@
+"""The GPU's top-k and selection by themselves, against the specification."""
+
+import numpy as np
+import pytest
+
+import detcli
+from detcli.backend import Limits
+from detcli.backend.cuda.ranker import CudaRanker
+from detcli.backend.postprocess import select
+
+
+def closes_what_it_holds(ranker, gpu, monkeypatch):
+    """Closing the GPU would free the rest too, and hide it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "close", gpu.synchronize)
+        ranker.close()
+    return not gpu.held
+
+
+def same(own, expected):
+    for part, wanted in zip(own, expected, strict=True):
+        np.testing.assert_array_equal(part, wanted)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 3), (1025, 300), (20_000, 300)])
+def test_top_k(host_gpu, random, monkeypatch, n, k):
+    ranker = CudaRanker(host_gpu)
+    row = random.random(n, np.float32)
+    same(ranker.top_k(ranker.upload(row), k), detcli.top_k(row, k))
+    assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
+
+
+def test_selection_again_and_with_other_limits(host_gpu, random, monkeypatch):
+    ranker = CudaRanker(host_gpu)
+    heads = [random.random((4 + 3, n), np.float32) for n in (300, 300, 77)]
+    for head in heads:
+        for limits in (Limits(0.5, 20, None, None), Limits(0.0, 300, None, None)):
+            uploaded = ranker.upload(head)
+            for _ in range(2):
+                same(ranker.select(uploaded, limits), select(head, limits))
+    assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
+
+
+def test_it_says_where_it_computes(host_gpu):
+    assert CudaRanker(host_gpu).device == "cuda:0"

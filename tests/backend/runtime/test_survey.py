@@ -1,0 +1,120 @@
+"""What providers take, told by doubles and by ONNX Runtime itself."""
+
+from types import SimpleNamespace
+
+import colour_model
+import onnxruntime
+import pytest
+
+from detcli.backend.runtime import libraries, survey
+from detcli.backend.runtime.survey import LeftNode, Placement
+from detcli.errors import DeviceError, ModelError
+
+CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
+
+TELLS = hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
+tells = pytest.mark.skipif(not TELLS, reason="ONNX Runtime tells where nodes run from 1.24 on")
+
+
+def node(operator, name="", domain=""):
+    return SimpleNamespace(op_type=operator, name=name, domain=domain)
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """A runtime with these providers, whose sessions place nodes so; None fails to load."""
+
+    def fake(**parts):
+        opened = []
+        names = [f"{name}ExecutionProvider" for name in parts]
+        placed = dict(zip(names, parts.values(), strict=True))
+        double = SimpleNamespace(get_available_providers=lambda: names)
+        monkeypatch.setattr(survey, "onnxruntime", double)
+
+        def require(name):
+            if placed[name] is None:
+                raise DeviceError(f"{name} is missing", "install it")
+
+        def open_session(_graph, providers, title):
+            opened.append((providers, title))
+            told = placed[providers[0][0]]
+            if not isinstance(told, list):
+                return SimpleNamespace()
+            info = [
+                SimpleNamespace(ep_name=name, get_nodes=lambda nodes=nodes: nodes)
+                for name, nodes in told
+            ]
+            return SimpleNamespace(get_provider_graph_assignment_info=lambda: info)
+
+        monkeypatch.setattr(libraries, "require_provider", require)
+        monkeypatch.setattr(survey, "open_session", open_session)
+        return opened
+
+    return fake
+
+
+def test_what_is_taken_is_counted_and_what_is_left_is_named(runtime):
+    runtime(
+        CUDA=[
+            (CUDA, [node("Conv")] * 3 + [node("Mul")]),
+            (CPU, [node("Odd", "/odd", "my")]),
+            (CUDA, [node("Mul")]),
+        ]
+    )
+    assert survey.survey(b"", "model") == (
+        Placement(
+            CUDA, usable=True, taken={"Conv": 3, "Mul": 2}, left=(LeftNode("/odd", "my.Odd", CPU),)
+        ),
+    )
+
+
+def test_a_provider_that_does_not_load_says_why_and_is_not_opened(runtime):
+    opened = runtime(Tensorrt=None, CUDA=None, CPU=[(CPU, [node("Conv")])])
+    tensorrt, cuda, cpu = survey.survey(b"", "model")
+    for placement, name in ((tensorrt, TENSORRT), (cuda, CUDA)):
+        assert placement == Placement(
+            name, usable=False, reason=f"{name} is missing", hint="install it"
+        )
+    assert cpu == Placement(CPU, usable=True, taken={"Conv": 1}, left=())
+    assert [providers for providers, _ in opened] == [[(CPU, {})]]
+
+
+def test_tensorrt_has_cuda_behind_it_and_builds_with_the_least_effort(runtime):
+    opened = runtime(Tensorrt=[(TENSORRT, [node("Conv")]), (CUDA, [node("Mod")])])
+    (placement,) = survey.survey(b"", "model")
+    assert placement.left == (LeftNode("", "Mod", CUDA),)
+    [(providers, title)] = opened
+    assert (providers, title) == ([(TENSORRT, survey.LEAST_EFFORT), (CUDA, {})], "model")
+
+
+def test_an_older_runtime_does_not_tell(runtime):
+    runtime(CPU="nothing")
+    assert survey.survey(b"", "model") == (Placement(CPU, usable=True),)
+
+
+@tells
+def test_the_cpu_takes_all_of_a_real_graph():
+    graph = colour_model.build("authors").SerializeToString()
+    cpu = survey.survey(graph, "colours")[-1]
+    assert (cpu.provider, cpu.usable, cpu.left) == (CPU, True, ())
+    assert cpu.taken["TopK"] == 2
+
+
+def test_every_provider_of_this_runtime_is_reported():
+    placements = survey.survey(colour_model.build().SerializeToString(), "colours")
+    assert [placement.provider for placement in placements] == onnxruntime.get_available_providers()
+    for placement in placements:
+        assert placement.usable == (not placement.reason)
+        assert bool(placement.hint) == (not placement.usable)
+
+
+def test_a_graph_that_the_runtime_refuses_is_refused_with_its_reason():
+    model = colour_model.build()
+    assert survey.refusal(model.SerializeToString(), "colours") is None
+    model.graph.node[0].op_type = "NoSuchOperator"
+    error = survey.refusal(model.SerializeToString(), "colours")
+    assert isinstance(error, ModelError)
+    assert "NoSuchOperator" in str(error)
+    assert survey.survey(model.SerializeToString(), "colours")[-1] == Placement(
+        CPU, usable=False, reason=str(error), hint=error.hint
+    )

@@ -1,0 +1,49 @@
+"""A detector with convolutions: `colour_model` behind a few convolutions that change nothing.
+
+An averaging convolution makes the cells, and others of one pixel hand them on.
+"""
+
+import colour_model
+import numpy as np
+from onnx import helper, numpy_helper
+
+CONVOLUTIONS = ["layer1", "layer2", "layer3", "layer4", "cells"]
+
+
+def build(tail="body", scale=1.0, **options):
+    """Build the model; in its middle all is `scale` times as large."""
+    model = colour_model.build(tail, **options)
+    graph = model.graph
+    dtype = options.get("dtype", np.float32)
+    average = np.zeros((3, 3, 8, 8))
+    average[range(3), range(3)] = 1 / 64
+    same = np.eye(3).reshape(3, 3, 1, 1)
+    kernels = [average, same, same * scale, same, same / scale]
+    nodes, before = [], "images"
+    for name, kernel in zip(CONVOLUTIONS, kernels, strict=True):
+        graph.initializer.append(numpy_helper.from_array(kernel.astype(dtype), f"{name}_kernel"))
+        strides = {"strides": [8, 8]} if name == "layer1" else {}
+        inputs = [before, f"{name}_kernel"]
+        nodes.append(helper.make_node("Conv", inputs, [name], name=f"node {name}", **strides))
+        before = name
+    pool = graph.node[0]
+    assert pool.op_type == "AveragePool"
+    graph.node.remove(pool)
+    for position, node in enumerate(nodes):
+        graph.node.insert(position, node)
+    return model
+
+
+def session_output(model, tensor):
+    """Run a model of one input."""
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {model.graph.input[0].name: tensor})
+
+
+def same_bytes(first, second):
+    """Whether two models are the same, byte for byte."""
+    return first.SerializeToString(deterministic=True) == second.SerializeToString(
+        deterministic=True
+    )

@@ -1,0 +1,214 @@
+"""A file gives a whole model or a ModelError, and its external data goes where it belongs."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from detcli.errors import ModelError
+from detcli.model import loading
+from detcli.model.loading import load
+
+WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def outside(tensor, location="weights", **place):
+    """Move the entries of a tensor out of the model; returns them."""
+    data = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **place}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return data
+
+
+def tensor_of(array=WEIGHT, name="weight"):
+    return numpy_helper.from_array(array, name)
+
+
+def model_of(*nodes, weights=(), sparse=(), functions=()):
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = nodes or [helper.make_node("Add", ["x", "weight"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "g", [value], [output], weights, sparse_initializer=list(sparse)
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Load a model whose external data is in a file called `weights`."""
+
+    def run(model, data):
+        if data is not None:
+            (tmp_path / "weights").write_bytes(data)
+        return load(tmp_path / "model.onnx", model.SerializeToString())
+
+    return run
+
+
+def test_a_part_of_a_file_is_read(loaded):
+    tensor = tensor_of()
+    data = outside(tensor, offset=8, length=24, checksum="?", unknown="key")
+    model, names = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
+    np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), WEIGHT)
+    assert names == ["weights"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        (TensorProto.INT4, 3),
+        (TensorProto.BFLOAT16, 10),
+        (TensorProto.INT8, 5),
+        (TensorProto.FLOAT16, 10),
+        (TensorProto.DOUBLE, 40),
+    ],
+)
+def test_every_type_has_its_size(loaded, dtype, size):
+    tensor = helper.make_tensor("weight", dtype, [5], bytes(range(size)), raw=True)
+    model, _ = loaded(model_of(weights=[tensor]), outside(tensor) + b"more")
+    assert model.graph.initializer[0].raw_data == bytes(range(size))
+
+
+def in_a_node(tensor):
+    node = helper.make_node("Constant", [], ["weight"], value=tensor)
+    return model_of(node, helper.make_node("Add", ["x", "weight"], ["y"]))
+
+
+def in_a_sparse_tensor(tensor):
+    tensor.dims[:] = [6]
+    indices = numpy_helper.from_array(np.arange(6), "indices")
+    return model_of(sparse=[helper.make_sparse_tensor(tensor, indices, [2, 3])])
+
+
+def in_a_function(tensor):
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=tensor),
+        helper.make_node("Add", ["a", "w"], ["b"]),
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("own", "Shift", ["a"], ["b"], nodes, opsets)
+    node = helper.make_node("Shift", ["x"], ["y"], domain="own")
+    return model_of(node, functions=[function])
+
+
+@pytest.mark.parametrize("place", [in_a_node, in_a_sparse_tensor, in_a_function])
+def test_wherever_a_tensor_is_its_data_is_moved_in(loaded, place):
+    tensor = tensor_of()
+    data = outside(tensor)
+    model, names = loaded(place(tensor), data)
+    assert names == ["weights"]
+    assert data in model.SerializeToString()
+    assert b"weights" not in model.SerializeToString()
+
+
+@pytest.mark.parametrize("place", [in_a_node, in_a_sparse_tensor, in_a_function])
+def test_wherever_a_tensor_is_it_may_not_lead_out(loaded, place):
+    tensor = tensor_of()
+    outside(tensor, location="../weights")
+    with pytest.raises(ModelError, match="no path below the model's folder"):
+        loaded(place(tensor), None)
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "has"),
+    [
+        (b"", {}, 0),
+        (bytes(23), {}, 23),
+        (bytes(30), {"offset": 8}, 22),
+        (bytes(24), {"length": 12}, 12),
+        (bytes(99), {"length": 25}, 25),
+        (bytes(24), {"offset": 1 << 60}, 0),
+    ],
+)
+def test_data_that_is_not_the_tensors_is_refused(loaded, data, place, has):
+    tensor = tensor_of()
+    outside(tensor, **place)
+    with pytest.raises(ModelError, match=f"weight, which takes 24 bytes, it has {has}$") as error:
+        loaded(model_of(weights=[tensor]), data)
+    assert "fetch weights again" in error.value.hint
+
+
+@pytest.mark.parametrize("place", [{"offset": -1}, {"offset": "x"}, {"length": "x"}])
+def test_a_place_that_makes_no_sense_is_damage(loaded, place):
+    tensor = tensor_of()
+    outside(tensor, **place)
+    with pytest.raises(ModelError, match=r"model\.onnx is damaged"):
+        loaded(model_of(weights=[tensor]), bytes(24))
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtype"), [([-2, 3], 1), ([2, 3], 99), ([2, 3], TensorProto.STRING), ([2, 3], 0)]
+)
+def test_a_tensor_that_makes_no_sense_is_damage(loaded, dims, dtype):
+    tensor = tensor_of()
+    outside(tensor)
+    tensor.dims[:] = dims
+    tensor.data_type = dtype
+    with pytest.raises(ModelError, match=r"model\.onnx is damaged"):
+        loaded(model_of(weights=[tensor]), bytes(24))
+
+
+def test_a_path_that_is_no_text_is_damage(tmp_path):
+    tensor = tensor_of()
+    outside(tensor)
+    content = model_of(weights=[tensor]).SerializeToString().replace(b"weights", b"weigh\xff\xff")
+    with pytest.raises(ModelError, match=r"model\.onnx is damaged"):
+        load(tmp_path / "model.onnx", content)
+
+
+def test_more_than_a_message_can_hold_is_refused_unread(loaded, monkeypatch):
+    tensors = [tensor_of(name="weight"), tensor_of(name="other")]
+    data, _ = map(outside, tensors)
+    model = model_of(weights=tensors)
+    monkeypatch.setattr(loading, "MOST_BYTES", len(model.SerializeToString()) + 48)
+    loaded(model, data)
+    monkeypatch.setattr(loading, "MOST_BYTES", len(model.SerializeToString()) + 47)
+    with pytest.raises(ModelError, match="more than 2 GiB"):
+        loaded(model, data)
+
+
+def test_a_tensor_of_absurd_size_is_refused_unread(loaded):
+    tensor = tensor_of()
+    outside(tensor)
+    tensor.dims[:] = [1 << 40, 1 << 40]
+    with pytest.raises(ModelError, match="more than 2 GiB"):
+        loaded(model_of(weights=[tensor]), bytes(24))
+
+
+@pytest.mark.parametrize("dims", [[1 << 40], [2, 4], [5], [-6], [2, -3], [-2, -3]])
+@pytest.mark.parametrize("place", [lambda tensor: model_of(weights=[tensor]), in_a_node])
+def test_entries_that_are_not_as_many_as_the_shape_says_are_damage(loaded, dims, place):
+    tensor = tensor_of()
+    tensor.dims[:] = dims
+    with pytest.raises(ModelError, match=r"model\.onnx is damaged: weight "):
+        loaded(place(tensor), None)
+
+
+@pytest.mark.parametrize("dims", [[97], [1 << 40]])
+def test_entries_in_lists_are_counted_too(loaded, dims):
+    tensor = helper.make_tensor("weight", TensorProto.INT4, [6], [1] * 6)
+    assert not tensor.raw_data
+    loaded(model_of(weights=[tensor]), None)
+    tensor.dims[:] = dims
+    with pytest.raises(ModelError, match=r"model\.onnx is damaged: weight "):
+        loaded(model_of(weights=[tensor]), None)
+
+
+def test_a_tensor_of_no_entries_is_whole(loaded):
+    empty = helper.make_tensor("weight", TensorProto.FLOAT, [0], [])
+    loaded(model_of(weights=[empty]), None)
+
+
+def test_a_file_that_ends_behind_its_graph_is_truncated(loaded):
+    model = model_of(weights=[tensor_of()])
+    model.ClearField("opset_import")
+    with pytest.raises(ModelError, match="is truncated: it names no operator set"):
+        loaded(model, None)
+
+
+def test_a_model_without_external_data_is_as_it_was(loaded):
+    model = model_of(weights=[tensor_of()])
+    assert loaded(model, None) == (model, [])

@@ -1,0 +1,184 @@
+"""Every command of docs/troubleshooting.md is run, and says what the page says it does."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from colour_model import build, picture
+from doctor.fakes import fake_driver
+from onnx import helper, numpy_helper
+
+PAGE = Path(__file__).parents[1] / "docs/troubleshooting.md"
+NAMES = {0: "person", 1: "bus", 2: "car"}
+MARK = "=-=-= end of a command"
+
+OLD_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"
+TWO_WHEELS = "CUDAExecutionProvider is not in the list of available providers"
+
+
+def blocks():
+    """Title of the section and text of each block of commands."""
+    text = PAGE.read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title = section.partition("\n")[0]
+        for block in re.findall(r"^```console\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
+            yield title, block
+
+
+def commands(block):
+    """Each command with the lines that must be in what it prints, in that order."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *lines = part.splitlines()
+        yield command, lines
+
+
+BLOCKS = list(blocks())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The models that the page names, small ones whose answers are known."""
+    folder = tmp_path_factory.mktemp("models")
+    named = {"names": str(NAMES), "stride": "8"}
+    made = {
+        "yolov10n.onnx": boosted(build("ultralytics", size=640, keep=300, metadata=named)),
+        "half.onnx": boosted(build(size=640, dtype=np.float16, metadata=named)),
+        "unnamed.onnx": build(size=640),
+        "transposed.onnx": build("transposed", size=640, metadata=named),
+        "yolov8n.onnx": build("one-to-many", size=640, metadata=named),
+    }
+    for name, model in made.items():
+        (folder / name).write_bytes(model.SerializeToString())
+    return folder
+
+
+def boosted(model):
+    """Multiply the scores by 1e6, in two steps that float16 can write down, and divide again."""
+    graph = model.graph
+    dtype = helper.tensor_dtype_to_np_dtype(graph.input[0].type.tensor_type.elem_type)
+    graph.initializer.append(numpy_helper.from_array(np.array(1000, dtype), "thousand"))
+    chain = ["raw_scores", "boosted", "boosted_again", "lowered", "scores"]
+    (source,) = (node for node in graph.node if "scores" in node.output)
+    source.output[:] = ["raw_scores"]
+    place = list(graph.node).index(source) + 1
+    for step, operator in enumerate(("Mul", "Mul", "Div", "Div")):
+        node = helper.make_node(operator, [chain[step], "thousand"], [chain[step + 1]])
+        node.name = chain[step + 1]
+        graph.node.insert(place + step, node)
+    return model
+
+
+@pytest.fixture
+def workplace(tmp_path, models, monkeypatch):
+    """A folder with all that the page names."""
+    for path in models.iterdir():
+        shutil.copy(path, tmp_path)
+    (tmp_path / "names.txt").write_text("person\nbus\ncar\n")
+    (tmp_path / "pics").mkdir()
+    image = picture(("red", 2, 3), ("green", 30, 10), size=(384, 640))
+    cv2.imwrite(str(tmp_path / "pics/street.png"), image)
+    shutil.copy(tmp_path / "pics/street.png", tmp_path / "street.jpg")  # the name is no matter
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def environment(workplace, title):
+    """A machine with a GPU and its driver, but without CUDA's libraries and without a display."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the page shows Linux")
+    libraries = workplace / "driver"
+    fake_driver(libraries, version=12040 if title == OLD_DRIVER else 13000)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": str(libraries), "COLUMNS": "160"}
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "CUDA_VISIBLE_DEVICES"):
+        environment.pop(name, None)
+    if title == TWO_WHEELS:
+        environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))
+    return environment
+
+
+def install_two_wheels(folder):
+    """Lay the metadata of both on a path."""
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        place = folder / f"{name.replace('-', '_')}-1.28.0.dist-info"
+        place.mkdir(parents=True)
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.28.0")
+        (place / "top_level.txt").write_text("onnxruntime\n")
+    return folder
+
+
+def run(block, environment):
+    """What each command of a block prints, stderr included, and its exit code; all in one shell."""
+    script = "".join(
+        f"{{ {command}\n}} 2>&1\ncode=$?; printf '\\n%s {MARK}\\n' $code; (exit $code)\n"
+        for command, _ in commands(block)
+    )
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script],  # noqa: S607 - bash is wherever it is
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+    )
+    parts = done.stdout.split(MARK)[:-1]
+    return [
+        (text, int(code)) for text, _, code in (part.rstrip().rpartition("\n") for part in parts)
+    ]
+
+
+def skip_without_what_the_page_assumes(block):
+    import onnxruntime
+
+    if "jq" in block and shutil.which("jq") is None and not os.environ.get("CI"):
+        pytest.skip("jq is not installed")
+    if "CUDA 13.0" in block and getattr(onnxruntime, "cuda_version", None) != "13.0":
+        pytest.skip("this ONNX Runtime was built for another CUDA")
+    if "libcublasLt.so.13" in block and not lacks_cuda():
+        pytest.skip("this machine has CUDA's libraries")
+
+
+def lacks_cuda():
+    from detcli.backend.runtime.libraries import CUDA, unloadable_libraries
+    from detcli.backend.runtime.load import onnxruntime
+
+    if CUDA not in onnxruntime.get_available_providers():
+        return False
+    missing = {failure.library for failure in unloadable_libraries(CUDA) if not failure.reason}
+    return {"libcudnn.so.9", "libcublasLt.so.13"} <= missing
+
+
+@pytest.mark.parametrize(("title", "block"), BLOCKS, ids=[title[:30] for title, _ in BLOCKS])
+def test_a_complaint_is_answered(title, block, environment):
+    assert title
+    skip_without_what_the_page_assumes(block)
+    done = run(block, environment)
+    for (command, lines), (printed, code) in zip(commands(block), done, strict=True):
+        assert "Traceback" not in printed
+        assert "Error: No such" not in printed, printed
+        assert lines or code == 0, f"$ {command}\nends with {code}:\n{printed}"
+        rest = " ".join(printed.split())
+        for line in lines:
+            before, found, rest = rest.partition(" ".join(line.split()))
+            assert found, f"$ {command}\nprints no '{line}', but\n{printed}\n(looked in {before})"
+
+
+def test_the_page_names_the_complaints_of_this_field():
+    titles = "\n".join(dict(BLOCKS))
+    for word in ("GPU is not used", "libcublasLt.so.13", "shifted", "296 classes", "class_0",
+                 "stdout"):  # fmt: skip
+        assert word in titles
+
+
+def test_every_section_has_a_command_with_something_to_see():
+    sections = re.findall(r"^## (.+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(sections) == {title for title, _ in BLOCKS}
+    for title, block in BLOCKS:
+        assert any(lines for _, lines in commands(block)), title
