@@ -3,7 +3,6 @@
 import hashlib
 import importlib.metadata
 import platform
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -13,6 +12,7 @@ from detcli.backend.options import available_cores
 from detcli.bench.gpu import GpuState
 from detcli.bench.report import Machine, Model, Software
 from detcli.errors import ModelError
+from detcli.model.zoo import find
 from detcli.processor import processor_name
 
 
@@ -45,19 +45,23 @@ def describe_software() -> Software:
     )
 
 
-def describe_model(path: str) -> Model:
-    """The file and its content.
+def describe_model(model: str, *, half: bool = False) -> Model:
+    """The file of a model and its content.
+
+    Args:
+        model: Its path or name.
+        half: The float16 file of a model that goes by name.
 
     Raises:
         ModelError: It cannot be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            return Model(path, hashlib.file_digest(file, "sha256").hexdigest())
+        with find(model, half=half).path.open("rb") as file:
+            return Model(model, hashlib.file_digest(file, "sha256").hexdigest())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(
-            f"cannot read the model {path}: {reason}", "give the path of an ONNX file"
+            f"cannot read the model {model}: {reason}", "give the path of an ONNX file"
         ) from error
 
 

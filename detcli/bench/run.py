@@ -43,7 +43,7 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
     check_repeatable(request.sources)
     with Feed(request.sources) as feed:
         feed.take(1)  # a mistake in its name is not to be told of after a minute of cold starts
-    model = describe_model(request.model)
+    model = describe_model(request.model, half=request.options.wants_half_file(request.device))
     known = identity_of(describe_machine(None), model)
     if limit is not None:
         require_same(limit.baseline, known)

@@ -58,6 +58,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     from detcli.backend.options import DeviceOptions
     from detcli.bench.request import Request
     from detcli.cli.heap import keep_freed_memory
+    from detcli.model.zoo import DEFAULT
     from detcli.opencv import silence_opencv
     from detcli.settings import Settings
 
@@ -70,10 +71,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         _tell_duration(seconds, 0, quiet=quiet)
         _bench_top_k(n, k, device, seconds, outputs)
         return
-    if model is None:
-        raise UsageError(f"--mode {mode} needs a model", "name an ONNX file with --model")
     request = Request(
-        model=model,
+        model=model or DEFAULT,
         mode=mode,
         device=device,
         sources=tuple(source or ()),

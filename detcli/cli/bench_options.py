@@ -19,8 +19,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         *("--model", "-m"),
-        metavar="FILE",
-        help="ONNX file; only --mode topk works without.",
+        metavar="FILE|NAME",
+        help="ONNX file, or a name that `detcli models list` shows; default: yolov10n.",
         show_default=False,
     ),
 ]

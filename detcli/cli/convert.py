@@ -127,6 +127,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
+    from detcli.cli.fetching import find_model
     from detcli.cli.progress import count_on_stderr
     from detcli.cli.render.convert import render
     from detcli.cli.reports import write_report
@@ -147,7 +148,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     if calibrate and not int8 and not half:
         raise UsageError("--calibrate belongs to --int8 and --half", "leave it out, or add one")
     task = Task(
-        model=Path(model),
+        model=find_model(model).path,
         output=output,
         force=force,
         options=ConversionOptions(

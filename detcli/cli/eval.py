@@ -99,6 +99,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.cli.fetching import find_model
     from detcli.cli.heap import keep_freed_memory
     from detcli.cli.progress import Tally, count_on_stderr
     from detcli.cli.render.eval import render
@@ -114,7 +115,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     silence_opencv()
     keep_freed_memory()
     request = Request(
-        model=Path(model),
+        model=find_model(model).path,
         data=DataOptions(data, images, split),
         settings=Settings(
             conf=conf,

@@ -1,7 +1,5 @@
 """`detcli inspect`: what a model file is."""
 
-from pathlib import Path
-
 from detcli.cli import options
 from detcli.cli.messages import set_verbosity
 from detcli.errors import ModelError
@@ -23,11 +21,12 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     Nothing outside the model's folder is opened.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.cli.fetching import find_model
     from detcli.cli.render.inspect import render
     from detcli.cli.reports import write_report
     from detcli.inspection.examine import Question, examine
 
-    inspection = examine(Path(model), Question(box_format, imgsz, names))
+    inspection = examine(find_model(model).path, Question(box_format, imgsz, names))
     write_report(inspection, report_format, render)
     if inspection.problem is not None:
         raise ModelError(inspection.problem.message, inspection.problem.hint)

@@ -53,7 +53,14 @@ Model = Annotated[
         help="ONNX file, or a name that `detcli models list` shows.",
     ),
 ]
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
+ModelFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="ONNX file, or a name that `detcli models list` shows.",
+        show_default=False,
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(

@@ -116,6 +116,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
             "name a folder of real pictures with --images",
         )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
+    from detcli.cli.fetching import find_model
     from detcli.cli.progress import count_on_stderr
     from detcli.cli.render.verify import render
     from detcli.cli.reports import write_report
@@ -133,8 +134,8 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     silence_opencv()
     plan = make_plan(
         Request(
-            model=Path(model),
-            other=None if other is None else Path(other),
+            model=find_model(model).path,
+            other=None if other is None else find_model(other).path,
             device=device,
             against=against,
             settings=Settings(conf=conf, nms=nms, imgsz=imgsz, box_format=box_format),

@@ -146,7 +146,6 @@ def test_tables_of_a_comparison_and_of_top_k(bench):
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "complaint"),
     [
-        ([], 2, "--mode latency needs a model"),
         (["--mode", "topk", "a.jpg"], 2, "takes no SOURCE"),
         (["--mode", "topk", "-m", "a.onnx"], 2, "takes no --model"),
         (["--mode", "topk", "--sweep", "batch=1"], 2, "takes no --sweep"),
