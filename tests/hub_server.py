@@ -4,7 +4,8 @@ As the real one, it answers a request for a file with what it knows about it and
 
     HEAD, GET  /<repository>/resolve/<revision>/<file>   302, or 404, or 401 for no such repository
         X-Repo-Commit, X-Linked-Etag (the SHA-256), X-Linked-Size, Location
-    GET        /<SHA-256> of the other server            200, or 206 where a range was asked for
+    GET        /<SHA-256> of the other server            200, or 206 where a range was asked for,
+                                                         416 where nothing lies in it
 """
 
 import contextlib
@@ -165,6 +166,9 @@ class StorageHandler(Handler):
             start = int(asked.removeprefix("bytes=").removesuffix("-"))
             headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
             status = 206
+        if asked and start >= len(content):
+            self.answer(416)
+            return
         part = content[start:]
         if faults.break_after:
             count = faults.break_after.pop(0)

@@ -114,8 +114,16 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
 
     silence_opencv()
     keep_freed_memory()
+    devices = tuple(one.strip() for one in device.split(","))
+    device_options = DeviceOptions(
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
+        half=half,
+        workers=available_cores() if workers is None else workers,
+    )
     request = Request(
-        model=find_model(model).path,
+        model=model,
+        file=find_model(model, half=device_options.wants_half_file(devices[0])).path,
         data=DataOptions(data, images, split),
         settings=Settings(
             conf=conf,
@@ -127,13 +135,8 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
             names=names,
             box_format=box_format,
         ),
-        devices=tuple(one.strip() for one in device.split(",")),
-        device_options=DeviceOptions(
-            cuda_graph=cuda_graph,
-            gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
-            half=half,
-            workers=available_cores() if workers is None else workers,
-        ),
+        devices=devices,
+        device_options=device_options,
         batch=batch,
         decode=DecodeOptions(max_pixels=max_pixels),
         advise=advise,

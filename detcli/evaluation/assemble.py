@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detcli.detector import Detector
 from detcli.evaluation.advice import advise, best_confidence
@@ -26,6 +26,9 @@ from detcli.evaluation.report import (
     Model,
 )
 from detcli.evaluation.request import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOW = 0.01
 """A confidence above it takes a part of the precision-recall curve away."""
@@ -64,14 +67,14 @@ def assemble(
         findings.add(HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
     best = best_confidence(Curve.of(scores.rankings.values()), conf)
     confused = _confusions(pictures, sides, max(USUAL, conf) if best is None else best)
-    plotted: Iterable[Path] = ()
+    plotted: Iterable["Path"] = ()
     if request.plots is not None:
         title = f"{sides.detector.model_name} on {request.data.data}, {len(pictures)} pictures"
         called = {index: sides.dataset.categories[index].name for index in categories}
         plotted = plot(request.plots, Plotted(title, called, scores, confused, conf))
     return EvalReport(
         evaluator=require_evaluator(),
-        model=_model(request.model, sides.detector),
+        model=_model(request, sides.detector),
         data=_data(request, sides, pictures, scores),
         limits=Limits(conf, request.settings.max_det, PER_CLASS, request.settings.nms),
         metrics=scores.overall,
@@ -84,11 +87,11 @@ def assemble(
     )
 
 
-def _model(path: Path, detector: Detector) -> Model:
-    with path.open("rb") as file:
+def _model(request: Request, detector: Detector) -> Model:
+    with request.file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     classes = detector.contract.class_count
-    return Model(str(path), digest, detector.device, detector.canvas, classes)
+    return Model(request.model, digest, detector.device, detector.canvas, classes)
 
 
 def _data(request: Request, sides: Sides, pictures: list[Compared], scores: Scores) -> Data:

@@ -50,7 +50,9 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         names = {number: str(image["file_name"]) for number, image in pictures.items()}
         categories, index = _categories(content["categories"], findings)
     except MALFORMED as error:
-        raise _unusable(path, "its images or categories lack an id or a name") from error
+        raise _unusable(
+            path, "its images or categories lack a name, or an id that is a number"
+        ) from error
     for number, count in Counter(int(image["id"]) for image in content["images"]).items():
         findings.add(REPEATED, f"{names[number]} (id {number})", count - 1)
     objects = _objects(content["annotations"], index, names, findings)
@@ -138,8 +140,9 @@ def _objects(
         try:
             number, category = int(annotation["image_id"]), int(annotation["category_id"])
             x, y, width, height = map(float, annotation["bbox"])
-            area = float(annotation.get("area", math.nan))
-            crowd, ignored = (bool(int(annotation.get(key, 0))) for key in ("iscrowd", "ignore"))
+            area = annotation.get("area")
+            area = math.nan if area is None else float(area)
+            crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
         except MALFORMED:
             findings.add(BAD_LABEL, f"annotations[{place}]")
             continue

@@ -14,7 +14,8 @@ class Request:
     """What is asked for.
 
     Attributes:
-        model: A file.
+        model: Its path or name, as it was given.
+        file: Its file.
         data: On which data.
         settings: Which detections take part.
         devices: Where to run; one detector or more on each.
@@ -26,7 +27,8 @@ class Request:
         coco: File for COCO results; None for none.
     """
 
-    model: Path
+    model: str
+    file: Path
     data: DataOptions
     settings: Settings
     devices: tuple[str, ...]

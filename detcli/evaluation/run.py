@@ -100,7 +100,7 @@ class Evaluation:
     def _protect_inputs(self) -> None:
         request = self._request
         samples = [str(sample.path) for sample in self._comparison.samples]
-        guard = InputGuard([*samples, str(request.model), str(request.data.data)])
+        guard = InputGuard([*samples, str(request.file), str(request.data.data)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
         for path in (*written, *filter(None, [request.coco])):
             if path in guard:

@@ -66,8 +66,19 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
         OutputError: The cache cannot be written to.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
-    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined] # lazily exported
+    try:
+        from huggingface_hub import get_session
+        from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
+            WeakFileLock,
+        )
 
+        get_session()
+    except (ImportError, OSError, ValueError) as error:  # SOCKS, say, takes another package
+        raise ModelError(
+            f"cannot fetch {title}: what the environment sets for connections does not work: "
+            f"{error}",
+            f"see HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {WAYS_ON}",
+        ) from error
     endpoint = _endpoint()
     with _reasons(f"cannot fetch {title} from {_shown(endpoint)}"):
         record = _ask(file, endpoint)
@@ -196,6 +207,8 @@ def _receive(address: str, part: Path, have: int, size: int | None, show: Show |
         follow_redirects=True,
         timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
     ) as response:
+        if have and response.status_code == 416:  # nothing lies behind what is there
+            return
         hf_raise_for_status(response)
         resumed = response.status_code == 206  # partial content; else it comes from the beginning
         with part.open("ab" if resumed else "wb") as file:
@@ -245,6 +258,8 @@ def _reasons(problem: str) -> Iterator[None]:
         raise ModelError(f"{problem}: it does not answer", WAYS_ON) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ModelError(f"{problem}: {error}", WAYS_ON) from error
+    except UnicodeEncodeError as error:
+        raise ModelError(f"{problem}: HF_TOKEN is no credential", WAYS_ON) from error
     except TimeoutError as error:
         raise ModelError(
             f"{problem}: another program is at it and does not end", WAYS_ON

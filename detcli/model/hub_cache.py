@@ -64,7 +64,7 @@ def cached(file: HubFile) -> Path | None:
     if commit is None:
         return None
     path = file.storage / "snapshots" / commit / file.path
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - False where it may not look
 
 
 def commit_of(file: HubFile, path: Path) -> str:
@@ -150,7 +150,8 @@ def forget(file: HubFile) -> int:
     """
     freed = 0
     for path in file.storage.glob(f"snapshots/*/{file.path}"):
-        content, size = path.resolve(), path.stat().st_size
+        content = path.resolve()
+        size = content.stat().st_size if content.exists() else 0
         path.unlink()
         if content not in {other.resolve() for other in _files(file.storage / "snapshots")}:
             content.unlink(missing_ok=True)  # gone already where its name was no link

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
@@ -130,8 +131,12 @@ def test_crowds_and_what_is_to_be_ignored(tmp_path):
         ({"images": []}, "no list of categories"),
         ({"images": [], "categories": []}, "no list of annotations"),
         ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
-        ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack an id or a name"),
-        ({"images": [3], "categories": [], "annotations": []}, "lack an id or a name"),
+        ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack a name, or an id"),
+        (
+            {"images": [{"id": "a", "file_name": "a"}], "categories": [], "annotations": []},
+            "an id that is a number",
+        ),
+        ({"images": [3], "categories": [], "annotations": []}, "lack a name, or an id"),
         ({"images": [], "categories": [], "annotations": []}, "lists no pictures"),
     ],
 )
@@ -166,3 +171,14 @@ def test_ids_may_be_written_as_text(tmp_path):
     path = edit_json(write_coco(tmp_path, MIXED), quote)
     assert json.loads(path.read_text())["annotations"][0]["image_id"] == "1"
     assert len(read(path)[0].samples[0].objects) == 3
+
+
+@pytest.mark.parametrize("key", ["area", "iscrowd", "ignore"])
+def test_what_is_null_in_an_annotation_is_not_said(tmp_path, key):
+    dataset, found = read(write_coco(tmp_path, MIXED, **{key: None}))
+    assert found == {}
+    first = dataset.samples[0].objects
+    assert len(first) == 3
+    assert not first.crowd.any()
+    assert not first.ignored.any()
+    assert np.isnan(first.area).all() == (key == "area")

@@ -162,6 +162,13 @@ def test_a_hub_that_does_not_say_the_size(hub, caplog, break_after):
     assert "of unknown size" in caplog.text
 
 
+def test_a_whole_file_that_was_not_yet_checked_of_unknown_size(hub):
+    hub.faults.headers["X-Linked-Size"] = None
+    partial(PINNED, DIGEST).parent.mkdir(parents=True)
+    partial(PINNED, DIGEST).write_bytes(CONTENT)
+    assert get().read_bytes() == CONTENT
+
+
 @pytest.mark.parametrize(
     ("faults", "words"),
     [

@@ -90,6 +90,12 @@ def test_a_link_to_nothing_is_no_file():
     assert cached(FILE) is None
 
 
+def test_where_nothing_may_be_looked_at_nothing_is_found(monkeypatch):
+    monkeypatch.setenv("HF_HOME", "/" + "x" * 5000)  # as refused by the system as without rights
+    assert cached(FILE) is None
+    assert cached(HubFile(FILE.repository, FILE.path, COMMIT)) is None
+
+
 def test_links_are_relative_so_that_the_cache_can_be_moved(tmp_path, monkeypatch):
     place(b"content")
     (tmp_path / "home").rename(tmp_path / "elsewhere")

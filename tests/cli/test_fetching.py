@@ -1,0 +1,72 @@
+"""Models by name, for the commands that take one."""
+
+import hashlib
+import json
+
+import pytest
+from labelled import MIXED, write_coco
+
+QUICK = ("--device", "cpu")
+
+
+@pytest.fixture
+def content(hub, make_model):
+    """What the hub has as yolov10n."""
+    data = make_model().read_bytes()
+    hub.add("yolov10n", data)
+    return data
+
+
+def report_of(done):
+    assert done.returncode == 0, done.stderr
+    assert "fetching yolov10n: onnx/model.onnx" in done.stderr
+    return json.loads(done.stdout)
+
+
+def test_inspect(detcli, content):
+    report = report_of(detcli("inspect", "yolov10n"))
+    assert report["sha256"] == hashlib.sha256(content).hexdigest()
+    assert report["detector"]["names"] == ["red", "green", "blue"]
+
+
+def test_convert(detcli, content, make_picture, tmp_path):
+    picture = make_picture("a.png", ("red", 1, 1))
+    output = tmp_path / "out.onnx"
+    done = detcli(
+        "convert", "yolov10n", "-o", output, "--metadata", "made=here", "--image", picture
+    )
+    report = report_of(done)
+    assert report["model"]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert output.read_bytes() != content
+
+
+def test_verify(detcli, content, make_model, make_picture, tmp_path):
+    make_picture("pictures/a.png", ("red", 1, 1))
+    other = make_model("other.onnx")
+    done = detcli("verify", "yolov10n", other, "--images", tmp_path / "pictures")
+    report = report_of(done)
+    digest = hashlib.sha256(content).hexdigest()
+    assert [report[side]["sha256"] for side in ("left", "right")] == [digest, digest]
+
+
+def test_bench_takes_the_default_model(detcli, content, tmp_path):
+    done = detcli("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
+    report = report_of(done)
+    assert report["model"] == {
+        "file": "yolov10n",
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def test_eval(detcli, content, tmp_path):
+    report = report_of(detcli("eval", "yolov10n", "--data", write_coco(tmp_path, MIXED), *QUICK))
+    assert report["model"]["file"] == "yolov10n"
+    assert report["model"]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_eval_takes_the_float16_file(detcli, hub, make_model, tmp_path):
+    data = make_model("half.onnx", dtype="float16").read_bytes()
+    hub.add("yolov10n", b"not this one", half=data)
+    done = detcli("eval", "yolov10n", "--half", "--data", write_coco(tmp_path, MIXED), *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"]["sha256"] == hashlib.sha256(data).hexdigest()
