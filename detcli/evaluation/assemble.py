@@ -67,7 +67,7 @@ def assemble(
         findings.add(HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
     best = best_confidence(Curve.of(scores.rankings.values()), conf)
     confused = _confusions(pictures, sides, max(USUAL, conf) if best is None else best)
-    plotted: Iterable["Path"] = ()
+    plotted: Iterable[Path] = ()
     if request.plots is not None:
         title = f"{sides.detector.model_name} on {request.data.data}, {len(pictures)} pictures"
         called = {index: sides.dataset.categories[index].name for index in categories}

@@ -99,7 +99,7 @@ def _missing_part(content: object) -> str:
 
 def _folder(path: Path, images: Path | None) -> Path:
     folder = images or path.with_name(BESIDE)
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     if images is not None:
         raise UsageError(f"--images {images}: there is no such folder", "check the path")
@@ -140,8 +140,7 @@ def _objects(
         try:
             number, category = int(annotation["image_id"]), int(annotation["category_id"])
             x, y, width, height = map(float, annotation["bbox"])
-            area = annotation.get("area")
-            area = math.nan if area is None else float(area)
+            area = _area(annotation)
             crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
         except MALFORMED:
             findings.add(BAD_LABEL, f"annotations[{place}]")
@@ -156,6 +155,12 @@ def _objects(
             found = Object((x, y, width, height), index[category], area, crowd, ignored)
             objects[number].append(found)
     return objects
+
+
+def _area(annotation: Mapping[str, Any]) -> float:
+    """NaN, for that of the box, where there is none that an object can have, as -1."""
+    area = annotation.get("area")
+    return math.nan if area is None or not 0 <= float(area) < math.inf else float(area)
 
 
 def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:

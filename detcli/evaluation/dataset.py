@@ -1,5 +1,6 @@
 """Labelled pictures: COCO's `instances.json`, or YOLO's folders and lists."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,7 +95,7 @@ def open_dataset(options: DataOptions, class_count: int, findings: Findings) -> 
         UsageError: They cannot be read, or there is nothing to evaluate.
     """
     data = options.data
-    if not data.exists():
+    if not os.path.exists(data):
         raise UsageError(f"--data {data}: there is no such file or folder", "check the path")
     if data.is_file() and data.suffix.lower() == ".json":
         from detcli.evaluation.coco_data import read_coco
@@ -114,8 +115,11 @@ def open_dataset(options: DataOptions, class_count: int, findings: Findings) -> 
     if not dataset.samples:
         raise UsageError(f"{data} lists no pictures", "see whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):
+        why = [f"{one.kind} ({one.count}): {one.examples[0]}" for one in findings.report()]
+        if dataset.form is Form.YOLO:
+            why.append("labels are looked for in a folder labels beside images")
         raise UsageError(
             f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
-            "see whether the labels are there: YOLO's are looked for in labels beside images",
+            "; ".join(why) or "see whether it is the right file",
         )
     return dataset

@@ -104,6 +104,8 @@ def _read_yaml(path: Path) -> Content:
 def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | None]:
     """Names of the categories, and how many there are; None where the file does not say."""
     listed = content.get("names")
+    if isinstance(listed, str) and listed not in NOTHING:
+        raise UsageError(f"{path}: names is {listed!r}", "names is a list, or a mapping from 0 on")
     try:
         count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
         if isinstance(listed, list):
@@ -153,7 +155,7 @@ def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
     for entry in entries:
         spellings = (entry, entry.removeprefix("../"))
         tried = [base / spelling for spelling in spellings for base in roots]
-        place = next(filter(Path.exists, tried), None)
+        place = next(filter(os.path.exists, tried), None)
         if place is None:
             raise UsageError(
                 f"{path}: the {split} pictures are not there: {tried[0]}",

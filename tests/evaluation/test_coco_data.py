@@ -38,8 +38,11 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
         read(path)
     assert "--images" in caught.value.hint
     assert read(path, elsewhere)[0].samples[4].path == elsewhere / "0005.png"
-    with pytest.raises(UsageError, match="no such folder"):
-        read(path, tmp_path / "nowhere")
+    for name in ("nowhere", "x" * 5000):
+        with pytest.raises(UsageError, match="no such folder"):
+            read(path, tmp_path / name)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        read(tmp_path / ("x" * 5000))
 
 
 @pytest.mark.parametrize("name", ["val2014/0001.png", "C:\\data\\0001.png", "/srv/data/0001.png"])
@@ -182,3 +185,16 @@ def test_what_is_null_in_an_annotation_is_not_said(tmp_path, key):
     assert not first.crowd.any()
     assert not first.ignored.any()
     assert np.isnan(first.area).all() == (key == "area")
+
+
+@pytest.mark.parametrize("area", [-1, float("inf"), float("nan")])
+def test_an_area_that_no_object_has_is_that_of_the_box(tmp_path, area):
+    dataset, _ = read(write_coco(tmp_path, MIXED, area=area))
+    assert np.isnan(dataset.samples[0].objects.area).all()
+
+
+def test_why_no_label_is_left_is_said(tmp_path):
+    path = write_coco(tmp_path, MIXED, area="big")
+    with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
+        read(path)
+    assert caught.value.hint == "unreadable label (6): annotations[0]"

@@ -195,6 +195,8 @@ def test_a_picture_that_is_listed_twice_counts_once(tmp_path):
         ("val: images/val\nnames: {x: a}", "make no sense"),
         ("val: images/val\nnames: {0: a, 9999999: b}", "make no sense"),
         ("val: images/val\nnc: many", "make no sense"),
+        ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
+        (f"val: {'x' * 5000}\nnames: [a]", "the val pictures are not there"),
         ("names: [a]", "has no part 'val'"),
         ("val: nowhere\nnames: [a]", "pictures are not there"),
         ("val: data.yaml\nnames: [a]", "neither a folder of pictures nor a list"),
