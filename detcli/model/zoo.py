@@ -4,9 +4,7 @@ The published YOLOv10 models come from Hugging Face, and are fetched when they a
 `codes` comes with detcli. A file that exists wins over a name.
 """
 
-import errno
 import logging
-import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,12 +110,12 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
     return Found(path, named.title(half=half), half)
 
 
-def by_name(name: str, reason: str = os.strerror(errno.ENOENT)) -> Model:
+def by_name(name: str, reason: str | None = None) -> Model:
     """The model of a name.
 
     Args:
         name: The name.
-        reason: Why it is no path.
+        reason: Why it is no path; None where a path would not do.
 
     Raises:
         ModelError: There is none.
@@ -128,9 +126,12 @@ def by_name(name: str, reason: str = os.strerror(errno.ENOENT)) -> Model:
 
     close = difflib.get_close_matches(Path(name).stem.lower(), MODELS, n=1, cutoff=0.8)
     guess = f"did you mean {close[0]}? " if close else ""
+    known = f"one of these names: {', '.join(MODELS)}"
+    if reason is None:
+        raise ModelError(f"'{name}': no model has that name", f"{guess}give {known}")
     raise ModelError(
         f"cannot read the model {name}: {reason}, and no model has that name",
-        f"{guess}give the path of an ONNX file, or one of these names: {', '.join(MODELS)}",
+        f"{guess}give the path of an ONNX file, or {known}",
     )
 
 
@@ -165,7 +166,7 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
     model = by_name(name)
     path = there(model, half=half)
     file = model.file(half=half)
-    if path and file and not is_intact(path):
+    if path and file and not _intact(path):
         log.warning("%s is damaged and will be fetched anew", path)
         _forget(file)
         path = None
@@ -225,6 +226,15 @@ def _fetch(model: Model, *, half: bool, show: Show | None) -> Path:
     if file is None:
         raise ValueError(f"{model.name} is on no hub")
     return fetch(file, model.title(half=half), model.licence, show)
+
+
+def _intact(path: Path) -> bool:
+    try:
+        return is_intact(path)
+    except OSError as error:
+        raise ModelError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from error
 
 
 def _forget(file: HubFile) -> int:

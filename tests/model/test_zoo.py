@@ -110,8 +110,9 @@ def test_a_bundled_model_that_is_gone_is_said(act, bundled):
 
 @pytest.mark.parametrize("act", [pull, where, remove])
 def test_only_names_can_be_pulled_located_and_removed(act):
-    with pytest.raises(ModelError, match="no model has that name"):
-        act("yolov10q")
+    with pytest.raises(ModelError, match=r"^'/etc/hosts': no model has that name") as error:
+        act("/etc/hosts")  # which is no missing file
+    assert "path" not in error.value.hint
 
 
 def test_where_does_not_fetch(hub):
@@ -182,3 +183,14 @@ def test_a_file_that_cannot_be_removed_is_said(monkeypatch):
     monkeypatch.setattr("pathlib.Path.unlink", refuse)
     with pytest.raises(OutputError, match=r"cannot remove model\.onnx: Permission denied"):
         remove("yolov10n")
+
+
+def test_a_file_that_cannot_be_checked_is_said(monkeypatch):
+    pull("yolov10n")
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(zoo, "is_intact", refuse)
+    with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
+        pull("yolov10n")
