@@ -14,8 +14,6 @@ from detcli.model.hub_cache import HubFile, Show, cached, forget, is_intact
 
 DEFAULT = "yolov10n"
 BUNDLED = Path(__file__).parent / "bundled"
-HALF = "-fp16"
-"""What records append to the name of a model whose float16 file is used."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ class Model:
 
     def title(self, *, half: bool = False) -> str:
         """What records call it."""
-        return f"{self.name}{HALF}" if half else self.name
+        return f"{self.name}-fp16" if half else self.name
 
 
 def _yolov10(size: str, parameters: int, revision: str = "main") -> Model:
