@@ -1,4 +1,9 @@
-"""Batches of rendered scenes, in a fixed order whatever the number of workers."""
+"""Batches of rendered scenes, in a fixed order whatever the number of workers.
+
+A scene costs as much to render as to learn from, so each is used more than once: as it is, and
+`GAP` steps later and later again as a mirror shows it. What of a symbol a detector sees is the
+same in a mirror; only reading needs the right side.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,6 +20,8 @@ from codes.scene import Scene, render
 from codes.textures import Picture
 
 PADDING = 114  # the grey that detcli letterboxes with
+MIRRORS = ((False, False), (True, False), (False, True), (True, True))  # flips of x and of y
+GAP = 48  # steps; a multiple of most numbers of workers: then a scene's own one has kept it
 
 
 class Batch(NamedTuple):
@@ -32,29 +39,63 @@ class Stage(NamedTuple):
 
 
 class Scenes(Dataset[Batch]):
-    """One batch for each training step.
+    """One batch for each training step: a quarter of it is new, the rest mirrored older scenes.
 
     Args:
         seed: Of the series of scenes.
         assets: What scenes are made of.
-        batch: Pictures in a step.
+        batch: Pictures in a step; a multiple of four times `parts`.
         stages: Sides of the pictures, by step.
+        part: Which of `parts` equal parts of each batch this one is.
+        parts: How many there are.
     """
 
-    def __init__(self, seed: int, assets: Assets, batch: int, stages: list[Stage]) -> None:
+    def __init__(  # noqa: PLR0913 - which scenes, of what, and which part of them
+        self,
+        seed: int,
+        assets: Assets,
+        batch: int,
+        stages: list[Stage],
+        *,
+        part: int = 0,
+        parts: int = 1,
+    ) -> None:
+        if batch % (len(MIRRORS) * parts):
+            raise ValueError(f"a batch of {batch} is no multiple of {len(MIRRORS)} * {parts}")
         self.seed = seed
         self.assets = assets
-        self.batch = batch
+        self.fresh = batch // len(MIRRORS)
         self.stages = stages
+        self.part = part
+        self.parts = parts
+        self.kept: dict[tuple[int, int], Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
         side = max(stage for stage in self.stages if stage.step <= step).side
-        first = step * self.batch
-        scenes = [
-            letterboxed_scene(self.seed, index, self.assets, side)
-            for index in range(first, first + self.batch)
-        ]
+        last = len(MIRRORS) - 1
+        scenes = []
+        for use, (flip_x, flip_y) in enumerate(MIRRORS):
+            first = (step + (last - use) * GAP) * self.fresh
+            for index in range(first + self.part, first + self.fresh, self.parts):
+                scene = self.kept.pop((index, side), None)
+                scene = scene or letterboxed_scene(self.seed, index, self.assets, side)
+                if use < last:
+                    self.kept[index, side] = scene
+                scenes.append(mirrored(scene, flip_x=flip_x, flip_y=flip_y))
         return collated(scenes)
+
+
+def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
+    """The scene with left and right, or top and bottom, exchanged."""
+    height, width = scene.picture.shape[:2]
+    picture, boxes = scene.picture, scene.boxes.copy()
+    if flip_x:
+        picture = picture[:, ::-1]
+        boxes[:, [2, 0]] = width - boxes[:, [0, 2]]
+    if flip_y:
+        picture = picture[::-1]
+        boxes[:, [3, 1]] = height - boxes[:, [1, 3]]
+    return Scene(picture, scene.labels, boxes)
 
 
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
