@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.geometry import Image, Letterbox
+from detcli.geometry import Image, Letterbox, Picture
 from detcli.opencv import cv2
 
 GREY = 114
@@ -33,3 +33,19 @@ def to_tensor(canvas: Image, out: npt.NDArray[Any]) -> None:
     table = UNIT.astype(out.dtype, copy=False)
     for plane, channel in zip(cv2.split(canvas), out[::-1], strict=True):
         cv2.LUT(plane, table, dst=channel)
+
+
+def to_batch(
+    picture: Picture, canvas: tuple[int, int], dtype: npt.DTypeLike, count: int
+) -> npt.NDArray[Any]:
+    """A picture as a whole batch, `(count, 3, H, W)`: the same at each place of it.
+
+    Args:
+        picture: The picture.
+        canvas: Height and width of the network's input.
+        dtype: Of the network's input.
+        count: Pictures in the batch.
+    """
+    tensor = np.empty((1, 3, *canvas), dtype)
+    to_tensor(letterbox_image(picture.pixels, Letterbox.fit(picture.size, canvas)), tensor[0])
+    return np.repeat(tensor, count, axis=0)

@@ -5,13 +5,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.preprocess import to_batch
 from detcli.bench.inputs import BUILT_IN
 from detcli.errors import DetcliWarning, InputError
-from detcli.geometry import Letterbox, Picture
+from detcli.geometry import Picture
 from detcli.model.contract import Contract
 from detcli.stream.decode import load_file
 from detcli.stream.item import Item
@@ -39,7 +38,4 @@ def loaded(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Pictu
 
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
     """A picture as a batch of the network, `(B, 3, H, W)`, at each place of it."""
-    canvas = contract.canvas()
-    tensor = np.empty((1, 3, *canvas), contract.input_dtype)
-    to_tensor(letterbox_image(picture.pixels, Letterbox.fit(picture.size, canvas)), tensor[0])
-    return np.repeat(tensor, contract.batch or 1, axis=0)
+    return to_batch(picture, contract.canvas(), contract.input_dtype, contract.batch or 1)

@@ -16,13 +16,14 @@ from detcli.geometry import Picture
 from detcli.model.contract import Contract
 from detcli.model.graph import GraphIndex, shape
 from detcli.model.names import read_names
+from detcli.model.operators import is_quantised
 from detcli.model.passes import cut, infer_shapes
 from detcli.model.passes.batch import set_batch
 from detcli.model.passes.decode import decode_nodes, score_convolutions
 from detcli.model.passes.editing import copied
 from detcli.model.passes.guard import guard_transposes
 from detcli.model.passes.half import is_half, to_half
-from detcli.model.passes.int8 import is_quantised, to_int8
+from detcli.model.passes.int8 import to_int8
 from detcli.model.passes.metadata import names_entry, set_metadata
 from detcli.model.passes.selection import append_selection
 from detcli.model.passes.size import set_image_size
@@ -137,7 +138,7 @@ class Steps:
     def _half(self, known: ModelProto, contract: Contract) -> "_Converted":
         if is_half(known):
             return self.model, "it is in float16 already"
-        if is_quantised(known):
+        if is_quantised(known.graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
@@ -171,7 +172,7 @@ class Steps:
         return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
     def _int8(self, known: ModelProto, contract: Contract) -> "_Converted":
-        if is_quantised(known):
+        if is_quantised(known.graph):
             return self.model, "it is quantised already"
         if is_half(known):
             raise ModelError(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import onnx
-from onnx import NodeProto
+from onnx import GraphProto, NodeProto
 
 from detcli.model.graph import GraphIndex
 
@@ -12,6 +12,12 @@ CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 
 PRODUCTS = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1, "QGemm": 3}
 """Matrix products, and which of their inputs is the second factor; the first factor comes first."""
+
+INTEGER = frozenset(
+    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
+    "QuantizeLinear".split()
+)
+"""What shows that a network computes in integers."""
 
 MULTIPLYING = frozenset({*CONVOLUTIONS, *PRODUCTS, "ConvTranspose"})
 
@@ -60,3 +66,8 @@ def _learnt_inputs(index: GraphIndex, node: NodeProto) -> Iterator[str]:
         if any(maker is not None and maker.op_type in PRODUCTS for maker in makers):
             numbers = (0, 1)
     yield from (node.input[number] for number in numbers if number < len(node.input))
+
+
+def is_quantised(graph: GraphProto) -> bool:
+    """Whether a network computes in integers."""
+    return any(node.op_type in INTEGER for node in graph.node)

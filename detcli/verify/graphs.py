@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
 from detcli.backend.options import DeviceOptions
-from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.preprocess import to_batch
 from detcli.backend.runtime.tensors import TensorSession
 from detcli.errors import ModelError
-from detcli.geometry import Letterbox, Picture
+from detcli.geometry import Picture
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.loading import load
+from detcli.model.operators import is_quantised
 from detcli.model.passes import cut, infer_shapes
 from detcli.model.prepared import read_model
 from detcli.model.recognise import DTYPES, recognise
@@ -25,10 +25,6 @@ from detcli.verify.tolerance import Precision
 
 Tensor = npt.NDArray[Any]
 
-INTEGER = frozenset(
-    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
-    "QuantizeLinear".split()
-)
 DEFAULT_SIZE = (640, 640)
 
 
@@ -73,7 +69,7 @@ def read_graph(path: Path, box_format: BoxFormat | None = None) -> GraphFile:
 
 
 def _precision(model: onnx.ModelProto) -> Precision:
-    if any(node.op_type in INTEGER for node in model.graph.node):
+    if is_quantised(model.graph):
         return Precision.INT8
     types = {tensor.data_type for tensor in model.graph.initializer}
     values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
@@ -190,10 +186,7 @@ class Probe:
         if self._session is None or self._session[0] != wanted:
             self._session = None  # its memory, before the next one takes more
             self._session = wanted, self._open(wanted)
-        letterbox = Letterbox.fit(picture.size, self._size)
-        tensor = np.empty((1, 3, *self._size), self._dtype)
-        to_tensor(letterbox_image(picture.pixels, letterbox), tensor[0])
-        fed = np.repeat(tensor, self._batch, axis=0)  # (B, 3, H, W)
+        fed = to_batch(picture, self._size, self._dtype, self._batch)  # (B, 3, H, W)
         return self._session[1].run(self._input, fed)
 
     def _open(self, names: Sequence[str]) -> TensorSession:

@@ -7,6 +7,7 @@ from onnx import GraphProto, ModelProto
 
 from detcli.backend.runtime.load import onnxruntime
 from detcli.errors import ModelError
+from detcli.model.operators import is_quantised
 from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes
 
 del onnxruntime  # loaded first, so that it is loaded as detcli wants it
@@ -14,16 +15,6 @@ del onnxruntime  # loaded first, so that it is loaded as detcli wants it
 LEAST_OPSET = 13  # a scale for each channel
 SILU_FLOOR = -8.0
 """Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003; 8 bits have no use for it."""
-
-INTEGERS = frozenset(
-    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
-    "QuantizeLinear".split()
-)
-
-
-def is_quantised(model: ModelProto) -> bool:
-    """Whether a model computes in integers already."""
-    return any(node.op_type in INTEGERS for node in model.graph.node)
 
 
 def to_int8(
@@ -45,7 +36,7 @@ def to_int8(
     Raises:
         ModelError: Its opset is too old, or no convolution is left.
     """
-    if is_quantised(model):
+    if is_quantised(model.graph):
         return copied(model)
     if opset(model) < LEAST_OPSET:
         raise ModelError(

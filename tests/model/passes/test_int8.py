@@ -8,8 +8,9 @@ from convolution_model import CONVOLUTIONS, same_bytes, session_output
 
 from detcli.errors import ModelError
 from detcli.model.graph import GraphIndex
+from detcli.model.operators import is_quantised
 from detcli.model.passes import infer_shapes
-from detcli.model.passes.int8 import SILU_FLOOR, is_quantised, to_int8
+from detcli.model.passes.int8 import SILU_FLOOR, to_int8
 from detcli.model.recognise import recognise
 
 RANGES = dict.fromkeys(("images", *CONVOLUTIONS), (0.0, 1.0))
@@ -82,7 +83,7 @@ def test_of_what_feeds_a_silu_the_far_negative_end_is_left_out(model):
 
 def test_twice_is_once(model):
     quantised = to_int8(model, RANGES)
-    assert is_quantised(quantised)
+    assert is_quantised(quantised.graph)
     assert same_bytes(to_int8(quantised, {}), quantised)
     assert same_bytes(to_int8(model, RANGES), quantised)
 
@@ -91,7 +92,7 @@ def test_it_is_recognised_and_keeps_its_names(model):
     before = model.SerializeToString(deterministic=True)
     quantised = to_int8(model, RANGES)
     assert model.SerializeToString(deterministic=True) == before
-    assert not is_quantised(model)
+    assert not is_quantised(model.graph)
     layers = [node.name for node in quantised.graph.node if node.op_type == "Conv"]
     assert layers == [f"node {name}" for name in CONVOLUTIONS]
     given, found = (recognise(infer_shapes(side), "m") for side in (model, quantised))
