@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MODEL ?=
 MODEL_FP16 ?=
-IMAGE ?= detcli/pictures/street.jpg
+IMAGE ?= models/codes/demo.jpg
 IMAGES ?= detcli/pictures
 OUT ?= build/gpu-check
 GPU_CHECK ?=
@@ -13,7 +13,7 @@ RUN ?= build/codes
 TRAIN ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench gpu-check model test-lowest clean
+.PHONY: help setup demo test test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,13 +25,15 @@ setup: .venv/installed ## Create .venv and install detcli with its development t
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-demo: setup ## Detect on a picture: make demo MODEL=yolov10n.onnx [IMAGE=street.jpg]
-	@test -n "$(MODEL)" || { echo 'usage: make demo MODEL=path/to/yolov10n.onnx [IMAGE=picture.jpg]'; exit 2; }
-	$(BIN)/detcli predict '$(IMAGE)' --model '$(MODEL)' --format table --save demo
+demo: setup ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
+	$(BIN)/detcli predict '$(IMAGE)' --model '$(or $(MODEL),codes)' --format table --save demo
 	@echo 'The annotated picture is in demo/'
 
 test: setup ## Run the tests
 	$(BIN)/pytest
+
+test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
+	$(BIN)/pytest tests/models
 
 check: setup ## Formatting, lint, types
 	$(BIN)/ruff format --check .
@@ -72,7 +74,7 @@ model: .venv/installed-train ## Train the bundled model anew: make model [RUN=bu
 	PYTHONPATH=models $(BIN)/python -m codes.train --run '$(RUN)' $(TRAIN)
 	PYTHONPATH=models $(BIN)/python -m codes.export '$(RUN)/last.pt' '$(RUN)/codes.onnx'
 	PYTHONPATH=models $(BIN)/python -m codes.evaluate '$(RUN)/codes.onnx'
-	@echo 'The model is $(RUN)/codes.onnx; models/codes/codes.onnx is the one that ships'
+	@echo 'The model is $(RUN)/codes.onnx; detcli/model/bundled/codes.onnx is the one that ships'
 
 test-lowest: ## Run the tests with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear .venv-lowest

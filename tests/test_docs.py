@@ -96,13 +96,31 @@ def test_recipe(recipe, shows, workplace):
     assert shows(done, workplace), done
 
 
-def test_the_two_commands(workplace):
+def test_the_two_commands(hub, workplace):
+    hub.add("yolov10n", workplace.joinpath("yolov10n.onnx").read_bytes())
     install, predict = next(b for b in blocks(README, "sh") if "pip install ." in b).splitlines()
     assert install == "pip install ."  # what the environment of this test was made by
     done = shell(predict)
     assert done.returncode == 0, done.stderr
     assert '"class_name": "person"' in done.stdout
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
+
+
+def test_the_demonstration():
+    """Classes and places as printed; scores to what processors compute differently."""
+    (transcript,) = blocks(README, "console")
+    command, *printed = transcript.removeprefix("$ ").splitlines()
+    done = shell(f"cd {ROOT} && {command.partition(' --save')[0]} --device cpu --format table")
+    rows, expected = (
+        [line.rsplit(maxsplit=5) for line in lines if not line.startswith("class")]
+        for lines in (done.stdout.splitlines(), printed)
+    )
+    assert [row[0] for row in rows] == [row[0] for row in expected]
+    for row, wanted in zip(rows[1:], expected[1:], strict=True):
+        assert [float(cell) for cell in row[2:]] == pytest.approx(
+            [float(cell) for cell in wanted[2:]], abs=1
+        )
+        assert float(row[1]) == pytest.approx(float(wanted[1]), abs=0.02)
 
 
 TOOLS = next(b for b in blocks(README, "sh") if "detcli inspect" in b).splitlines()

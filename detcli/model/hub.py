@@ -19,6 +19,7 @@ from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, blob, has, li
 
 ATTEMPTS = 3  # at a connection that breaks off or stands still
 LOCK_S = 600.0  # seconds to wait for another process that fetches the same file
+SILENT_S = 0.5  # of them before that is said
 WAYS_ON = (
     "give the path of an ONNX file; or use the bundled model 'codes'; or set HF_ENDPOINT to a hub "
     "that can be reached"
@@ -68,9 +69,6 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
     try:
         from huggingface_hub import get_session
-        from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
-            WeakFileLock,
-        )
 
         get_session()
     except (ImportError, OSError, ValueError) as error:  # SOCKS, say, takes another package
@@ -86,7 +84,7 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
         lock = file.storage.parent / ".locks" / file.storage.name / f"{record.digest}.lock"
         for folder in (content.parent, lock.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        with WeakFileLock(lock, timeout=LOCK_S):
+        with _only_one(lock, title):
             if not has(file, record.commit, record.digest):
                 _announce(file, title, licence, record, endpoint)
                 address = _address(file, endpoint, record.commit)
@@ -98,6 +96,22 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
                 _check(part, record.digest)
                 part.replace(content)
             return link(file, record.commit, record.digest)
+
+
+@contextlib.contextmanager
+def _only_one(lock: Path, title: str) -> Iterator[None]:
+    """Keep other programs away from a file; say so where one is at it and this has to wait."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
+        WeakFileLock,
+    )
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(WeakFileLock(lock, timeout=SILENT_S))
+        except TimeoutError:
+            log.warning("another program fetches %s; waiting for it", title)
+            stack.enter_context(WeakFileLock(lock, timeout=LOCK_S))
+        yield
 
 
 def _announce(file: HubFile, title: str, licence: str, record: Record, endpoint: str) -> None:

@@ -267,14 +267,16 @@ def test_several_at_once_fetch_it_once(hub):
     assert len(hub.ranges()) == 1
 
 
-def test_a_lock_that_nobody_gives_back_is_an_error(monkeypatch):
+def test_a_lock_that_nobody_gives_back_is_said_and_then_an_error(monkeypatch, caplog):
     monkeypatch.setattr(hub_module, "LOCK_S", 0.1)
+    monkeypatch.setattr(hub_module, "SILENT_S", 0.1)
     lock = hub_folder() / ".locks/models--onnx-community--yolov10n" / f"{DIGEST}.lock"
     lock.parent.mkdir(parents=True)
     from huggingface_hub.utils import WeakFileLock
 
     with WeakFileLock(lock), pytest.raises(ModelError, match="another program is at it"):
         get()
+    assert "another program fetches yolov10n; waiting for it" in caplog.text
 
 
 def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):

@@ -13,9 +13,9 @@ from detcli.model.contract import Layout
 from detcli.model.recognise import recognise
 from detcli.settings import Settings
 
-MODELS = Path(__file__).parents[3] / "models"
-FILE = MODELS / "codes" / "codes.onnx"
-DEMO = MODELS / "codes" / "demo.jpg"
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "detcli" / "model" / "bundled" / "codes.onnx"
+DEMO = ROOT / "models" / "codes" / "demo.jpg"
 
 # Middle of each symbol of the demo picture.
 SYMBOLS = {
@@ -27,12 +27,16 @@ SYMBOLS = {
     "aruco": [(573, 595)],
 }
 
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason="the model is not trained yet")
 
-
-def test_it_is_the_file_of_the_checksums():
-    sums = dict(reversed(line.split()) for line in (MODELS / "SHA256SUMS").read_text().splitlines())
-    assert sums["codes/codes.onnx"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
+def test_it_and_its_picture_are_those_of_the_checksums():
+    lines = (ROOT / "models/SHA256SUMS").read_text().splitlines()
+    sums = dict(reversed(line.split()) for line in lines)
+    assert {name: (ROOT / "models" / name).resolve() for name in sums} == {
+        "../detcli/model/bundled/codes.onnx": FILE,
+        "codes/demo.jpg": DEMO,
+    }
+    for name, digest in sums.items():
+        assert hashlib.sha256((ROOT / "models" / name).read_bytes()).hexdigest() == digest
 
 
 def test_it_is_small_and_says_what_it_is():
