@@ -34,6 +34,7 @@ test: setup ## Run the tests
 
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
 	$(BIN)/pytest tests/models
+	MYPYPATH=models $(BIN)/mypy -p codes
 
 check: setup ## Formatting, lint, types
 	$(BIN)/ruff format --check .

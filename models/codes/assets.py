@@ -87,6 +87,8 @@ def photograph(name: str) -> Picture:
         path = Path(found.origin or "").parent / folder / name if found else Path(name)
         if path.is_file():
             picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
+            if picture is None:
+                break
             scale = SIDE / min(picture.shape[:2])
             return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     raise FileNotFoundError(f"{name}: install scikit-image and scikit-learn (the `train` extra)")

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.textures import Picture, Random, cloud
+from codes.textures import Field, Picture, Random, cloud
 
 GRAIN_SIDE = 1280
 
@@ -57,7 +57,7 @@ def photographed(random: Random, picture: Picture, lens: Optics) -> Picture:
     if random.random() < 0.7:
         quality = int(random.uniform(30, 96))
         coded = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        picture = cv2.imdecode(coded, cv2.IMREAD_COLOR)
+        picture = cv2.imdecode(coded, cv2.IMREAD_COLOR)  # type: ignore[assignment] # it is whole
     return picture
 
 
@@ -97,7 +97,7 @@ def _blurred(picture: Picture, lens: Optics) -> Picture:
         picture = cv2.GaussianBlur(picture, (0, 0), lens.blur)
     if lens.motion > 1:
         size = int(np.ceil(lens.motion)) | 1
-        kernel = np.zeros((size * 4, size * 4), np.float32)
+        kernel: Field = np.zeros((size * 4, size * 4), np.float32)
         middle = np.array([2 * size, 2 * size])
         step = np.array([np.cos(lens.angle), np.sin(lens.angle)]) * lens.motion * 2
         ends = [(middle + sign * step).astype(int).tolist() for sign in (-1, 1)]

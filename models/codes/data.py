@@ -116,7 +116,7 @@ def letterboxed(scene: Scene, side: int) -> Scene:
     top, left = (side - height) // 2, (side - width) // 2
     picture = np.full((side, side, 3), PADDING, np.uint8)
     picture[top : top + height, left : left + width] = scene.picture
-    return Scene(picture, scene.labels, scene.boxes + np.float32([left, top, left, top]))
+    return Scene(picture, scene.labels, scene.boxes + np.array([left, top, left, top], np.float32))
 
 
 def collated(scenes: list[Scene]) -> Batch:

@@ -126,7 +126,7 @@ def desk(random: np.random.Generator) -> Picture:
     field = ((np.sin(rings * 46) + 1) / 2 * 0.7 + cloud(random, side, 90, 2) * 0.3).astype(
         np.float32
     )
-    wood = between(field, np.float32([66, 98, 138]), np.float32([92, 128, 168]))
+    wood = between(field, np.array([66, 98, 138]), np.array([92, 128, 168]))
     return np.ascontiguousarray(wood[:HEIGHT, :WIDTH])
 
 
@@ -145,8 +145,8 @@ def compose() -> Picture:
 def laid(picture: Picture, sheet: Sheet) -> Picture:
     """The picture with a sheet on it, and the sheet's shadow."""
     height, width = sheet.picture.shape[:2]
-    flat = np.float32([(0, 0), (width, 0), (width, height), (0, height)])
-    matrix = cv2.getPerspectiveTransform(flat, np.float32(sheet.corners))
+    flat = np.array([(0, 0), (width, 0), (width, height), (0, height)], np.float32)
+    matrix = cv2.getPerspectiveTransform(flat, np.array(sheet.corners, np.float32))
     soft = cv2.GaussianBlur(sheet.picture, (0, 0), 0.6)
     warped = cv2.warpPerspective(soft, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR)
     full = np.full((height, width), 255, np.uint8)

@@ -25,8 +25,8 @@ from codes.export import Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
 
-Body = NDArray[np.float32]  # [B, 4 + K, N]
-Predict = Callable[[NDArray[np.float32]], Body]
+Body = NDArray[Any]  # float32, [B, 4 + K, N]
+Predict = Callable[[NDArray[Any]], Body]  # of pictures: float32, [B, 3, H, W]
 
 SEED = 1_000_003
 SIDE = 640
@@ -47,7 +47,8 @@ def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
 
 def instances(scenes: list[Scene]) -> dict[str, Any]:
     """Scenes as COCO's `instances.json`, before letterboxing; picture i is `000i.jpg`."""
-    pictures, annotations = [], []
+    pictures: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for number, scene in enumerate(scenes):
         height, width = scene.picture.shape[:2]
         name = f"{number:06}.jpg"
@@ -77,7 +78,7 @@ def predictor(path: Path) -> Predict:
         return lambda pictures: session.run(None, {session.get_inputs()[0].name: pictures})[0]
     network = Deployed(trained(path))
 
-    def run(pictures: NDArray[np.float32]) -> Body:
+    def run(pictures: NDArray[Any]) -> Body:
         with torch.inference_mode():
             return network(torch.from_numpy(pictures)).numpy()
 
@@ -93,7 +94,8 @@ def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
     label, anchor = np.unravel_index(best, body[4:].shape)
     boxes = body[:4, anchor].T - np.tile([(SIDE - width) // 2, (SIDE - height) // 2], 2)
     boxes = np.clip(boxes, 0, [width, height, width, height])
-    return np.column_stack([boxes, body[4:][label, anchor], label]).astype(np.float64)
+    scores = body[4:][label, anchor]
+    return np.column_stack([boxes, scores, label]).astype(np.float64)
 
 
 def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from codes.blocks import Conv, LargeKernel
 from codes.head import anchors, boxes_of
@@ -48,31 +49,16 @@ def folded(network: Network) -> Network:
     own = copy.deepcopy(network).eval().requires_grad_(requires_grad=False).float()
     for module in own.modules():
         if isinstance(module, Conv):
-            module.conv, module.norm = _folded(module.conv, module.norm), nn.Identity()
+            module.conv = fuse_conv_bn_eval(module.conv, module.norm)
+            module.norm = nn.Identity()  # type: ignore[assignment] # no longer one that normalises
     for module in own.modules():
         if isinstance(module, LargeKernel) and module.small is not None:
             large, small = module.large.conv, module.small.conv
             margin = (large.kernel_size[0] - small.kernel_size[0]) // 2
             large.weight += functional.pad(small.weight, [margin] * 4)
-            large.bias += small.bias
+            large.bias += small.bias  # type: ignore[operator] # folded ones have a bias
             module.small = None
     return own
-
-
-def _folded(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
-    """One convolution that does what both did, with the statistics that training collected."""
-    out = nn.Conv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        conv.stride,
-        conv.padding,
-        groups=conv.groups,
-    ).requires_grad_(requires_grad=False)
-    gain = norm.weight / (norm.running_var + norm.eps).sqrt()
-    out.weight.copy_(conv.weight * gain[:, None, None, None])
-    out.bias.copy_(norm.bias - norm.running_mean * gain)
-    return out
 
 
 def trained(path: Path) -> Network:
@@ -96,6 +82,8 @@ def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
         dynamic_shapes=({0: torch.export.Dim("batch"), 2: height, 3: width},),
         verbose=False,
     )
+    if program is None:
+        raise TypeError("torch.onnx.export returned nothing")
     model = program.model_proto
     del model.metadata_props[:]
     _strip(model.graph)

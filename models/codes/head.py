@@ -42,7 +42,8 @@ class Head(nn.Module):
             for width in widths
         )
         for branch in self.score:
-            nn.init.constant_(branch[-1].bias, math.log(PRIOR / (1 - PRIOR)))
+            last = branch[-1]  # type: ignore[index] # a list of modules says no more of them
+            nn.init.constant_(last.bias, math.log(PRIOR / (1 - PRIOR)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Side distributions `[B, 4 * 16, N]` (logits) and class logits `[B, K, N]`."""

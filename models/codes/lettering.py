@@ -1,10 +1,12 @@
 """Lines of text, drawn once with OpenCV's own fonts and reused at any size."""
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Cover = NDArray[np.uint8]  # [H, W], 255 where ink is
+Cover = NDArray[Any]  # uint8, [H, W], 255 where ink is
 Random = np.random.Generator
 
 HEIGHT = 40  # of a stored line, in pixels

@@ -5,14 +5,12 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 import zxingcpp
-from numpy.typing import NDArray
 
-from codes.lettering import Lettering
+from codes.lettering import Cover, Lettering
 from codes.surfaces import Surface, colours
 from codes.symbols import MIXED, Format, text, written
 from codes.textures import Random, tinted
 
-Cover = NDArray[np.uint8]
 Maker = Callable[[Random, int, Lettering], Cover]
 
 TALLEST = 1.2

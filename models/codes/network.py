@@ -86,7 +86,7 @@ class Neck(nn.Module):
         _, _, c8, c16, c32 = plan.channels
 
         def mix(channels_in: int, channels: int) -> C2f:
-            inner = [
+            inner: list[nn.Module] = [
                 BottleneckPair(channels // 2, shortcut=False) for _ in range(plan.neck_repeats)
             ]
             return C2f(channels_in, channels, inner)

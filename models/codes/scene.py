@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from codes import camera, negatives, surfaces
 from codes.assets import Assets
+from codes.lettering import Cover
 from codes.surfaces import Surface
 from codes.symbols import NAMES, symbol
 from codes.textures import Picture, Random, colour
@@ -93,8 +94,8 @@ class _Easel:
         self.picture = assets.crop(random, height, width)
         self.lens = camera.optics(random)
         self.seen: list[_Seen] = []
-        self.taken = np.zeros((height, width), np.uint8)  # 255 where a symbol is
-        self.hidden = np.zeros((height, width), np.uint8)  # 255 where something covers one
+        self.taken: Cover = np.zeros((height, width), np.uint8)  # 255 where a symbol is
+        self.hidden: Cover = np.zeros((height, width), np.uint8)  # 255 where something covers one
 
     def add_symbol(self) -> None:
         """Put a label, a sheet or a screen into the picture, if there is room for it."""
@@ -219,7 +220,7 @@ class _Easel:
                 self.hidden = both
                 self.picture[shade > 0] = colour(random).astype(np.uint8)
 
-    def _uncovered(self, seen: _Seen, hidden: NDArray[np.uint8]) -> float:
+    def _uncovered(self, seen: _Seen, hidden: Cover) -> float:
         own = np.zeros_like(hidden)
         fill(own, seen.outline)
         return cv2.countNonZero(cv2.subtract(own, hidden)) / max(seen.full, 1e-6)

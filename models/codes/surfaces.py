@@ -6,11 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.lettering import Lettering
+from codes.lettering import Cover, Lettering
 from codes.symbols import Symbol
 from codes.textures import Field, Picture, Random, colour, tinted
-
-Cover = NDArray[np.uint8]  # [H, W], 255 where ink is
 
 LEAST_CONTRAST = 70  # grey levels between ink and paper
 

@@ -1,16 +1,18 @@
 """Procedural backgrounds: grain, boards, weaves, tiles, gradients, and pages of text."""
 
 from collections.abc import Callable
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.lettering import Lettering
+from codes.lettering import Cover, Lettering
 
-Picture = NDArray[np.uint8]  # [H, W, 3], in whatever order of colours: all of them are random
+# Any: OpenCV annotates what it returns as arrays of some numbers.
+Picture = NDArray[Any]  # uint8, [H, W, 3], in whatever order of colours: all of them are random
 Random = np.random.Generator
-Field = NDArray[np.float32]  # [H, W], about 0 to 1
+Field = NDArray[Any]  # float32, [H, W], about 0 to 1
 
 
 def cloud(random: Random, side: int, coarse: float = 4.0, octaves: int = 4) -> Field:
@@ -20,7 +22,7 @@ def cloud(random: Random, side: int, coarse: float = 4.0, octaves: int = 4) -> F
         cells = max(int(coarse * 2**octave), 2)
         layer = random.random((min(cells, side), min(cells, side)), np.float32)
         field += cv2.resize(layer, (side, side), interpolation=cv2.INTER_CUBIC) / 2**octave
-    return cv2.normalize(field, None, 0, 1, cv2.NORM_MINMAX)
+    return cv2.normalize(field, field, 0, 1, cv2.NORM_MINMAX)
 
 
 def between(field: Field, first: Field, second: Field) -> Picture:
@@ -28,7 +30,7 @@ def between(field: Field, first: Field, second: Field) -> Picture:
     return tinted((np.clip(field, 0, 1) * 255).astype(np.uint8), first, second)
 
 
-def tinted(levels: NDArray[np.uint8], first: Field, second: Field) -> Picture:
+def tinted(levels: Cover, first: Field, second: Field) -> Picture:
     """Colours between two, `[3]` each, by levels `[H, W]` from 0 to 255."""
     share = np.linspace(0, 1, 256)[:, None]  # [256, 1]
     steps = np.clip(first + share * (second - first), 0, 255).astype(np.uint8)  # [256, 3]

@@ -54,16 +54,16 @@ class Settings:
         stop: Step to stop at before the last one, to be resumed; 0 for none.
     """
 
-    steps: int = 13000
-    falling: int = 3000
+    steps: int = 16000
+    falling: int = 11000
     warm_up: int = 300
     rate: float = 1.5e-3
     decay: float = 0.03
     batch: int = 16
     side: int = 416
     large_side: int = 640
-    large_steps: int = 1000
-    memory: float = 0.998
+    large_steps: int = 400
+    memory: float = 0.999
     seed: int = 0
     workers: int = 2
     processes: int = 1
@@ -93,21 +93,29 @@ class Trainer:
 
     def learn(self, batch: Batch) -> tuple[Parts, Parts]:
         """One step; returns the loss of the one-to-many and of the one-to-one head."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate_at(self.step, self.settings)
+        losses = self.backward(batch)
+        self.update()
+        return losses
+
+    def backward(self, batch: Batch) -> tuple[Parts, Parts]:
+        """Leave the gradients in the network; returns the losses of both heads."""
         pictures = batch.pictures.to(self.device).contiguous(memory_format=torch.channels_last)
         objects = Objects(*(part.to(self.device) for part in batch.objects))
         with torch.autocast(self.device.type, torch.bfloat16):
             outputs = self.parallel(pictures.float() / 255)
-        losses = dual_loss(outputs, objects, self._grid(pictures))
+        many, one = dual_loss(outputs, objects, self._grid(pictures))
         self.optimiser.zero_grad(set_to_none=True)
-        torch.stack([part for parts in losses for part in parts]).sum().backward()
+        torch.stack([*many, *one]).sum().backward()
+        return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
+
+    def update(self) -> None:
+        """Move the weights against their gradients."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate_at(self.step, self.settings)
         nn.utils.clip_grad_norm_(self.network.parameters(), 10)
         self.optimiser.step()
         self.step += 1
         self._remember()
-        many, one = losses
-        return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
 
     def _grid(self, pictures: Tensor) -> Anchors:
         side = pictures.shape[2]

@@ -1,12 +1,15 @@
 """How flat things come to lie in a picture: turned, in perspective, around a cylinder."""
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from codes.lettering import Cover
 from codes.textures import Picture, Random
 
-Points = NDArray[np.float64]  # [P, 2], x and y
+Points = NDArray[Any]  # float64, [P, 2], x and y
 
 
 class Tilt:
@@ -54,7 +57,7 @@ class Bend:
         drop = self.sag * (np.cos(angle) - np.cos(self.half)) / (1 - np.cos(self.half))
         return np.column_stack([x, points[:, 1] + drop])
 
-    def applied(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def applied(self, picture: Picture) -> Picture:
         """The bent picture, of the same size; what sags out of it is lost, paper fills up."""
         place = np.arange(self.width, dtype=np.float32) / self.width * 2 - 1
         angle = np.arcsin(np.clip(place * np.sin(self.half), -1, 1))
@@ -117,13 +120,13 @@ def clipped(outline: Points, width: float, height: float) -> Points:
     return points
 
 
-def fill(mask: NDArray[np.uint8], outline: Points) -> None:
+def fill(mask: Cover, outline: Points) -> None:
     """Set the inside of an outline to 255, to a sixteenth of a pixel."""
     fixed = np.clip(np.round((outline - 0.5) * 16), -(2**20), 2**20).astype(np.int32)
     cv2.fillPoly(mask, [fixed], 255, shift=4)
 
 
-def blend(under: Picture, over: Picture, alpha: NDArray[np.uint8]) -> Picture:
+def blend(under: Picture, over: Picture, alpha: Cover) -> Picture:
     """One picture over another, where alpha `[H, W]` says from 0 to 255."""
     share = cv2.merge([alpha] * 3)
     above = cv2.multiply(over, share, scale=1 / 255)

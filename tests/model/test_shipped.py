@@ -6,7 +6,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import onnx
-import pytest
 
 from detcli.detector import Detector
 from detcli.model.contract import Layout

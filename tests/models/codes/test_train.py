@@ -7,14 +7,16 @@ pytest.importorskip("skimage", reason="scikit-image is not installed; it is in t
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
 pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
-from codes.train import LAST, Settings, rate_at, train
+from codes.assets import training_assets
+from codes.data import Scenes
+from codes.train import LAST, Settings, Trainer, rate_at, stages, train, train_in_parallel
 
 CPU = torch.device("cpu")
 SHORT = Settings(
     steps=4,
     falling=2,
     warm_up=2,
-    batch=2,
+    batch=4,
     side=64,
     large_side=96,
     large_steps=1,
@@ -57,3 +59,22 @@ def test_an_unfinished_checkpoint_is_not_taken(tmp_path):
     train(dataclasses.replace(SHORT, stop=2), tmp_path, CPU)
     (tmp_path / "last.new").write_bytes(b"half")
     assert train(SHORT, tmp_path, CPU).step == 4
+
+
+def test_processes_average_their_gradients(tmp_path):
+    settings = dataclasses.replace(SHORT, batch=8, processes=2, steps=1)
+    train_in_parallel(settings, tmp_path, CPU)
+    saved = torch.load(tmp_path / LAST, weights_only=True)
+    assert saved["step"] == 1
+
+    alone = dataclasses.replace(settings, processes=1)
+    trainers = [Trainer(alone, CPU) for _ in range(2)]
+    for part, trainer in enumerate(trainers):
+        scenes = Scenes(0, training_assets(0), 8, stages(alone), part=part, parts=2)
+        trainer.backward(scenes[0])
+    first, second = (trainer.network for trainer in trainers)
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        ours.grad = (ours.grad + theirs.grad) / 2
+    trainers[0].update()
+    for name, weights in first.named_parameters():
+        assert torch.allclose(saved["network"][name], weights, atol=1e-6), name

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
+pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
+
+from codes import data
+from codes.assets import training_assets
+from codes.data import Scenes, Stage, mirrored
+from codes.scene import Scene
+
+STAGES = [Stage(0, 64), Stage(6, 96)]
+
+
+@pytest.fixture(scope="module")
+def assets():
+    return training_assets(0)
+
+
+@pytest.fixture(autouse=True)
+def short_gap(monkeypatch):
+    monkeypatch.setattr(data, "GAP", 2)
+
+
+def test_kept_scenes_are_those_that_would_be_rendered(assets):
+    """Also where pictures become larger."""
+    keeping = Scenes(3, assets, 8, STAGES)
+    for step in range(9):
+        ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
+        assert torch.equal(ours.pictures, anew.pictures)
+        assert torch.equal(ours.objects.box, anew.objects.box)
+
+
+def test_a_scene_is_used_four_times_and_then_forgotten(assets):
+    scenes = Scenes(3, assets, 4, [Stage(0, 64)])
+    batches = [scenes[step] for step in range(7)]
+    fresh = batches[0].pictures[0]
+    assert torch.equal(batches[2].pictures[1], fresh.flip(2))
+    assert torch.equal(batches[4].pictures[2], fresh.flip(1))
+    assert torch.equal(batches[6].pictures[3], fresh.flip(1, 2))
+    assert len(scenes.kept) == 6  # of three uses to come, two steps each
+
+
+def test_parts_make_the_batch(assets):
+    whole = Scenes(3, assets, 8, STAGES)[0].pictures
+    parts = [Scenes(3, assets, 8, STAGES, part=part, parts=2)[0].pictures for part in (0, 1)]
+    assert torch.equal(torch.stack(parts, 1).flatten(0, 1), whole)
+
+
+def test_a_batch_that_cannot_be_divided():
+    with pytest.raises(ValueError, match="no multiple"):
+        Scenes(0, None, 12, STAGES, parts=2)
+
+
+@pytest.mark.parametrize("flip_x", [False, True])
+@pytest.mark.parametrize("flip_y", [False, True])
+def test_boxes_stay_on_their_objects(flip_x, flip_y):
+    picture = np.zeros((20, 30, 3), np.uint8)
+    picture[3:8, 10:16] = 255
+    scene = Scene(picture, np.array([1]), np.float32([[10, 3, 16, 8]]))
+    turned = mirrored(scene, flip_x=flip_x, flip_y=flip_y)
+    x0, y0, x1, y1 = turned.boxes[0].astype(int)
+    assert turned.picture[y0:y1, x0:x1].all()
+    assert turned.picture.sum() == turned.picture[y0:y1, x0:x1].sum()
+    assert scene.boxes.tolist() == [[10, 3, 16, 8]]
