@@ -6,10 +6,11 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from detcli.errors import OutputError
+from detcli.errors import DetcliError, OutputError
 
 
 def cache_folder() -> Path:
@@ -174,6 +175,24 @@ def _write(file: IO[Any], data: str | bytes, title: str | Path) -> None:
         raise  # no failure: the reader has seen enough
     except OSError as error:
         raise _output_error(title, error) from error
+
+
+def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
+    """What a JSON file holds.
+
+    Args:
+        path: The file.
+        unusable: Makes the error, from the path and the reason why it cannot be read.
+    """
+    import json
+
+    try:
+        with path.open("rb") as file:
+            return json.load(file)
+    except OSError as error:
+        raise unusable(path, str(error.strerror or error)) from error
+    except (ValueError, RecursionError) as error:
+        raise unusable(path, "it is no JSON") from error
 
 
 def make_folder(path: Path) -> None:

@@ -3,7 +3,6 @@
 The format is that of https://cocodataset.org/#format-data: boxes are x, y, width, height in pixels.
 """
 
-import json
 import math
 import os
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from detcli.evaluation.findings import (
     Findings,
 )
 from detcli.evaluation.objects import Object, Objects
+from detcli.files import read_json
 
 BESIDE = "images"
 """The folder beside the file that its pictures are in unless --images says otherwise."""
@@ -41,7 +41,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     Raises:
         UsageError: It is none, or there is no such folder.
     """
-    content = _read(path)
+    content = read_json(path, _unusable)
     if reason := _missing_part(content):
         raise _unusable(path, reason)
     folder = _folder(path, images)
@@ -65,16 +65,6 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         gathered = Objects.of(objects[number])
         samples.append(Sample(name, found, number, _size(pictures[number]), gathered))
     return Dataset(Form.COCO, None, categories, named=True, samples=samples, relative=False)
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401 - whatever JSON the file holds
-    try:
-        with path.open("rb") as file:
-            return json.load(file)
-    except OSError as error:
-        raise _unusable(path, str(error.strerror or error)) from error
-    except (ValueError, RecursionError) as error:
-        raise _unusable(path, "it is no JSON") from error
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

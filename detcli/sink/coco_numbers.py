@@ -1,12 +1,12 @@
 """The ids that COCO results give to pictures and classes."""
 
-import json
 import re
 import warnings
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Protocol
 
 from detcli.errors import DetcliWarning, UsageError
+from detcli.files import read_json
 from detcli.model.names import COCO
 from detcli.record import Record
 
@@ -67,7 +67,7 @@ class NumbersFromFile:
             UsageError: It cannot be read, or it holds something else.
         """
         self._path = path
-        content = _read(path)
+        content = read_json(path, _unusable)
         try:
             ids = {str(image["file_name"]): int(image["id"]) for image in content["images"]}
             self._categories = {
@@ -116,16 +116,6 @@ class NumbersFromFile:
 
 def _plain(name: object) -> str:
     return str(name).strip().casefold()
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401 - whatever JSON the file holds
-    try:
-        with path.open("rb") as file:
-            return json.load(file)
-    except OSError as error:
-        raise _unusable(path, str(error.strerror or error)) from error
-    except (ValueError, RecursionError) as error:
-        raise _unusable(path, "it is no JSON") from error
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

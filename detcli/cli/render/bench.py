@@ -1,6 +1,6 @@
 """Measurements, for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -23,6 +23,7 @@ from detcli.bench.report import (
     WarmUp,
 )
 from detcli.bench.topk.report import Case, TopKReport
+from detcli.cli.render.parts import facts
 from detcli.printable import printable
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
     yield Text(_machine(report.machine), style="dim")
     if report.latency is not None:
         yield _stages(report.latency)
-    yield _grid(_facts(report))
+    yield facts(_facts(report))
     if report.comparison is not None:
         yield from _comparison(report.comparison)
 
@@ -264,13 +265,4 @@ def _table(*titles: str) -> Table:
             no_wrap=bool(number),
             overflow="fold",
         )
-    return table
-
-
-def _grid(rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(title, value)
     return table

@@ -6,24 +6,16 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from detcli.cli.render.parts import facts
 from detcli.conversion.report import Conversion, Difference, File, Step
 from detcli.printable import printable
 
 
 def render(report: Conversion) -> Iterator[Table | Text]:
     """Lay out a report: both files, the steps, the difference, the verdict."""
-    yield _grid([("model", _file(report.model)), *map(_step, report.steps)])
-    yield _grid(_differences(report.difference))
+    yield facts([("model", _file(report.model)), *map(_step, report.steps)])
+    yield facts(_differences(report.difference))
     yield _verdict(report)
-
-
-def _grid(rows: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(title, Text(printable(value)))
-    return table
 
 
 def _file(file: File) -> str:

@@ -6,8 +6,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from detcli.cli.render.parts import facts, line
 from detcli.doctor.report import Cache, Device, Nvidia, Problem, Processor, Report, Terminal
-from detcli.printable import printable
 
 INDENT = "  "
 
@@ -21,32 +21,32 @@ def render(report: Report) -> Iterator[Table | Text]:
         yield from _device(device, before)
         before = device.problems or before
     yield Text()
-    yield _grid(_facts(report))
+    yield facts(_facts(report))
     yield Text()
-    yield _grid((name, version or "not installed") for name, version in report.packages.items())
+    yield facts((name, version or "not installed") for name, version in report.packages.items())
 
 
 def _device(device: Device, before: Sequence[Problem]) -> Iterator[Text]:
     """One device; what is wrong with the device before it is not told again."""
     title = f"{device.name:<9} "
     if device.usable:
-        yield _line((title, "bold"), ("usable", "green"), (": a small detector ran on it", ""))
+        yield line((title, "bold"), ("usable", "green"), (": a small detector ran on it", ""))
         return
-    yield _line((title, "bold"), ("not usable", "red"))
+    yield line((title, "bold"), ("not usable", "red"))
     own = [problem for problem in device.problems if problem not in before]
     if len(own) < len(device.problems):
-        yield _line((f"{INDENT}for the same reasons{', and:' if own else ''}", ""))
+        yield line((f"{INDENT}for the same reasons{', and:' if own else ''}", ""))
     for problem in own:
         yield from _problem(problem, INDENT, "")
 
 
 def _problem(problem: Problem, title: str, style: str) -> Iterator[Text]:
     """A reason, with the command on a line of its own, where it can be copied from."""
-    yield _line((title, style), (problem.reason, ""))
+    yield line((title, style), (problem.reason, ""))
     if problem.command is not None:
-        yield _line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))
+        yield line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))
     if problem.advice:
-        yield _line((f"{INDENT * 2}{problem.advice}", "dim"))
+        yield line((f"{INDENT * 2}{problem.advice}", "dim"))
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
@@ -108,16 +108,3 @@ def _terminal(terminal: Terminal) -> str:
     size = f", {terminal.columns}x{terminal.rows}" if terminal.columns is not None else ""
     colours = f", {terminal.colours} colours" if terminal.colours else ""
     return f"{there}{size}{colours}, {terminal.encoding or 'no encoding'}"
-
-
-def _grid(rows: Iterator[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(title, Text(printable(value)))
-    return table
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
+from detcli.cli.render.parts import facts, line
 from detcli.evaluation.advice import FEW, Advice, Quality
 from detcli.evaluation.evaluator import IOU
 from detcli.evaluation.findings import Finding, Level
@@ -18,15 +19,15 @@ STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
     """Lay out a report: what was compared, the figures, each class, what deserves a look."""
-    yield _grid(_facts(report))
+    yield facts(_facts(report))
     yield Text()
     yield _figures(report)
     if any(one.boxes for one in report.classes):
         yield Text()
         yield _classes(report)
-    if line := _confused(report.confusions):
+    if confused := _confused(report.confusions):
         yield Text()
-        yield line
+        yield confused
     if report.advice is not None:
         yield Text()
         yield from _advice(report.advice)
@@ -34,7 +35,7 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
         yield Text()
     yield from map(_finding, report.findings)
     for path in report.plots:
-        yield _line(("plot: ", "dim"), (str(path), ""))
+        yield line(("plot: ", "dim"), (str(path), ""))
 
 
 def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
@@ -95,7 +96,7 @@ def _confused(confusions: Confusions) -> Text | None:
     if not pairs:
         return None
     limit = f"confused above {confusions.conf:g}: "
-    return _line((limit, "cyan"), (", ".join(pairs[:MOST_CONFUSIONS]), ""))
+    return line((limit, "cyan"), (", ".join(pairs[:MOST_CONFUSIONS]), ""))
 
 
 def _advice(advice: Advice) -> Iterator[Table | Text]:
@@ -112,12 +113,12 @@ def _advice(advice: Advice) -> Iterator[Table | Text]:
         table.add_row(name, f"{few}{one.boxes}", conf, *_quality(one.best), before)
     yield table
     if any(one.boxes < FEW for one in advice.classes):
-        yield _line((f"* fewer than {FEW} boxes: as much chance as knowledge", "dim"))
+        yield line((f"* fewer than {FEW} boxes: as much chance as knowledge", "dim"))
     for title, argument, quality in (
         ("one for all: ", advice.argument, advice.overall),
         ("by class:    ", advice.by_class_argument, advice.by_class),
     ):
-        yield _line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
+        yield line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
 
 
 def _quality(quality: Quality | None) -> tuple[str, str, str]:
@@ -137,16 +138,3 @@ def _finding(finding: Finding) -> Text:
 
 def _number(figure: float | None) -> str:
     return NOTHING if figure is None else f"{figure:.3f}"
-
-
-def _grid(rows: Iterator[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(title, Text(printable(value)))
-    return table
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)

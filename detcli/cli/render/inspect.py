@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.backend.runtime.survey import Placement
+from detcli.cli.render.parts import facts
 from detcli.inspection.report import Cut, Detector, Inspection, Operations, Precision, Shape, Tensor
 from detcli.printable import printable
 
@@ -20,7 +21,7 @@ LONG_KEY = 24  # and of its key; a long one would leave no room for anything els
 def render(inspection: Inspection) -> Iterator[Table | Text]:
     """Lay out a report: facts first, then where it runs, then what deserves a look."""
     yield Text(printable(inspection.model), style="bold")
-    yield _grid(_facts(inspection))
+    yield facts(_facts(inspection))
     if inspection.problem is not None:
         yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
     for advice in inspection.warnings:
@@ -30,15 +31,6 @@ def render(inspection: Inspection) -> Iterator[Table | Text]:
 def _entry(kind: str, message: str, fix: str, style: str) -> Text:
     text = Text.assemble((kind, style), printable(message))
     return text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
-
-
-def _grid(rows: Iterator[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(Text(printable(title)), Text(printable(value)))
-    return table
 
 
 def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:

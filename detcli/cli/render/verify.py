@@ -6,6 +6,7 @@ from pathlib import PurePath
 from rich.table import Table
 from rich.text import Text
 
+from detcli.cli.render.parts import facts
 from detcli.printable import printable
 from detcli.verify.compare import severity
 from detcli.verify.pictures import WORST
@@ -43,10 +44,7 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
 
 
 def _sides(report: VerifyReport) -> Table:
-    table = _grid()
-    for title, way in (("left", report.left), ("right", report.right)):
-        table.add_row(title, Text(printable(_way(way))))
-    return table
+    return facts([("left", _way(report.left)), ("right", _way(report.right))])
 
 
 def _way(way: Way) -> str:
@@ -54,30 +52,25 @@ def _way(way: Way) -> str:
     return f"{way.model} on {way.device}, {way.precision}{selection} ({way.sha256[:12]})"
 
 
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
 def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:
-    table = _grid()
-    table.add_row("pictures", f"{compared}, {found.reordered} of them with pairs in another order")
-    table.add_row(
-        "boxes", f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
-    )
-    table.add_row("pairs", f"{found.pairs}, {found.over} of them over the tolerance")
-    table.add_row("missing", f"{found.missing} on the left only")
-    table.add_row("extra", f"{found.extra} on the right only")
-    table.add_row("borderline", f"{found.borderline} at the confidence limit")
-    table.add_row(
-        "largest difference",
+    order = f"{found.reordered} of them with pairs in another order"
+    sides = f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
+    largest = (
         f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
-        f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})",
+        f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
     )
-    table.add_row("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})")
-    return table
+    return facts(
+        [
+            ("pictures", f"{compared}, {order}"),
+            ("boxes", sides),
+            ("pairs", f"{found.pairs}, {found.over} of them over the tolerance"),
+            ("missing", f"{found.missing} on the left only"),
+            ("extra", f"{found.extra} on the right only"),
+            ("borderline", f"{found.borderline} at the confidence limit"),
+            ("largest difference", largest),
+            ("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"),
+        ]
+    )
 
 
 def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
