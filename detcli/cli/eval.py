@@ -105,7 +105,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     from detcli.cli.render.eval import render
     from detcli.cli.reports import write_report
     from detcli.cli.sizes import parse_size
-    from detcli.evaluation.dataset import DataOptions
+    from detcli.evaluation.data import DataOptions
     from detcli.evaluation.request import Request
     from detcli.evaluation.run import open_evaluation
     from detcli.opencv import silence_opencv

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.backend.options import DeviceOptions
-from detcli.evaluation.dataset import DataOptions
+from detcli.evaluation.data import DataOptions
 from detcli.settings import Settings
 from detcli.stream.decode import DecodeOptions
 

@@ -8,7 +8,7 @@ from detcli.errors import UsageError
 from detcli.evaluation.assemble import Sides, assemble
 from detcli.evaluation.classes import map_classes
 from detcli.evaluation.comparison import Comparison
-from detcli.evaluation.dataset import open_dataset
+from detcli.evaluation.data import open_dataset
 from detcli.evaluation.evaluator import require_evaluator
 from detcli.evaluation.findings import Findings
 from detcli.evaluation.plots import FILES, require_matplotlib

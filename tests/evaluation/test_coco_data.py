@@ -5,7 +5,7 @@ import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
 from detcli.errors import UsageError
-from detcli.evaluation.dataset import DataOptions, open_dataset
+from detcli.evaluation.data import DataOptions, open_dataset
 from detcli.evaluation.findings import Findings
 
 

@@ -4,7 +4,7 @@ import pytest
 from labelled import MIXED, Scene, write_yolo
 
 from detcli.errors import DependencyError, UsageError
-from detcli.evaluation.dataset import DataOptions, open_dataset
+from detcli.evaluation.data import DataOptions, open_dataset
 from detcli.evaluation.findings import Findings
 
 
