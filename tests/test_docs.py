@@ -106,6 +106,7 @@ def test_the_two_commands(hub, workplace):
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
+@pytest.mark.usefixtures("workplace")  # `detcli` is found
 def test_the_demonstration():
     """Classes and places as printed; scores to what processors compute differently."""
     (transcript,) = blocks(README, "console")
