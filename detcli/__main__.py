@@ -1,6 +1,6 @@
 """`python -m detcli`."""
 
-from detcli.cli.app import main
+from detcli.app import main
 
 if __name__ == "__main__":
     main()

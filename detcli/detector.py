@@ -12,7 +12,6 @@ from typing import Self, overload
 import numpy as np
 
 from detcli.backend import Backend, DeviceOptions, Limits, Observer, Pending, open_backend
-from detcli.classes import class_ids, class_thresholds
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
@@ -20,7 +19,7 @@ from detcli.model.contract import Layout
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
 from detcli.model.zoo import find
-from detcli.settings import Settings
+from detcli.settings import Settings, class_ids, class_thresholds
 from detcli.timing import StageTimes
 
 log = logging.getLogger(__name__)

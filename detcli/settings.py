@@ -1,7 +1,12 @@
 """Settings: what a user may ask of a model, checked once and frozen."""
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
@@ -53,3 +58,42 @@ class Settings:
             raise UsageError(f"nms is {self.nms}", "an IoU lies above 0 and up to 1")
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "a side length is 1 pixel or more")
+
+
+def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
+    """Class ids of names or ids; None for no choice.
+
+    Raises:
+        UsageError: The model has no such class.
+    """
+    chosen = set()
+    for entry in wanted:
+        if entry in names:
+            chosen |= {index for index, name in enumerate(names) if name == entry}
+        elif str(entry).isdecimal() and int(entry) < len(names):
+            chosen.add(int(entry))
+        else:
+            raise UsageError(f"the model has no class '{entry}'", _class_hint(str(entry), names))
+    return frozenset(chosen) or None
+
+
+def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
+    """Close matches of a name; without any, the first of the model's names."""
+    if close := difflib.get_close_matches(wanted, names):
+        return f"did you mean {' or '.join(close)}?"
+    more = ", ..." if len(names) > 10 else ""
+    return f"it has {len(names)}: {', '.join(names[:10])}{more}"
+
+
+def class_thresholds(
+    conf: float, class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
+) -> npt.NDArray[np.float32]:
+    """The confidence that each class has to exceed: `(C,)`.
+
+    Raises:
+        UsageError: The model has no such class.
+    """
+    thresholds = np.full(len(names), conf, np.float32)
+    for entry, least in class_conf:
+        thresholds[sorted(class_ids([entry], names) or ())] = least
+    return thresholds

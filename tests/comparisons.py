@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detcli.evaluation.evaluator import Compared, Found
-from detcli.evaluation.objects import Object, Objects
+from detcli.commands.eval.evaluator import Compared, Found
+from detcli.commands.eval.objects import Object, Objects
 
 
 def compared(image_id, labels, detections):

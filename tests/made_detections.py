@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from detcli.commands.verify.compare import Rules, judge, picture_report
+from detcli.commands.verify.report import PictureReport
+from detcli.commands.verify.tolerance import Tolerance
 from detcli.detections import Detections
-from detcli.stream.item import Item
-from detcli.verify.compare import Rules, judge, picture_report
-from detcli.verify.report import PictureReport
-from detcli.verify.tolerance import Tolerance
+from detcli.source.item import Item
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from detcli.errors import InputError, SourceError
-from detcli.stream.source import SourceOptions, Sources
+from detcli.source.sources import SourceOptions, Sources
 
 
 def touch(*names):

@@ -12,7 +12,7 @@ from detcli.errors import DecodeError, InferenceError, SourceError
 from detcli.geometry import Picture
 from detcli.record import SCHEMA_VERSION, Record, error_to_json
 
-SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
 STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
 
 

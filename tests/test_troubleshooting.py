@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from colour_model import build, picture
-from doctor.fakes import fake_driver
+from commands.doctor.fakes import fake_driver
 from onnx import helper, numpy_helper
 
 PAGE = Path(__file__).parents[1] / "docs/troubleshooting.md"

@@ -167,3 +167,102 @@ def reads(node: NodeProto) -> Iterator[str]:
             for inner in branch.node:
                 yield from reads(inner)
             yield from (output.name for output in branch.output)
+
+
+NO_OPERATION = frozenset({"Identity", "Dropout"})  # simplifiers and engines take these out
+
+
+def bare_transposes(graph: GraphProto) -> list[NodeProto]:
+    """Find the Transposes that feed an output of the graph directly.
+
+    An engine may take such a node for a change of strides alone, and hand out the tensor as it was
+    before it, under the shape of the one behind it. A node between the two that really computes
+    its output, such as a Cast or a Concat of one input, is proof against that.
+
+    Args:
+        graph: Of a model; branches of an If or Loop have no outputs of their own.
+
+    Returns:
+        The nodes in the order of the graph's outputs, each once.
+    """
+    index = GraphIndex(graph)
+    found: list[NodeProto] = []
+    for output in graph.output:
+        node = index.producers.get(output.name)
+        while node is not None and node.op_type in NO_OPERATION and node.input:
+            node = index.producers.get(node.input[0])
+        moves = node is not None and node.op_type == "Transpose" and _moves_entries(node)
+        if node is not None and moves and not any(node is other for other in found):
+            found.append(node)
+    return found
+
+
+def _moves_entries(transpose: NodeProto) -> bool:
+    permutation = next((list(a.ints) for a in transpose.attribute if a.name == "perm"), [])
+    return not permutation or permutation != sorted(permutation)  # without one, axes are reversed
+
+
+CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+"""Convolutions, and which of their inputs is the weight `[M, C/groups, ...]`."""
+
+PRODUCTS = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1, "QGemm": 3}
+"""Matrix products, and which of their inputs is the second factor; the first factor comes first."""
+
+INTEGER = frozenset(
+    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
+    "QuantizeLinear".split()
+)
+"""What shows that a network computes in integers."""
+
+MULTIPLYING = frozenset({*CONVOLUTIONS, *PRODUCTS, "ConvTranspose"})
+
+PARAMETERS = {
+    **{operator: (0, number) for operator, number in PRODUCTS.items()},
+    **{operator: (number, number + 1) for operator, number in CONVOLUTIONS.items()},
+    "ConvInteger": (1,),
+    "QLinearConv": (3, 8),
+    "ConvTranspose": (1, 2),
+    "Gemm": (0, 1, 2),
+    "QGemm": (0, 3, 6),
+    "BatchNormalization": (1, 2),  # its mean and variance are statistics, not learnt
+    "GroupNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+    "PRelu": (1,),
+    "GRU": (1, 2, 3),
+    "LSTM": (1, 2, 3),
+    "RNN": (1, 2, 3),
+}
+"""Which inputs of an operator are learnt, where they are constants."""
+
+# Operators between a constant and its use that change how it is written down, not what was learnt.
+REWRITTEN = frozenset(
+    "Cast DequantizeLinear Identity QuantizeLinear Reshape Squeeze Transpose Unsqueeze".split()
+)
+
+
+def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
+    """The learnt tensors of a graph, each once: weights and biases, not scales or anchors."""
+    found: dict[str, onnx.TensorProto] = {}
+    for node in index.graph.node:
+        for name in _learnt_inputs(index, node):
+            while (maker := index.producers.get(name)) is not None and maker.op_type in REWRITTEN:
+                name = maker.input[0]  # noqa: PLW2901 - followed back
+            tensor = index.constant_tensor(name)
+            if tensor is not None:
+                found[name] = tensor
+    return list(found.values())
+
+
+def _learnt_inputs(index: GraphIndex, node: NodeProto) -> Iterator[str]:
+    numbers = PARAMETERS.get(node.op_type, ())
+    if node.op_type == "Add":  # the bias of a matrix product
+        makers = [index.producer(name) for name in node.input]
+        if any(maker is not None and maker.op_type in PRODUCTS for maker in makers):
+            numbers = (0, 1)
+    yield from (node.input[number] for number in numbers if number < len(node.input))
+
+
+def is_quantised(graph: GraphProto) -> bool:
+    """Whether a network computes in integers."""
+    return any(node.op_type in INTEGER for node in graph.node)

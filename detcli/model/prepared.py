@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from detcli.errors import ModelError, OutputError
 from detcli.files import cache_folder, make_folder, write_file
 from detcli.model.contract import BoxFormat, Contract
-from detcli.model.external import open_external
+from detcli.model.loading import open_external
 
 if TYPE_CHECKING:
     import onnx

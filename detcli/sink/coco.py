@@ -1,14 +1,132 @@
 """COCO results: what pycocotools' `loadRes` reads."""
 
 import json
+import re
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Protocol
 
 from detcli.detections import Detections
-from detcli.errors import UsageError
+from detcli.errors import DetcliWarning, UsageError
+from detcli.files import read_json
+from detcli.model.names import COCO
 from detcli.record import Record
 from detcli.sink import Output
-from detcli.sink.coco_numbers import Numbers
+
+# COCO numbers its 80 classes from 1 to 90: these ten have no pictures.
+UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
+COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
+
+NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017, and 2014
+
+
+class Numbers(Protocol):
+    """Tells ids."""
+
+    def image_id(self, record: Record) -> int:
+        """Id of a picture.
+
+        Raises:
+            UsageError: It has none.
+        """
+
+    def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
+        """Id of one of the model's classes; None if it is to be left out.
+
+        Raises:
+            UsageError: None of the classes has one.
+        """
+
+
+class NumbersFromNames:
+    """Ids for those who have no list of them.
+
+    A picture called by a number, as COCO's 000000000009.jpg, has that number, any other its place
+    among the inputs, from 1. Classes have COCO's numbers if they are COCO's 80, else their own.
+    """
+
+    def image_id(self, record: Record) -> int:
+        """The number in the name, else the place among the inputs."""
+        match = NUMBER_IN_STEM.fullmatch(PurePath(record.source).stem)
+        if match and record.frame is None:
+            return int(match[1])
+        return record.index + 1
+
+    def category_id(self, class_id: int, names: tuple[str, ...]) -> int:
+        """COCO's number, else the class id."""
+        return COCO_IDS[class_id] if names == COCO else class_id
+
+
+class NumbersFromFile:
+    """The ids of an `instances.json`: pictures by file name, classes by name.
+
+    A file that lists pictures alone does as well; classes then have the numbers they have without.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            UsageError: It cannot be read, or it holds something else.
+        """
+        self._path = path
+        content = read_json(path, _unusable)
+        try:
+            ids = {str(image["file_name"]): int(image["id"]) for image in content["images"]}
+            self._categories = {
+                _plain(category["name"]): int(category["id"])
+                for category in content.get("categories") or ()
+            }
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _unusable(path, "it is no COCO instances.json") from error
+        by_name: dict[str, set[int]] = {}
+        for name, image_id in ids.items():
+            by_name.setdefault(PurePath(name).name, set()).add(image_id)
+        alone = {name: min(found) for name, found in by_name.items() if len(found) == 1}
+        self._images = alone | ids
+        self._left_out: set[str] = set()
+
+    def image_id(self, record: Record) -> int:
+        """Id of the picture whose file name the source ends with."""
+        parts = PurePath(record.source).parts
+        for first in range(len(parts)):
+            found = self._images.get("/".join(parts[first:]))
+            if found is not None and record.frame is None:
+                return found
+        raise UsageError(
+            f"{record.source} is not among the images of {self._path}",
+            "name only pictures that are, or leave out --coco-images: ids then come from names",
+        )
+
+    def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
+        """Id of the category of the same name; a class without is left out, which is said once."""
+        if not self._categories:
+            return NumbersFromNames().category_id(class_id, names)
+        name = names[class_id]
+        found = self._categories.get(_plain(name))
+        if found is not None or name in self._left_out:
+            return found
+        if self._categories.keys().isdisjoint(map(_plain, names)):
+            raise UsageError(
+                f"none of the model's classes is a category of {self._path}",
+                "give the model's classes the names of its categories: --names FILE",
+            )
+        self._left_out.add(name)
+        message = f"{name} is no category of {self._path}: left out of the COCO results"
+        warnings.warn(DetcliWarning(message), stacklevel=2)
+        return None
+
+
+def _plain(name: object) -> str:
+    return str(name).strip().casefold()
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot read the ids of pictures from {path}: {reason}",
+        "give a COCO instances.json: its images have id and file_name, its categories id and name",
+    )
 
 
 class CocoSink:

@@ -5,9 +5,8 @@ import math
 from detcli.files import make_folder, write_file
 from detcli.geometry import Boxes, Image
 from detcli.record import Record
-from detcli.sink.encode import encode
-from detcli.sink.folder import OutputFolder
-from detcli.sink.naming import Names
+from detcli.sink.folder import Names, OutputFolder
+from detcli.sink.image import encode
 
 
 class CropSink:

@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from detcli.printable import printable
 from detcli.record import Record
 from detcli.sink import Output
+from detcli.text import printable
 
 WIDE = 10_000
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.files import AtomicFile
 from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink.clips import PerClip
+from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 
 SUFFIX = ".mp4"

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 
-from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink import Stopped
+from detcli.sink.draw import annotate
 
 WINDOW = "detcli"
 LARGEST = 1280, 720

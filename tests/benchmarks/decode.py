@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 
 from detcli import Detector
-from detcli.cli.heap import keep_freed_memory
+from detcli.commands.shared.heap import keep_freed_memory
 from detcli.settings import Settings
-from detcli.stream.decode import DecodeOptions, load_bytes
+from detcli.source.decode import DecodeOptions, load_bytes
 
 
 def read(folder, factor):

@@ -21,10 +21,10 @@ import onnxruntime
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.options import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.cli.heap import keep_freed_memory
-from detcli.stream.decode import load_file
-from detcli.stream.pipeline import Pipeline
-from detcli.stream.source import SourceOptions, Sources
+from detcli.commands.shared.heap import keep_freed_memory
+from detcli.pipeline import Pipeline
+from detcli.source.decode import load_file
+from detcli.source.sources import SourceOptions, Sources
 
 
 def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:

@@ -14,8 +14,7 @@ from detcli.detections import Detections
 from detcli.errors import OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
-from detcli.sink.coco import CocoSink
-from detcli.sink.coco_numbers import NumbersFromFile, NumbersFromNames
+from detcli.sink.coco import CocoSink, NumbersFromFile, NumbersFromNames
 
 NAMES = ("dog", "cat", "yeti")
 TRUTH = {

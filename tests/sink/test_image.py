@@ -12,12 +12,12 @@ import sample_records
 from nasty_names import NASTY
 from small_disk import small_disk
 
-from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.geometry import Picture
+from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import ImageSink
-from detcli.stream.guard import InputGuard
+from detcli.source.guard import InputGuard
 
 
 @pytest.fixture(autouse=True)

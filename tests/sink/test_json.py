@@ -13,7 +13,7 @@ from detcli.errors import OutputError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink.json import JsonLinesSink, JsonSink
 
-SCHEMA = json.loads(resources.files("detcli").joinpath("schemas/predict.json").read_text())
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
 NAMES = ["a,b", "q\"uo'te", "new\nline\r", "猫 é 😀", "\udcff", "\x1b[1m\0", "\\udcff", "\u2028"]
 
 

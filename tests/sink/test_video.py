@@ -11,9 +11,9 @@ from made_videos import DOOR, YARD, film, live, play
 from nasty_names import NASTY
 from sample_records import failed_frame, failure, frame, picture
 
-from detcli.draw import annotate
 from detcli.geometry import Picture
 from detcli.record import Clip
+from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, LONGEST_PAUSE_S, VideoSink
 

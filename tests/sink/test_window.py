@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from sample_records import failed_frame, failure, frame, picture
 
-from detcli.draw import annotate
 from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.sink import Stopped, window
+from detcli.sink.draw import annotate
 from detcli.sink.window import WindowSink
 
 NOTHING = -1  # no key was pressed

@@ -4,6 +4,7 @@ Everything that the kernel reads lies in one staging area: the values of the 256
 descriptor for each picture, the tables of `backend.cuda.resize`, and the pictures as decoded.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,71 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.resize import Taps, column_taps, row_taps
 from detcli.backend.preprocess import UNIT
 from detcli.geometry import Image, Letterbox
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu, Memory, Pinned
+
+
+Taps = npt.NDArray[np.int32]
+"""`(length, 4)` int32, a row for each output pixel of an axis: near and far source pixel, and
+their weights, which add up to `ONE`."""
+
+ONE = 2048
+
+
+@functools.lru_cache(maxsize=256)  # a few KiB each; the pictures of a set share a few sizes
+def column_taps(source: int, target: int) -> Taps:
+    """Taps along x, from a width of `source` pixels to one of `target`.
+
+    Examples:
+        >>> column_taps(2, 4).tolist()
+        [[0, 0, 2048, 0], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 2048, 0]]
+    """
+    near, fraction = _positions(source, target)
+    # Beyond the centre of the first or last pixel there is only that pixel.
+    beyond = (near < 0) | (near >= source - 1)
+    return _taps(near, np.where(beyond, np.float32(0), fraction), source)
+
+
+@functools.lru_cache(maxsize=256)
+def row_taps(source: int, target: int) -> Taps:
+    """Taps along y, from a height of `source` pixels to one of `target`.
+
+    Beyond the first or last row both taps are that row and the weights stay, which need not round
+    to the same result as one tap of full weight.
+
+    Examples:
+        >>> row_taps(2, 4).tolist()
+        [[0, 0, 512, 1536], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 1536, 512]]
+    """
+    near, fraction = _positions(source, target)
+    return _taps(near, fraction, source)
+
+
+def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Where each output pixel's centre lies: the source pixel before it, and how far behind.
+
+    In double, then rounded to float32 before it is taken apart.
+    """
+    scale = 1 / (target / source)
+    centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
+    near = np.floor(centre)
+    return near.astype(np.int32), centre - near
+
+
+def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
+    """Put a table together; it is shared by all callers and cannot be written to."""
+    one = np.float32(ONE)
+    taps = np.empty((len(near), 4), np.int32)
+    taps[:, 0] = np.clip(near, 0, source - 1)
+    taps[:, 1] = np.clip(near + 1, 0, source - 1)
+    taps[:, 2] = np.rint((np.float32(1) - fraction) * one)
+    taps[:, 3] = np.rint(fraction * one)
+    taps.flags.writeable = False
+    return taps
+
 
 ALIGNMENT = 16  # bytes; a tap is read at once
 BLOCK = 256  # threads: a tile of 32 by 8 pixels

@@ -18,6 +18,6 @@ The last seven are imported from their modules: what every start needs stays sma
 """
 
 from detcli.model.passes.cut import cut
-from detcli.model.passes.shapes import infer_shapes
+from detcli.model.passes.editing import infer_shapes
 
 __all__ = ["cut", "infer_shapes"]

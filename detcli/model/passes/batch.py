@@ -5,8 +5,14 @@ from onnx import GraphProto, ModelProto
 
 from detcli.errors import ModelError
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.passes.editing import add_constant, copied, tensor_names, unused_name
-from detcli.model.passes.shapes import infer_shapes, renew_shapes
+from detcli.model.passes.editing import (
+    add_constant,
+    copied,
+    infer_shapes,
+    renew_shapes,
+    tensor_names,
+    unused_name,
+)
 
 HINT = "export the model again with that batch, or with dynamic axes"
 

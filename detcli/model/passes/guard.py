@@ -4,17 +4,16 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
 from detcli.errors import ModelError
-from detcli.model.graph import GraphIndex, known_size
+from detcli.model.graph import GraphIndex, bare_transposes, known_size
 from detcli.model.passes.editing import (
     add_constant,
     copied,
+    infer_shapes,
     opset,
     replace_nodes,
     tensor_names,
     unused_name,
 )
-from detcli.model.passes.shapes import infer_shapes
-from detcli.model.transposes import bare_transposes
 
 SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 

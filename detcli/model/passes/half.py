@@ -9,12 +9,12 @@ from detcli.model.graph import attribute, model_tensors
 from detcli.model.passes.editing import (
     copied,
     drop_unused,
+    infer_shapes,
     number_nodes,
     replace_nodes,
     sort_nodes,
     tensor_names,
 )
-from detcli.model.passes.shapes import infer_shapes
 
 del onnxruntime  # imported first, so that it is imported as detcli wants it
 

@@ -7,7 +7,7 @@ from onnx import GraphProto, ModelProto
 
 from detcli.backend.runtime.load import onnxruntime
 from detcli.errors import ModelError
-from detcli.model.operators import is_quantised
+from detcli.model.graph import is_quantised
 from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes
 
 del onnxruntime  # loaded first, so that it is loaded as detcli wants it

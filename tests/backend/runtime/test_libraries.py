@@ -5,7 +5,7 @@ import sys
 
 import onnxruntime
 import pytest
-from doctor.fakes import compile_library
+from commands.doctor.fakes import compile_library
 
 from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain, require_provider
 from detcli.errors import DeviceError

@@ -10,10 +10,10 @@ from onnx import helper
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Layout
+from detcli.model.graph import bare_transposes
 from detcli.model.passes import infer_shapes
 from detcli.model.passes.guard import guard_transposes
 from detcli.model.recognise import recognise
-from detcli.model.transposes import bare_transposes
 
 LEVELS = ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
 

@@ -7,8 +7,7 @@ import pytest
 from convolution_model import CONVOLUTIONS, same_bytes, session_output
 
 from detcli.errors import ModelError
-from detcli.model.graph import GraphIndex
-from detcli.model.operators import is_quantised
+from detcli.model.graph import GraphIndex, is_quantised
 from detcli.model.passes import infer_shapes
 from detcli.model.passes.int8 import SILU_FLOOR, to_int8
 from detcli.model.recognise import recognise

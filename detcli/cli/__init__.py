@@ -1,1 +1,0 @@
-"""The command line: one file a command; `app` turns errors into exit codes."""

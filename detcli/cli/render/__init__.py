@@ -1,1 +1,0 @@
-"""Reports as tables, one module a command: what `--format table` prints."""

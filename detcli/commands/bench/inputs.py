@@ -1,0 +1,123 @@
+"""Pictures without end: the sources again and again."""
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from detcli.errors import InputError, UsageError
+from detcli.geometry import Picture
+from detcli.source.address import is_live
+from detcli.source.item import Item
+from detcli.source.sources import STDIN, Sources
+
+BUILT_IN = Path(__file__).parents[2] / "pictures" / "street.jpg"
+
+HASHED = 16 << 20
+"""Bytes of a file that tell it from another of the same size."""
+
+
+class Feed:
+    """The pictures and frames of some sources, from the start again at the end of each pass.
+
+    Raises:
+        UsageError: A source can be read only once.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        check_repeatable(names)
+        self._names = names or (str(BUILT_IN),)
+        self._sources = Sources(self._names)
+        self._iterator = iter(self._sources)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._sources.close()
+
+    def next_item(self) -> Item:
+        """What comes next; there is always something."""
+        item = next(self._iterator, None)
+        if item is None:
+            self._sources.close()
+            self._sources = Sources(self._names)
+            self._iterator = iter(self._sources)
+            item = next(self._iterator)  # what is empty gives one item, which says so
+        return item
+
+    def take(self, count: int) -> list[Picture]:
+        """Read and decode the next pictures.
+
+        Raises:
+            InputError: One cannot be read; it carries the name.
+        """
+        items = (self.next_item() for _ in range(count))
+        return [load(item) for item in items]
+
+
+def load(item: Item) -> Picture:
+    """Read and decode an item.
+
+    Raises:
+        InputError: It cannot be read; the message begins with its name.
+    """
+    try:
+        return item.load()
+    except InputError as error:
+        raise named(error, item.source) from error
+
+
+def named(error: InputError, source: str) -> InputError:
+    """The same error with the name of the input in front."""
+    return type(error)(f"{source}: {error}", error.hint)
+
+
+def check_repeatable(names: tuple[str, ...]) -> None:
+    """Refuse what cannot be read again and again.
+
+    Raises:
+        UsageError: There is such a source.
+    """
+    for name in names:
+        if name == STDIN or is_live(name):
+            what = "standard input" if name == STDIN else f"{name} is live: it"
+            raise UsageError(
+                f"{what} cannot be read again and again, which measuring needs",
+                "give files or folders; a short recording will do",
+            )
+
+
+def digest(names: tuple[str, ...]) -> str:
+    """SHA-256 over what tells one set of inputs from another, wherever it lies.
+
+    Files by size and content, folders by names and sizes, anything else by its name.
+    """
+    whole = hashlib.sha256()
+    for name in names or (str(BUILT_IN),):
+        paths = sorted(glob.glob(name)) if glob.has_magic(name) else [name]  # noqa: PTH207 - as named
+        for path in paths:
+            for part in _identity(Path(path)):
+                whole.update(part + b"\0")
+    return whole.hexdigest()
+
+
+def _identity(path: Path) -> Iterator[bytes]:
+    if path.is_dir():
+        for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+            yield os.fsencode(entry.name)
+            yield str(entry.stat().st_size).encode()
+    elif path.is_file():
+        with path.open("rb") as file:
+            yield str(path.stat().st_size).encode()
+            yield hashlib.sha256(file.read(HASHED)).digest()
+    else:
+        yield os.fsencode(path)

@@ -1,0 +1,158 @@
+"""Plots of sweeps and of top-k, by matplotlib, as PNG or SVG."""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcli.commands.bench.modes import Mode
+from detcli.commands.bench.report import Point, SweepReport
+from detcli.commands.bench.sweep import COUNTS
+from detcli.commands.bench.topk.report import Case, TopKReport
+from detcli.errors import DependencyError, UsageError
+from detcli.files import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg")
+WIDTH, HEIGHT = 7.0, 4.2  # inches
+DPI = 150
+
+# Told apart by people who see few colours too, in print and on screen (Okabe and Ito, 2008).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+
+
+def check_plot(path: Path) -> None:
+    """Find out before anything is measured whether there can be a plot.
+
+    Raises:
+        UsageError: The suffix is another one.
+        DependencyError: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"--plot {path}: a plot is a PNG or an SVG", "end the name in .png or .svg"
+        )
+    _figure()
+
+
+def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
+    """Draw a report.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    figure = _figure()
+    from matplotlib import rc_context
+
+    if isinstance(report, SweepReport):
+        _draw_sweep(report, figure)
+    else:
+        _draw_top_k(report, figure)
+    memory = io.BytesIO()
+    suffix = path.suffix.lower().removeprefix(".")
+    # No date, so that the same figures give the same file.
+    metadata = {"Date": None} if suffix == "svg" else {}
+    with rc_context({"svg.hashsalt": "detcli"}):
+        figure.savefig(memory, format=suffix, dpi=DPI, metadata=metadata)
+    write_file(path, memory.getvalue())
+
+
+def _figure() -> "Figure":
+    try:
+        from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
+    except ImportError as error:
+        raise DependencyError(
+            f"matplotlib does not load: {error}", "pip install 'detcli[plots]'"
+        ) from error
+    return Figure((WIDTH, HEIGHT), layout="constrained")
+
+
+def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
+    """The first axis of numbers goes to the right, a line for each combination of the others."""
+    axes = figure.add_subplot()
+    across = next(
+        (name for name in COUNTS if len(report.axes.get(name, ())) > 1), next(iter(report.axes))
+    )
+    latency = report.mode is Mode.LATENCY
+    lines: dict[str, list[Point]] = {}
+    for point in report.points:
+        if point.failure is None:
+            others = [f"{axis} {value}" for axis, value in point.values.items() if axis != across]
+            lines.setdefault(", ".join(others), []).append(point)
+    for (title, points), style in zip(lines.items(), _styles(), strict=False):
+        heights = [_height(point, latency=latency) for point in points]
+        places = [_place(point.values[across], report.axes[across]) for point in points]
+        middles = [middle for middle, _, _ in heights]
+        errors = [[middle - low for middle, low, _ in heights]]
+        errors.append([high - middle for middle, _, high in heights])
+        axes.errorbar(places, middles, errors, label=title, capsize=3, **style)
+    labels = report.axes[across]
+    axes.set_xticks([_place(label, labels) for label in labels], labels)
+    axes.set_xlabel(across)
+    what = "milliseconds a batch (median)" if latency else "pictures a second"
+    axes.set_ylabel(what)
+    axes.set_ylim(bottom=0)
+    if any(lines):
+        figure.legend(loc="outside lower center", ncols=min(len(lines), 3))
+    _finish(axes, f"detcli, {report.mode}", report.machine.gpu or report.machine.processor)
+
+
+def _height(point: Point, *, latency: bool) -> tuple[float, float, float]:
+    """What is drawn of a point, and between which bounds it is known."""
+    rate = point.pictures_per_second or 0.0
+    low, high = (point.interval.low, point.interval.high) if point.interval else (rate, rate)
+    low, high = min(low, rate), max(high, rate)
+    if not latency:
+        return rate, low, high
+    pictures = 1000 * (point.batch or 1)
+    return pictures / rate, pictures / high, pictures / low
+
+
+def _place(value: str, values: Sequence[str]) -> float:
+    return float(values.index(value))
+
+
+def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
+    """A panel a task, both axes logarithmic, a line for each way."""
+    tasks = list(dict.fromkeys(case.task for case in report.cases))
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
+        cases = [case for case in report.cases if case.task == task]
+        names = [way.name for way in cases[0].ways]
+        for name, style in zip(names, _styles(), strict=False):
+            points = list(_times(cases, name))
+            if points:
+                axes.plot(*zip(*points, strict=True), label=name, **style)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("N")
+        _finish(axes, f"{task}, k = {cases[0].k}", None)
+    panels[0].set_ylabel("microseconds (median)")
+    lines, titles = panels[0].get_legend_handles_labels()
+    figure.legend(lines, titles, loc="outside lower center", ncols=len(titles))
+    figure.suptitle(f"{report.device}, {report.machine.gpu or report.machine.processor}")
+
+
+def _times(cases: Sequence[Case], name: str) -> Iterator[tuple[int, float]]:
+    """N and microseconds of a way, where it was timed."""
+    for case in cases:
+        for way in case.ways:
+            if way.name == name and way.summary is not None:
+                yield case.n, way.summary.p50_s * 1e6
+
+
+def _styles() -> Iterator[dict[str, Any]]:
+    """A colour and a marker for each line; more than there are colours begin again, dashed."""
+    for line in ("-", "--", ":"):
+        for colour, marker in zip(COLOURS, MARKERS, strict=True):
+            yield {"color": colour, "marker": marker, "linestyle": line}
+
+
+def _finish(axes: "Axes", title: str, machine: str | None) -> None:
+    axes.set_title(f"{title}, {machine}" if machine else title)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

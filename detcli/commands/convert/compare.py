@@ -1,0 +1,182 @@
+"""Holds a converted model against the one it was made from, on a picture."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto
+
+from detcli.backend.runtime.tensors import TensorSession
+from detcli.commands.convert.calibration import Tensor, tensor_of
+from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.report import Difference
+from detcli.commands.verify.plan import GRAPH, Request, make_plan
+from detcli.commands.verify.run import verify
+from detcli.commands.verify.sides import COLUMNS
+from detcli.errors import DetcliWarning
+from detcli.geometry import Picture
+from detcli.model.contract import Contract, Layout
+from detcli.model.passes import cut, infer_shapes
+from detcli.settings import Settings
+from detcli.source.item import Item
+
+CONFIDENCES = (Settings().conf, 0.05, 0.0)
+"""Above which detections are compared: the next where neither model finds anything above the one
+before, as on a picture without anything that they know. In the end, whatever they make of it."""
+
+NMS = 0.45
+"""For one-to-many heads: an IoU that suits most pictures."""
+
+LEAST_SCALE = 0.001  # scores of a class that is not in the picture are noise
+
+# Both measured with YOLOv10-N, see docs/convert.md. In 8 bits one score in a hundred moves by more
+# than 0.25. Of a model at another size no more can be said than that it sees most of the objects,
+# about where they are.
+INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
+RESIZED = {"score": 0.5, "corner": 40.0, "boxes": 0.5}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Side:
+    """The old or the new model.
+
+    Attributes:
+        path: A file with it.
+        model: The graph.
+        contract: What it promises.
+    """
+
+    path: Path
+    model: ModelProto
+    contract: Contract
+
+
+def compare(
+    old: Side, new: Side, options: ConversionOptions, item: Item, wanted: Mapping[str, float]
+) -> tuple[Difference, tuple[str, ...]]:
+    """Run the old and the new model on a picture, on the CPU.
+
+    Args:
+        old: The model that was converted.
+        new: What was made of it.
+        options: What was done.
+        item: The picture.
+        wanted: Tolerances that were asked for, by their name.
+
+    Returns:
+        The difference; and why it is too large, empty if it is not.
+
+    Raises:
+        InputError: The picture cannot be read.
+        InferenceError: A network fails.
+        ModelError: The runtime refuses one.
+        UsageError: A tolerance is out of range.
+    """
+    picture = item.load()
+    with warnings.catch_warnings():
+        # What there is to say of the old model has been said, and other names are no surprise.
+        warnings.simplefilter("ignore", DetcliWarning)
+        for conf in CONFIDENCES:
+            request = _request(old, new, options, conf, wanted)
+            report = verify(make_plan(request), [Item(item.source, lambda: picture)])
+            detections, limits = report.detections, report.tolerance
+            if detections is None or detections.left or detections.right:
+                break
+    if detections is None:
+        raise AssertionError("verify compares detections unless the pictures are random")
+    failures = list(report.failures)
+    if (broken := _not_finite(new, picture)) and not _not_finite(old, picture):
+        failures.append(f"{broken} values of the head are NaN or infinite, and none were before")
+    mixed = None if options.batch is None else _mixed_up(new, picture)
+    if mixed is not None and mixed > limits.tensor:
+        failures.append(
+            f"in a batch, a picture's output depends on the others: by {mixed:.3g} of the largest "
+            f"value, allowed are {limits.tensor:g}"
+        )
+    difference = Difference(
+        source=item.source,
+        conf=detections.conf,
+        old=detections.left,
+        new=detections.right,
+        pairs=detections.pairs,
+        over=detections.over,
+        borderline=detections.borderline,
+        missing=detections.missing,
+        extra=detections.extra,
+        largest_score=detections.largest_score_difference,
+        largest_corner=detections.largest_corner_difference,
+        score_tolerance=limits.score,
+        corner_tolerance=limits.corner,
+        boxes_tolerance=limits.boxes,
+        batch=mixed,
+    )
+    return difference, tuple(failures)
+
+
+def _request(
+    old: Side, new: Side, options: ConversionOptions, conf: float, wanted: Mapping[str, float]
+) -> Request:
+    """What `detcli verify` would be asked for."""
+    sizes = old.contract.input_size, new.contract.input_size
+    resized = None not in sizes and sizes[0] != sizes[1]
+    expected: dict[str, float] = {}
+    for allowed in [*([INT8] if options.int8 else []), *([RESIZED] if resized else [])]:
+        expected = {name: max(limit, expected.get(name, 0)) for name, limit in allowed.items()}
+    return Request(
+        model=old.path,
+        other=new.path,
+        # What is written has to do with its own selection too: detcli would cut that off.
+        against=GRAPH if new.contract.layout is Layout.END_TO_END else None,
+        settings=Settings(
+            conf=conf,
+            nms=NMS if old.contract.layout is Layout.ONE_TO_MANY else None,
+            imgsz=None if resized else options.imgsz,
+            box_format=options.box_format,
+        ),
+        tolerance={**expected, **wanted},
+    )
+
+
+def _not_finite(side: Side, picture: Picture) -> int:
+    """How many values of a head are NaN or infinite: no detection, so a comparison misses them."""
+    body = cut(infer_shapes(side.model), side.contract.head)
+    session = TensorSession("cpu", body.SerializeToString(), side.path.name)
+    [head] = session.run(side.contract.input_name, tensor_of(picture, side.contract)).values()
+    return int(np.count_nonzero(~np.isfinite(head)))
+
+
+def _mixed_up(new: Side, picture: Picture) -> float | None:
+    """How far a picture's output depends on the others in its batch; None if it has none.
+
+    The picture and its mirror image, in turns, against batches of one of them; see `_apart`.
+    """
+    size = new.contract.batch or 2
+    if size == 1:
+        return None
+    mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
+    alone = [tensor_of(side, new.contract) for side in (picture, mirrored)]  # (1 or B, 3, H, W)
+    turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
+    session = TensorSession("cpu", new.model.SerializeToString(), new.path.name)
+    mixed, *expected = (session.run(new.contract.input_name, fed) for fed in (turns, *alone))
+    worst = 0.0
+    for name, output in mixed.items():
+        for place, found in enumerate(output):
+            worst = max(worst, _apart(found, expected[place % 2][name][0]))
+    return worst
+
+
+def _apart(found: Tensor, wanted: Tensor) -> float:
+    """Largest difference of two heads of a picture, as a share of the channel's largest value.
+
+    Channels are the shorter of the two axes: pixels would hide the scores. Of rows that a
+    selection made, `(K, 6)`, only those count that anybody looks at: others may change places.
+    """
+    if wanted.shape[1] == COLUMNS:
+        rows = np.maximum(found[:, 4], wanted[:, 4]) > Settings().conf
+        found, wanted = found[rows], wanted[rows]
+    wanted = wanted.astype(np.float64)
+    anchors = 0 if wanted.shape[1] == COLUMNS else int(np.argmax(wanted.shape))
+    scale = np.abs(wanted).max(axis=anchors, keepdims=True, initial=LEAST_SCALE)
+    return float((np.abs(found - wanted) / scale).max(initial=0))

@@ -1,0 +1,170 @@
+"""`detcli eval`: how good a model is on labelled data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from detcli.commands.shared import options
+from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.reports import ReportFormat, choose_report_format
+from detcli.errors import InputError
+
+if TYPE_CHECKING:
+    from detcli.commands.eval.report import EvalReport
+    from detcli.record import Record
+
+Data = Annotated[
+    Path,
+    typer.Option(
+        metavar="DATA",
+        help="Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a "
+        "folder.",
+        show_default=False,
+    ),
+]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Pictures of an instances.json; default: images beside it."
+    ),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train|val|test",
+        help="Which part of a data.yaml; default: val.",
+        show_default=False,
+    ),
+]
+Confidence = Annotated[
+    float,
+    typer.Option(metavar="SCORE", help="Evaluate scores above this; a higher one lowers mAP."),
+]
+MaxDet = Annotated[
+    int,
+    typer.Option(
+        "--max-det",
+        metavar="N",
+        help="Keep at most so many in a picture; COCO's evaluation looks at the best 100 of a "
+        "class.",
+    ),
+]
+Plots = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Draw precision-recall, F1 by confidence and the confusion matrix, as PNG.",
+    ),
+]
+Advise = Annotated[
+    bool,
+    typer.Option("--advise", help="Say which --conf gives the best F1, overall and by class."),
+]
+
+
+def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at once
+    model: options.ModelFile,
+    *,
+    data: Data,
+    images: Images = None,
+    split: Split = None,
+    device: options.Device = "auto",
+    conf: Confidence = 0.001,
+    max_det: MaxDet = 300,
+    nms: options.Nms = None,
+    unique: options.Unique = False,
+    imgsz: options.ImageSize = None,
+    rect: options.Rect = False,
+    names: options.Names = None,
+    box_format: options.Boxes = None,
+    max_pixels: options.MaxPixels = 200_000_000,
+    batch: options.Batch = None,
+    workers: options.Workers = None,
+    cuda_graph: options.CudaGraph = None,
+    gpu_mem_limit: options.MemoryLimit = None,
+    half: options.Half = False,
+    advise: Advise = False,
+    plots: Plots = None,
+    save_coco: options.SaveCoco = None,
+    report_format: options.ReportFormat = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Measure a model on labelled pictures: mAP and recall as COCO has them, by class and size.
+
+    Pictures run as in predict; pycocotools compares. Pictures that cannot be read are left out and
+    listed, and the exit code is 3.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.commands.eval.data import DataOptions
+    from detcli.commands.eval.render import render
+    from detcli.commands.eval.request import Request
+    from detcli.commands.eval.run import open_evaluation
+    from detcli.commands.shared.heap import keep_freed_memory
+    from detcli.commands.shared.progress import Tally, count_on_stderr, find_model
+    from detcli.commands.shared.reports import write_report
+    from detcli.commands.shared.sizes import parse_size
+    from detcli.opencv import silence_opencv
+    from detcli.settings import Settings
+    from detcli.source.decode import DecodeOptions
+
+    silence_opencv()
+    keep_freed_memory()
+    devices = tuple(one.strip() for one in device.split(","))
+    device_options = DeviceOptions(
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
+        half=half,
+        workers=available_cores() if workers is None else workers,
+    )
+    request = Request(
+        model=model,
+        file=find_model(model, half=device_options.wants_half_file(devices[0])).path,
+        data=DataOptions(data, images, split),
+        settings=Settings(
+            conf=conf,
+            max_det=max_det,
+            nms=nms,
+            unique=unique,
+            imgsz=imgsz,
+            rect=rect,
+            names=names,
+            box_format=box_format,
+        ),
+        devices=devices,
+        device_options=device_options,
+        batch=batch,
+        decode=DecodeOptions(max_pixels=max_pixels),
+        advise=advise,
+        plots=plots,
+        coco=save_coco,
+    )
+    with open_evaluation(request) as evaluation:
+        tally = Tally(quiet=quiet, errors_shown=False)
+        with count_on_stderr(lambda: evaluation.total, wanted=not quiet) as advance:
+
+            def watch(record: "Record") -> None:
+                tally.add(record)
+                advance()
+
+            evaluation.run(watch)
+        tally.summarise(evaluation.times, 0)
+        if not quiet:
+            say("comparing")  # of many pictures, for minutes
+        found = evaluation.report()
+    write_report(found, report_format, render)
+    if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
+        _say_findings(found)
+    if found.failed:
+        raise typer.Exit(InputError.exit_code)
+
+
+def _say_findings(found: "EvalReport") -> None:
+    """Say on stderr what somebody who reads a figure out of the JSON would not see."""
+    for finding in found.findings:
+        if finding.level != "note":
+            example = finding.examples[0]
+            say(f"{finding.level}: {finding.kind} ({finding.count}): {finding.meaning} ({example})")

@@ -1,0 +1,284 @@
+"""YOLO's data: a text file beside each picture, `class cx cy w h` in fractions of its sides.
+
+    data.yaml      path, train, val, test; names (a list or a mapping) or nc
+    a list         .txt, a picture a line
+    a folder       its pictures, and those of the folders in it
+
+The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line of a
+polygon, `class x y x y x y ...`, stands for the box around it. A picture whose label file is empty
+or is not there shows nothing. This is how YOLO's trainers read data, see
+https://docs.ultralytics.com/datasets/detect/.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from detcli.commands.eval.dataset import DEFAULT_SPLIT, Category, Dataset, Form, Sample
+from detcli.commands.eval.findings import (
+    BAD_LABEL,
+    MISSING,
+    REPEATED,
+    UNKNOWN_CATEGORY,
+    UNLABELLED,
+    Findings,
+)
+from detcli.commands.eval.objects import Box, Object, Objects
+from detcli.errors import DependencyError, SourceError, UsageError
+from detcli.model.names import COCO
+from detcli.sink.coco import COCO_IDS
+from detcli.source.folders import is_video, search
+from detcli.source.item import Item
+from detcli.source.lists import read_list
+
+SPLITS = ("train", "val", "test")
+NOTHING = frozenset({"", "~", "null"})  # what YAML calls nothing
+DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+
+Content = Mapping[str, Any]
+
+
+def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
+    """Read the labels of pictures.
+
+    Args:
+        data: A `data.yaml`, a list of pictures, or a folder.
+        split: Which part of a `data.yaml`; None is `val`.
+        class_count: How many categories there are where the data does not say.
+        findings: Is told what is wrong with it.
+
+    Raises:
+        UsageError: It cannot be read, or has no such part.
+        DependencyError: What reads YAML is not installed.
+    """
+    if data.is_dir():
+        data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
+    names: tuple[str, ...] | None = None
+    if data.suffix.lower() in {".yaml", ".yml"}:
+        content = _read_yaml(data)
+        names, count = _names(data, content)
+        split = split or DEFAULT_SPLIT
+        pictures = _split_pictures(data, content, split)
+    elif split is not None:
+        raise UsageError(f"--split: {data} has no parts", "only a data.yaml has")
+    else:
+        count = None
+        pictures = _pictures([data], [data.parent])
+    if names is None:
+        names = tuple(f"class_{index}" for index in range(count or class_count))
+        named = False
+    else:
+        named = not all(name == str(index) for index, name in enumerate(names))
+    ids = COCO_IDS if names == COCO else range(len(names))
+    categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
+    samples = _samples(pictures, len(names), findings)
+    return Dataset(Form.YOLO, split, categories, named, samples, relative=True)
+
+
+def _read_yaml(path: Path) -> Content:
+    """A `data.yaml`; all that is no list or mapping is text, so that a class may be called no."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise DependencyError(
+            f"PyYAML does not load: {error}", "pip install 'detcli[eval]'"
+        ) from error
+    hint = "give a data.yaml with val: a folder of pictures, and names: those of the classes"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes nothing but text
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", hint) from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"cannot read {path}: it is no YAML: {reason}", hint) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is no data.yaml: it is no mapping", hint)
+    return content
+
+
+def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | None]:
+    """Names of the categories, and how many there are; None where the file does not say."""
+    listed = content.get("names")
+    if isinstance(listed, str) and listed not in NOTHING:
+        raise UsageError(f"{path}: names is {listed!r}", "names is a list, or a mapping from 0 on")
+    try:
+        count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
+        if isinstance(listed, list):
+            names = [str(name).strip() for name in listed]
+        elif isinstance(listed, dict):
+            names = _in_order({int(key): str(name).strip() for key, name in listed.items()})
+        else:
+            return None, count
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: names or nc make no sense",
+            "names is a list, or a mapping from 0 on; nc is their number",
+        ) from error
+    if count is not None and count != len(names):
+        raise UsageError(
+            f"{path}: nc is {count}, but names has {len(names)}", "correct one of the two"
+        )
+    return tuple(names), len(names)
+
+
+def _in_order(by_id: Mapping[int, str]) -> list[str]:
+    """Names by class id; a gap becomes `class_1`.
+
+    Raises:
+        ValueError: There are none, or a number is far from all others.
+    """
+    if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
+        raise ValueError
+    return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
+
+
+def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
+    """The pictures of a part of a `data.yaml`."""
+    wanted = content.get(split)
+    entries = wanted if isinstance(wanted, list) else [wanted or ""]
+    entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
+    if not entries:
+        has = [name for name in SPLITS if str(content.get(name) or "") not in NOTHING]
+        raise UsageError(
+            f"{path} has no part '{split}'",
+            f"it has {', '.join(has)}: --split {has[0]}" if has else "it has none at all",
+        )
+    root = Path(str(content.get("path") or "."))
+    # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
+    roots = [path.parent / root, Path.cwd() / root, path.parent]
+    places = []
+    for entry in entries:
+        spellings = (entry, entry.removeprefix("../"))
+        tried = [base / spelling for spelling in spellings for base in roots]
+        place = next(filter(os.path.exists, tried), None)
+        if place is None:
+            raise UsageError(
+                f"{path}: the {split} pictures are not there: {tried[0]}",
+                "correct path, or run detcli in the folder that it starts from",
+            )
+        places.append(place)
+    return _pictures(places, roots)
+
+
+def _pictures(places: Iterable[Path], roots: Iterable[Path]) -> list[str]:
+    """The pictures of folders and lists, by name; what a list names may not be there."""
+    names: list[str] = []
+    for place in places:
+        if place.is_dir():
+            names += _in_folder(place)
+        elif place.suffix.lower() == ".txt":
+            names += _in_list(place, roots)
+        else:
+            raise UsageError(
+                f"{place} is neither a folder of pictures nor a list of them",
+                "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
+            )
+    return names
+
+
+def _in_folder(folder: Path) -> Iterator[str]:
+    for part in search(str(folder), recursive=True):
+        if isinstance(part, Item):
+            raise UsageError(f"{part.source} cannot be listed", "check its permissions")
+        yield from (name for name in part if not is_video(name))
+
+
+def _in_list(path: Path, roots: Iterable[Path]) -> Iterator[str]:
+    """The names in a list, which are relative to it, or to where the data begins."""
+    for entry in read_list(str(path), Event(), null_separated=False):
+        if isinstance(entry, SourceError):
+            raise UsageError(f"{path}: {entry}", entry.hint)
+        if name := entry.strip():
+            tried = [os.path.join(base, name) for base in (path.parent, *roots, Path.cwd())]
+            yield next(filter(os.path.isfile, tried), tried[0])
+
+
+def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
+    """Read the label files."""
+    unique: dict[str, str] = {}
+    for name in pictures:
+        key = os.path.normpath(os.path.abspath(name))
+        if key in unique:
+            findings.add(REPEATED, name)
+        unique.setdefault(key, name)
+    numbers = _image_ids(unique)
+    samples = []
+    for number, (full, name) in zip(numbers, unique.items(), strict=True):
+        there = os.path.isfile(full)
+        if not there:
+            findings.add(MISSING, name)
+        labels = next(filter(os.path.isfile, _label_files(Path(full))), None)
+        if labels is None and there:
+            findings.add(UNLABELLED, name)
+        objects = () if labels is None else _read_labels(labels, class_count, findings)
+        path = Path(name) if there else None
+        samples.append(Sample(name, path, number, None, Objects.of(objects)))
+    return samples
+
+
+def _image_ids(names: Iterable[str]) -> list[int]:
+    """The numbers that all pictures are called by, as COCO's are; else their places, from 1."""
+    stems = [Path(name).stem for name in names]
+    numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
+    if len(set(numbers)) == len(stems):
+        return numbers
+    return list(range(1, len(stems) + 1))
+
+
+def _label_files(picture: Path) -> Iterator[Path]:
+    """Where the labels of a picture may be."""
+    parts = picture.parts
+    for place in reversed(range(len(parts) - 1)):
+        if parts[place] == "images":
+            yield Path(*parts[:place], "labels", *parts[place + 1 :]).with_suffix(".txt")
+            break
+    yield picture.with_suffix(".txt")
+
+
+def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[Object]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        findings.add(BAD_LABEL, f"{path}: {error}")
+        return
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            category, box = _category(fields[0]), _box([float(field) for field in fields[1:]])
+        except (ValueError, OverflowError) as error:
+            findings.add(BAD_LABEL, f"{path}:{number}: {error}")
+            continue
+        if 0 <= category < class_count:
+            yield Object(box, category)
+        else:
+            findings.add(UNKNOWN_CATEGORY, f"{path}:{number}: class {category}")
+
+
+def _category(text: str) -> int:
+    if (number := float(text)).is_integer():
+        return int(number)
+    raise ValueError(f"class {text}")
+
+
+def _box(numbers: list[float]) -> Box:
+    """x, y, width, height in fractions.
+
+    Raises:
+        ValueError: The numbers are neither a box nor a polygon.
+    """
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a number that is not finite")
+    if len(numbers) == 4:
+        x, y, width, height = numbers
+        return x - width / 2, y - height / 2, width, height
+    if len(numbers) >= 6 and len(numbers) % 2 == 0:
+        left, top = min(numbers[0::2]), min(numbers[1::2])
+        return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
+    raise ValueError(f"{len(numbers) + 1} numbers in a line")

@@ -1,0 +1,32 @@
+"""`detcli inspect`: what a model file is."""
+
+from detcli.commands.shared import options
+from detcli.commands.shared.messages import set_verbosity
+from detcli.errors import ModelError
+
+
+def inspect(  # noqa: PLR0913 - one parameter an option
+    model: options.ModelFile,
+    *,
+    imgsz: options.ImageSize = None,
+    box_format: options.Boxes = None,
+    names: options.Names = None,
+    report_format: options.ReportFormat = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Say what a model is: layout, classes, size, where it runs, what deserves a look.
+
+    A file that cannot be used is reported as far as it can be read, and the exit code is 4.
+    Nothing outside the model's folder is opened.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.commands.inspect.examine import Question, examine
+    from detcli.commands.inspect.render import render
+    from detcli.commands.shared.progress import find_model
+    from detcli.commands.shared.reports import write_report
+
+    inspection = examine(find_model(model).path, Question(box_format, imgsz, names))
+    write_report(inspection, report_format, render)
+    if inspection.problem is not None:
+        raise ModelError(inspection.problem.message, inspection.problem.hint)

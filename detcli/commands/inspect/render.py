@@ -1,0 +1,148 @@
+"""What a model is, for people."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from detcli.backend.runtime.survey import Placement
+from detcli.commands.inspect.report import (
+    Cut,
+    Detector,
+    Inspection,
+    Operations,
+    Precision,
+    Shape,
+    Tensor,
+)
+from detcli.commands.shared.reports import facts
+from detcli.text import printable
+
+MOST_NAMES = 8
+MOST_OPERATORS = 6
+LONG = 120  # characters of a metadata entry
+LONG_KEY = 24  # and of its key; a long one would leave no room for anything else
+
+
+def render(inspection: Inspection) -> Iterator[Table | Text]:
+    """Lay out a report: facts first, then where it runs, then what deserves a look."""
+    yield Text(printable(inspection.model), style="bold")
+    yield facts(_facts(inspection))
+    if inspection.problem is not None:
+        yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
+    for advice in inspection.warnings:
+        yield _entry("warning: ", advice.message, advice.fix, "yellow")
+
+
+def _entry(kind: str, message: str, fix: str, style: str) -> Text:
+    text = Text.assemble((kind, style), printable(message))
+    return text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
+
+
+def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    yield "file", decimal(inspection.bytes)
+    yield "sha256", inspection.sha256
+    for file in inspection.external:
+        yield "external data", f"{file.name}, {decimal(file.bytes)}"
+    opsets = ", ".join(f"{domain} {version}" for domain, version in inspection.opsets.items())
+    yield "written by", f"{inspection.producer or 'nobody says'} (IR {inspection.ir_version})"
+    yield "operator sets", opsets
+    if inspection.detector is not None:
+        yield from _promises(inspection.detector)
+    yield from (("input", _signature(tensor)) for tensor in inspection.inputs)
+    yield from (("output", _signature(tensor)) for tensor in inspection.outputs)
+    for axis in inspection.dynamic_axes:
+        yield "dynamic axis", f"{axis.name}: {', '.join(axis.places)}"
+    yield "precision", _precision(inspection.precision)
+    yield "parameters", f"{inspection.parameters:,}"
+    yield "operations", _operations(inspection.operations)
+    yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
+    for placement in inspection.placements:
+        yield f"on {_short(placement.provider)}", _placement(placement)
+    for key, value in inspection.metadata.items():
+        if key != "names":  # these are among the classes
+            yield f"metadata {_cut_off(key, LONG_KEY)}", _cut_off(value, LONG)
+
+
+def _cut_off(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _promises(detector: Detector) -> Iterator[tuple[str, str]]:
+    yield "layout", f"{detector.layout}: {detector.layout_reason}"
+    yield "head", _signature(detector.head)
+    if detector.cut is not None:
+        yield "cut", _cut(detector.cut)
+    yield "boxes", f"{detector.box_format}: {detector.box_format_reason}"
+    yield "anchors", str(detector.anchor_count or "as the input's size has it")
+    yield "stride", f"{detector.stride}, {detector.stride_origin}"
+    if detector.input_size is None:
+        height, width = detector.default_size
+        yield "input size", f"any; {width}x{height} unless --imgsz says otherwise"
+    names = ", ".join(detector.names[:MOST_NAMES])
+    more = ", ..." if len(detector.names) > MOST_NAMES else ""
+    yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
+
+
+def _cut(cut: Cut) -> str:
+    dropped = sum(cut.dropped.values())
+    return (
+        f"at {cut.tensor}: the {dropped} of {cut.kept + dropped} nodes behind it pick boxes, which "
+        f"detcli does itself ({_counts(cut.dropped)})"
+    )
+
+
+def _signature(tensor: Tensor) -> str:
+    return f"{tensor.name} {tensor.dtype} {_shape(tensor.shape)}"
+
+
+def _shape(shape: Shape) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _precision(precision: Precision) -> str:
+    computes = " and ".join(precision.computes) or "nothing is multiplied"
+    parts = [f"computes in {computes}" if precision.computes else computes]
+    if precision.weights:
+        parts.append(f"weights in {' and '.join(precision.weights)}")
+    if (how := precision.quantisation) is not None:
+        parts.append(f"quantised ({how.form}): {how.quantised} of {how.total} multiplying nodes")
+    return ", ".join(parts)
+
+
+def _operations(operations: Operations | None) -> str:
+    if operations is None:
+        return "not counted: the input has no size"
+    size = "x".join(str(size) for size in operations.input_shape)
+    line = f"{operations.flops / 1e9:.2f} GFLOPs for an input of {size}"
+    if operations.uncounted:
+        return f"at least {line}; not counted: {_counts(operations.uncounted)}"
+    return line
+
+
+def _placement(placement: Placement) -> str:
+    if not placement.usable:
+        return f"no: {placement.reason} ({placement.hint})"
+    if placement.taken is None or placement.left is None:
+        return "takes it; this ONNX Runtime does not tell which nodes"
+    taken, left = placement.taken.values(), placement.left
+    line = f"takes {sum(taken)} of {sum(taken) + len(left)} nodes"
+    if not left:
+        return line
+    operators = Counter(f"{node.operator} ({_short(node.provider)})" for node in left)
+    return f"{line}, leaves {_counts(operators)}, such as {left[0].name or left[0].operator}"
+
+
+def _short(provider: str) -> str:
+    """What detcli calls the device of a provider."""
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+def _counts(operators: Mapping[str, int]) -> str:
+    """The most frequent operators with their number."""
+    parts = [f"{count} {operator}" for operator, count in operators.items()]
+    rest = len(parts) - MOST_OPERATORS
+    shown = parts[:MOST_OPERATORS] + ([f"{rest} other operators"] if rest > 0 else [])
+    return ", ".join(shown)

@@ -1,0 +1,1 @@
+"""`detcli models`: the models that go by name."""

@@ -1,0 +1,1 @@
+"""`detcli predict`: boxes from pictures and videos."""

@@ -1,0 +1,192 @@
+"""`detcli predict`: boxes from pictures and videos."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from detcli.commands.shared import options
+from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.options import choose_format
+from detcli.commands.shared.progress import Tally, find_model, progress
+from detcli.commands.shared.sizes import parse_size
+from detcli.errors import InputError, UsageError
+from detcli.model.zoo import DEFAULT
+
+
+def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
+    source: options.Sources = None,
+    *,
+    model: options.Model = DEFAULT,
+    device: options.Device = "auto",
+    conf: options.Confidence = "0.25",
+    max_det: options.MaxDet = 300,
+    classes: options.Classes = None,
+    nms: options.Nms = None,
+    unique: options.Unique = False,
+    imgsz: options.ImageSize = None,
+    rect: options.Rect = False,
+    names: options.Names = None,
+    box_format: options.Boxes = None,
+    recursive: options.Recursive = False,
+    files_from: options.FilesFrom = None,
+    null: options.Null = False,
+    vid_stride: options.VideoStride = 1,
+    start: options.Start = 0,
+    end: options.End = None,
+    max_pixels: options.MaxPixels = 200_000_000,
+    fast_decode: options.FastDecode = False,
+    batch: options.Batch = None,
+    workers: options.Workers = None,
+    cuda_graph: options.CudaGraph = None,
+    gpu_mem_limit: options.MemoryLimit = None,
+    half: options.Half = False,
+    output_format: options.OutputFormat = None,
+    output: options.Output = None,
+    resume: options.Resume = None,
+    save: options.Save = None,
+    save_txt: options.SaveText = None,
+    save_conf: options.SaveConfidence = False,
+    save_coco: options.SaveCoco = None,
+    coco_images: options.CocoImages = None,
+    save_crops: options.SaveCrops = None,
+    show: options.Show = False,
+    fail_if: options.FailIf = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Detect objects in pictures and videos.
+
+    Records go to stdout, everything else to stderr. An input that fails becomes a record with an
+    error, the others are completed, and the exit code is 3.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.commands.predict.conditions import check_conditions, parse_condition
+    from detcli.commands.shared.heap import keep_freed_memory
+    from detcli.commands.shared.sinks import SinkOptions, open_sinks
+    from detcli.detector import Detector
+    from detcli.opencv import silence_opencv
+    from detcli.pipeline import Pipeline
+    from detcli.settings import Settings
+    from detcli.sink import Stopped
+    from detcli.source.decode import DecodeOptions
+    from detcli.source.guard import InputGuard
+    from detcli.source.sources import SourceOptions, Sources
+
+    if fail_if and resume is not None:
+        raise UsageError(
+            "--fail-if with --resume would count this run only", "count in the file with jq"
+        )
+    if not source and files_from is None:
+        raise UsageError("there is nothing to detect on", "name pictures, or use --files-from")
+    silence_opencv()
+    keep_freed_memory()
+    least, class_conf = _parse_confidence(conf)
+    settings = Settings(
+        conf=least,
+        class_conf=class_conf,
+        max_det=max_det,
+        classes=_split(classes),
+        nms=nms,
+        unique=unique,
+        imgsz=imgsz,
+        rect=rect,
+        names=names,
+        box_format=box_format,
+    )
+    if workers is None:
+        workers = 1 if _is_one_picture(source, files_from) else available_cores()
+    device_options = DeviceOptions(
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
+        half=half,
+        workers=workers,
+    )
+    sink_options = SinkOptions(
+        form=choose_format(output_format, output),
+        output=output,
+        journal=resume,
+        pictures=save,
+        labels=save_txt,
+        label_scores=save_conf,
+        coco=save_coco,
+        coco_images=coco_images,
+        crops=save_crops,
+        show=show,
+    )
+    source_options = SourceOptions(
+        recursive=recursive,
+        files_from=files_from,
+        null_separated=null,
+        stride=vid_stride,
+        start_s=start,
+        end_s=end,
+        decode=DecodeOptions(max_pixels=max_pixels),
+        written=sink_options.folders,
+    )
+    first, *others = (device.strip() for device in device.split(","))
+    file = find_model(model, half=device_options.wants_half_file(first)).path
+    read = [*(source or []), str(file), *map(str, filter(None, (names, coco_images)))]
+    guard = InputGuard(read, source_options)
+    with Detector(model, first, settings, device_options) as detector:
+        conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
+        if fast_decode and not sink_options.need_pixels:
+            decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
+            source_options = replace(source_options, decode=decode)
+        clones = [detector.device] * (detector.workers - 1) + others
+        pipeline = Pipeline(detector, batch or detector.batch, clones)
+        tally = Tally(quiet=quiet, errors_shown=sink_options.shows_errors)
+        with (
+            contextlib.suppress(Stopped),  # somebody closed the window
+            Sources(source or [], source_options) as sources,
+            open_sinks(sink_options, guard) as (sinks, skip),
+            progress(tally, lambda: sources.total, wanted=not quiet) as advance,
+        ):
+            for record in pipeline.run(sources, skip):
+                with pipeline.times.stage("writing"):
+                    for sink in sinks:
+                        sink.write(record)
+                tally.add(record)
+                advance()
+    tally.summarise(pipeline.times, sources.dropped)
+    check_conditions(conditions, tally.found)
+    if tally.failed:
+        raise typer.Exit(InputError.exit_code)
+
+
+def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
+    """One picture is soonest done by one detector on all cores, many by one detector a core."""
+    if files_from is not None or not source or len(source) > 1:
+        return False
+    from detcli.source.folders import is_video
+
+    return source[0] == "-" or (Path(source[0]).is_file() and not is_video(source[0]))
+
+
+def _parse_confidence(text: str) -> tuple[float, tuple[tuple[str, float], ...]]:
+    """Read "0.25,person=0.5": the confidence of all classes, and of some."""
+    everything, some = 0.25, []
+    for entry in _split(text):
+        name, equals, number = entry.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(
+                f"--conf '{text}': '{number}' is no number", "write 0.25, or 0.25,person=0.5"
+            ) from None
+        if equals:
+            some.append((name.strip(), value))
+        else:
+            everything = value
+    return everything, tuple(some)
+
+
+def _split(classes: str | None) -> tuple[str, ...]:
+    """Entries of a list such as "person,car"."""
+    wanted = tuple(entry.strip() for entry in (classes or "").split(",") if entry.strip())
+    if classes is not None and not wanted:
+        raise UsageError(f"'{classes}' lists nothing", "leave the option out")
+    return wanted

@@ -1,0 +1,1 @@
+"""What commands share: option types, messages, progress, reports, opened sinks."""

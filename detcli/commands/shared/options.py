@@ -1,0 +1,238 @@
+"""The options of the commands, each once: its type, its names, its line of help."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from detcli.commands.shared.reports import ReportFormat as _ReportFormat
+from detcli.model.contract import BoxFormat
+
+
+class Format(StrEnum):
+    """How records are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def choose_format(wanted: Format | None, output: Path | None) -> Format:
+    """The format asked for, or that of the file's suffix, or what suits standard output."""
+    if wanted is not None:
+        return wanted
+    if output is not None:
+        suffix = output.suffix.lower().removeprefix(".")
+        return Format(suffix) if suffix in list(Format) else Format.JSONL
+    return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL
+
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SOURCE...",
+        help="Picture, video, folder, quoted glob pattern, camera:N, rtsp:// or http:// stream, or "
+        "- for a picture or a stream of JPEGs on stdin.",
+        show_default=False,
+    ),
+]
+FilesFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|-", help="Read names of pictures and videos from here, a line each."
+    ),
+]
+Null = Annotated[
+    bool, typer.Option("--null", "-0", help="Names in --files-from end with NUL, not a newline.")
+]
+Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Search folders of folders.")]
+VideoStride = Annotated[
+    int,
+    typer.Option("--vid-stride", metavar="N", min=1, help="Look at every Nth frame of a video."),
+]
+Start = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Where to begin in a video.")]
+End = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0, help="Where to stop in a video.")
+]
+MaxPixels = Annotated[int, typer.Option(metavar="N", min=1, help="Refuse pictures of more pixels.")]
+FastDecode = Annotated[
+    bool,
+    typer.Option(
+        "--fast-decode", help="Decode large JPEGs at reduced size; boxes may differ slightly."
+    ),
+]
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="FILE|NAME",
+        help="ONNX file, or a name that `detcli models list` shows.",
+    ),
+]
+ModelFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="ONNX file, or a name that `detcli models list` shows.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; several with commas.",
+    ),
+]
+ImageSize = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Input side length in pixels, for dynamic graphs."),
+]
+Rect = Annotated[
+    bool,
+    typer.Option("--rect", help="Feed the smallest rectangle, not a square, to a dynamic graph."),
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Class names, one a line, in place of the model's."),
+]
+Boxes = Annotated[
+    BoxFormat | None,
+    typer.Option(
+        metavar="xyxy|cxcywh", help="What the head's boxes are, where the graph does not show it."
+    ),
+]
+CudaGraph = Annotated[
+    bool | None,
+    typer.Option(
+        "--cuda-graph/--no-cuda-graph",
+        help="Replay the network as a CUDA graph; default: where its shapes are static.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="GPU memory that the network may take, as in 2GiB or 512MiB."
+    ),
+]
+Half = Annotated[
+    bool,
+    typer.Option(
+        "--half",
+        help="Let TensorRT build its engine in float16; elsewhere, take the float16 file of a "
+        "model that goes by name.",
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Pictures in a batch; default: what suits the device."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Detectors that share the CPU; default: one a core for many inputs.",
+    ),
+]
+
+Confidence = Annotated[
+    str,
+    typer.Option(
+        metavar="SCORE", help="Keep scores above this; for single classes as in 0.25,person=0.5."
+    ),
+]
+MaxDet = Annotated[
+    int, typer.Option("--max-det", metavar="N", help="Keep at most so many in a picture.")
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2."),
+]
+Nms = Annotated[
+    float | None,
+    typer.Option(metavar="IOU", help="Drop boxes of a class that overlap more than this."),
+]
+Unique = Annotated[
+    bool, typer.Option("--unique", help="At most one class for each place (anchor).")
+]
+
+OutputFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        metavar="table|jsonl|json|csv",
+        help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe.",
+    ),
+]
+ReportFormat = Annotated[
+    _ReportFormat | None,
+    typer.Option(
+        "--format",
+        metavar="table|json",
+        help="Default: table on a terminal, json in a pipe.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write records to this file."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Append JSON Lines to this file, and skip what is already in it."
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write annotated pictures and videos to this folder."),
+]
+SaveText = Annotated[
+    Path | None, typer.Option("--save-txt", metavar="DIR", help="Write YOLO labels to this folder.")
+]
+SaveConfidence = Annotated[
+    bool, typer.Option("--save-conf", help="Labels with a sixth column, the score.")
+]
+SaveCoco = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write COCO results to this file.")
+]
+CocoImages = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="COCO instances.json that has the ids of the pictures."),
+]
+SaveCrops = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write each detection as a picture, a folder a class."),
+]
+Show = Annotated[bool, typer.Option("--show", help="Show annotated pictures in a window.")]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION", help="Exit with 6 if it holds in the end: 'person>0', 'any==0'."
+    ),
+]
+
+NeededDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Exit with 5 unless this one can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+    ),
+]
+ClearCache = Annotated[
+    bool, typer.Option("--clear-cache", help="First remove what detcli has cached.")
+]
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        *("--verbose", "-v"), count=True, show_default=False, help="Say more; -vv for tracebacks."
+    ),
+]

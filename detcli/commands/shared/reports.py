@@ -1,0 +1,108 @@
+"""Reports: what a command found out, for people as tables, for programs as JSON.
+
+A report is a frozen dataclass. Its JSON form is its fields, with `schema_version` before them; None
+is what was not measured or is not known.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.table import Table
+from rich.text import Text
+
+from detcli.text import printable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from rich.console import RenderableType
+
+
+Report = TypeVar("Report", bound="DataclassInstance")
+
+SCHEMA_VERSION = 1
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
+    """The format asked for, or what suits standard output."""
+    if wanted is not None:
+        return wanted
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return ReportFormat.TABLE if terminal else ReportFormat.JSON
+
+
+def write_report(
+    report: Report,
+    wanted: ReportFormat | None,
+    render: Callable[[Report], Iterable["RenderableType"]],
+) -> None:
+    """Write a report to standard output.
+
+    Args:
+        report: A dataclass.
+        wanted: In which format; None for what suits standard output.
+        render: Makes what rich prints of it, part by part, for people.
+    """
+    from detcli.files import StandardOutput
+
+    output = StandardOutput()
+    if choose_report_format(wanted) is ReportFormat.JSON:
+        output.write(encode(report) + "\n")
+    else:
+        from rich.console import Console
+
+        console = Console(file=output.file)
+        with console.capture() as text:
+            for part in render(report):
+                # A text that must not be wrapped, a command to be copied, is not cut off either.
+                console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+        output.write(text.get())
+    output.commit()
+
+
+def encode(report: "DataclassInstance") -> str:
+    """A report as indented JSON."""
+    document = {"schema_version": SCHEMA_VERSION, **to_json(report)}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
+    """What JSON can hold of a value: dataclasses as objects, numbers that are none as None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Titles and what there is to say of each, in two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, value in rows:
+        table.add_row(Text(printable(title)), Text(printable(value)))
+    return table
+
+
+def line(*parts: tuple[str, str]) -> Text:
+    """A line of texts, each with its style."""
+    return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)

@@ -1,0 +1,189 @@
+"""`detcli verify`: two ways of running a model, and whether they agree."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from detcli.commands.shared import options
+from detcli.commands.shared.messages import report, set_verbosity
+from detcli.commands.verify.tolerance import parse_tolerance
+from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
+
+Other = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="OTHER", help="ONNX file to compare with; default: MODEL.", show_default=False
+    ),
+]
+Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Pictures to compare on: a folder, a file, a quoted glob pattern; may be repeated.",
+        show_default=False,
+    ),
+]
+RandomSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--random",
+        metavar="SEED",
+        min=0,
+        help="A random picture instead; for --tensors and --bisect only.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE|graph",
+        help="Where the other side runs; graph for the graph's own selection, on the CPU. "
+        "Default: graph if MODEL is end-to-end and alone, else as --device.",
+    ),
+]
+Iou = Annotated[
+    float,
+    typer.Option("--iou", metavar="IOU", help="Boxes that overlap less are no pair."),
+]
+Tolerance = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="What is allowed, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corners in pixels, "
+        "boxes a share of all; default: by precision.",
+    ),
+]
+Tensors = Annotated[
+    bool, typer.Option("--tensors", help="Compare the networks' raw outputs as well.")
+]
+Bisect = Annotated[
+    bool,
+    typer.Option("--bisect", help="If these differ, find the first node that does, and name it."),
+]
+SaveWorst = Annotated[
+    Path | None,
+    typer.Option(
+        "--save", metavar="DIR", help="Draw both sides on the worst pictures, into this folder."
+    ),
+]
+
+
+def verify(  # noqa: PLR0913 - one parameter an option; they become objects at once
+    model: options.ModelFile,
+    other: Other = None,
+    *,
+    images: Images = None,
+    random: RandomSeed = None,
+    recursive: options.Recursive = False,
+    device: Device = "cpu",
+    against: Against = None,
+    half: options.Half = False,
+    conf: Annotated[
+        float, typer.Option(metavar="SCORE", help="Compare detections with scores above this.")
+    ] = 0.25,
+    nms: options.Nms = None,
+    imgsz: options.ImageSize = None,
+    box_format: options.Boxes = None,
+    least_iou: Iou = 0.5,
+    tolerance: Tolerance = None,
+    tensors: Tensors = False,
+    bisect: Bisect = False,
+    save: SaveWorst = None,
+    report_format: options.ReportFormat = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Run two ways and compare the detections: two models, two devices, or two selections.
+
+    MODEL with detcli's selection is compared with OTHER, with the same on another device, or with
+    the selection that an end-to-end graph brings along.
+
+    The exit code is 6 if they are further apart than the tolerance.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    if (images is None) == (random is None):
+        raise UsageError(
+            "there is nothing to compare on"
+            if images is None
+            else "--images and --random exclude each other",
+            "name a folder of real pictures with --images",
+        )
+    # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
+    from detcli.commands.shared.progress import count_on_stderr, find_model
+    from detcli.commands.shared.reports import write_report
+    from detcli.commands.verify.pictures import random_item
+    from detcli.commands.verify.plan import Request, make_plan
+    from detcli.commands.verify.render import render
+    from detcli.commands.verify.report import Selection
+    from detcli.commands.verify.run import verify as run
+    from detcli.commands.verify.tolerance import NAMES
+    from detcli.opencv import silence_opencv
+    from detcli.settings import Settings
+    from detcli.sink.folder import OutputFolder
+    from detcli.source.guard import InputGuard
+    from detcli.source.sources import SourceOptions, Sources
+
+    silence_opencv()
+    plan = make_plan(
+        Request(
+            model=find_model(model).path,
+            other=None if other is None else find_model(other).path,
+            device=device,
+            against=against,
+            settings=Settings(conf=conf, nms=nms, imgsz=imgsz, box_format=box_format),
+            least_iou=least_iou,
+            tolerance=parse_tolerance(tolerance, NAMES),
+            half=half,
+            tensors=tensors,
+            bisect=bisect,
+            random=random is not None,
+        )
+    )
+    source_options = SourceOptions(recursive=recursive, written=(save,) if save else ())
+    read = [*(images or []), model, *([other] if other else [])]
+    folder = OutputFolder(save, InputGuard(read, source_options)) if save else None
+    with (
+        Sources(images or [], source_options) as sources,
+        count_on_stderr(lambda: sources.total, wanted=not quiet) as advance,
+    ):
+        items = sources if random is None else [random_item(random, plan.input_size)]
+        found = run(plan, items, folder, advance)
+    write_report(found, report_format, render)
+    if not quiet:
+        for failed in found.failed:
+            report(DetcliError(failed.error), failed.source)
+    if found.failures:
+        first, *others = found.failures
+        more = f" (and {len(others)} more, see the report)" if others else ""
+        one_network = other is None and found.right.selection is Selection.GRAPH
+        hint = _next_step(
+            looked_inside=bisect or one_network, saved=save is not None or random is not None
+        )
+        raise CheckError(f"the two ways do not agree: {first}{more}", hint)
+    if not found.compared:
+        raise SourceError("no picture could be compared", "see what is wrong with them above")
+    if not found.agree:
+        raise CheckError(
+            f"neither way found anything above {conf:g}: two that find nothing always agree",
+            "name pictures with something on them, lower --conf, or compare --tensors",
+        )
+    if found.failed:
+        raise typer.Exit(InputError.exit_code)
+
+
+def _next_step(*, looked_inside: bool, saved: bool) -> str:
+    """What to do about a disagreement."""
+    steps = []
+    if not saved:
+        steps.append("--save DIR draws the worst pictures")
+    if not looked_inside:
+        steps.append("--bisect names the first node that differs")
+    steps.append("--tolerance says what is allowed")
+    return "; ".join(steps)

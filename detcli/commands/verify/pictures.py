@@ -1,0 +1,154 @@
+"""Pictures with the detections of both sides, for the eye to judge."""
+
+import heapq
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from detcli.commands.verify.compare import Verdict
+from detcli.detections import Detections
+from detcli.files import write_file
+from detcli.geometry import Image, Picture
+from detcli.opencv import cv2
+from detcli.record import Record
+from detcli.sink.draw import WHITE, Colour, draw_label
+from detcli.sink.folder import OutputFolder
+from detcli.sink.image import encode
+from detcli.source.item import Item
+
+# BGR; apart from each other for every kind of colour vision (Okabe and Ito's vermillion and blue).
+LEFT: Colour = (0, 94, 213)
+RIGHT: Colour = (178, 114, 0)
+
+WORST = 10
+"""Pictures that are drawn, and rows of the table."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Judged:
+    """A picture with both sides' detections and how they relate.
+
+    Attributes:
+        index: Its place among the pictures.
+        item: Where it came from.
+        picture: Its pixels.
+        left: Detections of the first side.
+        right: Of the second.
+        verdict: How they relate.
+    """
+
+    index: int
+    item: Item
+    picture: Picture
+    left: Detections
+    right: Detections
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class Worst:
+    """Keeps the worst pictures, WORST of them at most, so that memory stays bounded."""
+
+    _heap: list[tuple[tuple[int, float], int, Judged]] = field(default_factory=list)
+
+    def add(self, severity: tuple[int, float], judged: Judged) -> None:
+        """Keep a picture if it is among the worst; one without any difference never is."""
+        if severity > (0, 0.0):
+            heapq.heappush(self._heap, (severity, -judged.index, judged))
+            if len(self._heap) > WORST:
+                heapq.heappop(self._heap)
+
+    def save(self, folder: OutputFolder, titles: tuple[str, str]) -> dict[int, Path]:
+        """Draw them into a folder; the paths by the pictures' places.
+
+        Raises:
+            OutputError: One cannot be written.
+        """
+        written = {}
+        for _, _, judged in sorted(self._heap, reverse=True):
+            item = judged.item
+            record = Record(
+                source=item.source,
+                index=judged.index,
+                model="",
+                device="",
+                picture=judged.picture,
+                path=item.path,
+                frame=item.frame,
+                clip=item.clip,
+            )
+            data, suffix = encode(draw(judged, titles), record)
+            path = folder.file_of(record, suffix)
+            write_file(path, data)
+            written[judged.index] = path
+        return written
+
+
+def draw(judged: Judged, titles: tuple[str, str]) -> Image:
+    """Draw both sets of boxes, the left ones wide and the right ones narrow upon them.
+
+    So boxes that agree lie in each other. What disagrees carries a label. A strip above the
+    picture says which colour is whose.
+
+    Args:
+        judged: What to draw.
+        titles: What to call the sides.
+    """
+    canvas = judged.picture.pixels.copy()
+    extent = (canvas.shape[0] + canvas.shape[1]) / 2
+    line, text_size = max(2, round(extent / 450)), max(10, round(extent / 45))
+    verdict = judged.verdict
+    pairs = (*verdict.pairs, *verdict.over)
+    lefts = {*verdict.missing, *(pair.left for pair in pairs)}
+    rights = {*verdict.extra, *(pair.right for pair in pairs)}
+    for found, rows, colour, width in (
+        (judged.left, lefts, LEFT, 2 * line + 1),
+        (judged.right, rights, RIGHT, line),
+    ):
+        for row in sorted(rows, reverse=True):
+            x1, y1, x2, y2 = (round(float(side)) for side in found.xyxy[row])
+            cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, width, cv2.LINE_AA)
+    height = text_size + 2 * (text_size // 4)  # of a label
+    for found, row, colour, text in reversed(_labels(judged)):  # the best on top
+        x, top, _, bottom = (round(float(side)) for side in found.xyxy[row])
+        # Below the box, where the other side's box on the same spot does not write.
+        corner = (x, bottom + height) if colour is RIGHT else (x, top)
+        draw_label(canvas, text, corner, colour, text_size)
+    return np.vstack([_legend(canvas.shape[1], text_size, titles), canvas])
+
+
+def _labels(judged: Judged) -> list[tuple[Detections, int, Colour, str]]:
+    """Which box gets which label, in which colour."""
+    left, right, verdict = judged.left, judged.right, judged.verdict
+    labels = []
+    for pair in verdict.over:
+        name = left.names[left.class_id[pair.left]]
+        scores = f"{left.score[pair.left]:.2f} / {right.score[pair.right]:.2f}"
+        text = f"{name} {scores}, {pair.corner_difference:.1f} px"
+        labels.append((left, pair.left, LEFT, text))
+    for found, rows, colour in ((left, verdict.missing, LEFT), (right, verdict.extra, RIGHT)):
+        for row in rows:
+            name = found.names[found.class_id[row]]
+            labels.append((found, row, colour, f"only {name} {found.score[row]:.2f}"))
+    return labels
+
+
+def _legend(width: int, text_size: int, titles: tuple[str, str]) -> Image:
+    """A strip with the name of each side in its colour, one above the other: `(H, W, 3)`."""
+    row = text_size + 2 * (text_size // 4)
+    strip = np.full((2 * row, width, 3), WHITE, np.uint8)
+    for number, (title, colour) in enumerate(zip(titles, (LEFT, RIGHT), strict=True)):
+        cv2.rectangle(strip, (0, number * row), (width, (number + 1) * row), colour, cv2.FILLED)
+        draw_label(strip, title, (0, (number + 1) * row), colour, text_size)
+    return strip
+
+
+def random_item(seed: int, size: tuple[int, int]) -> Item:
+    """A picture of random pixels, of (height, width), the same for the same seed."""
+
+    def load() -> Picture:
+        pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+        return Picture.whole(pixels)
+
+    return Item(f"random:{seed}", load)

@@ -1,0 +1,179 @@
+"""Whether two ways of running agree, for people."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from rich.table import Table
+from rich.text import Text
+
+from detcli.commands.shared.reports import facts
+from detcli.commands.verify.compare import severity
+from detcli.commands.verify.pictures import WORST
+from detcli.commands.verify.report import (
+    BisectReport,
+    Box,
+    DetectionsReport,
+    NodeReport,
+    PictureReport,
+    TensorReport,
+    VerifyReport,
+    Way,
+)
+from detcli.commands.verify.tolerance import Tolerance
+from detcli.text import printable
+
+NOTHING = "-"
+MOST_LISTED = 3  # boxes, or nodes, that a cell names one by one
+
+
+def render(report: VerifyReport) -> Iterator[Table | Text]:
+    """Lay out a report: both ways, the sums, the worst pictures, tensors, the verdict."""
+    yield _sides(report)
+    if report.detections is not None:
+        yield _sums(report.detections, report.tolerance, report.compared)
+        worst = _worst(report.detections, report.tolerance)
+        if worst:
+            yield _pictures(worst)
+    elif report.no_detections:
+        yield Text(f"detections were not compared: {printable(report.no_detections)}", "yellow")
+    if report.tensors is not None:
+        yield _tensors(report.tensors)
+    if report.bisect is not None:
+        yield _bisect(report.bisect)
+    yield _verdict(report)
+
+
+def _sides(report: VerifyReport) -> Table:
+    return facts([("left", _way(report.left)), ("right", _way(report.right))])
+
+
+def _way(way: Way) -> str:
+    selection = "" if way.selection is None else f", selection by {way.selection}"
+    return f"{way.model} on {way.device}, {way.precision}{selection} ({way.sha256[:12]})"
+
+
+def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:
+    order = f"{found.reordered} of them with pairs in another order"
+    sides = f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
+    largest = (
+        f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
+        f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
+    )
+    return facts(
+        [
+            ("pictures", f"{compared}, {order}"),
+            ("boxes", sides),
+            ("pairs", f"{found.pairs}, {found.over} of them over the tolerance"),
+            ("missing", f"{found.missing} on the left only"),
+            ("extra", f"{found.extra} on the right only"),
+            ("borderline", f"{found.borderline} at the confidence limit"),
+            ("largest difference", largest),
+            ("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"),
+        ]
+    )
+
+
+def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
+    """Pictures with any difference, the worst first."""
+    rated = [(severity(picture, tolerance), picture) for picture in found.pictures]
+    different = [entry for entry in rated if entry[0] > (0, 0.0)]
+    return [picture for _, picture in sorted(different, key=lambda e: e[0], reverse=True)[:WORST]]
+
+
+def _pictures(pictures: Sequence[PictureReport]) -> Table:
+    table = Table(title="worst pictures", title_justify="left")
+    table.add_column("picture", overflow="fold")
+    for title in ("pairs", "over", "score", "pixels"):
+        table.add_column(title, justify="right")
+    table.add_column("order")
+    table.add_column("missing", overflow="fold")
+    table.add_column("extra", overflow="fold")
+    for picture in pictures:
+        frame = "" if picture.frame is None else f" frame {picture.frame}"
+        table.add_row(
+            Text(_file(picture.source) + frame, "" if picture.agrees else "red"),
+            str(picture.pairs),
+            str(picture.over),
+            f"{picture.largest_score_difference:.2g}",
+            f"{picture.largest_corner_difference:.2g}",
+            str(picture.order),
+            Text(_boxes(picture.missing)),
+            Text(_boxes(picture.extra)),
+        )
+    return table
+
+
+def _file(source: str) -> str:
+    """A picture without its folder; the JSON has all of it."""
+    return printable(PurePath(source).name or source)
+
+
+def _boxes(boxes: Sequence[Box]) -> str:
+    names = [f"{printable(box.class_name)} {box.score:.2f}" for box in boxes[:MOST_LISTED]]
+    return ", ".join(names + _more(len(boxes))) or NOTHING
+
+
+def _more(count: int) -> list[str]:
+    return [f"{count - MOST_LISTED} more"] if count > MOST_LISTED else []
+
+
+def _tensors(tensors: Sequence[TensorReport]) -> Text:
+    parts = [Text("raw outputs, each on its worst picture", "italic")]
+    for tensor in tensors:
+        first, *rest = _statistics(f"{tensor.name} on {_file(tensor.source)}", tensor)
+        parts.append(Text.assemble(printable(first), "\n", "\n".join(map(printable, rest))))
+    return Text("\n").join(parts)
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.3g}"
+
+
+def _bisect(found: BisectReport) -> Text:
+    if found.node is None:
+        return Text(f"no node to name on {printable(found.source)}: {printable(found.finding)}")
+    lines = [
+        f"first node that differs: {found.node.operator} {found.node.name}",
+        f"  {found.finding}",
+        f"  found in {found.rounds} rounds, {found.compared} tensors compared, on {found.source}",
+    ]
+    if found.output is not None:
+        lines += _statistics(f"output {found.output.name}", found.output)
+    for tensor in found.inputs[:MOST_LISTED]:
+        lines += _statistics(f"input {tensor.name}", tensor)
+    lines += [f"  and {more} inputs, which agree" for more in _more(len(found.inputs))]
+    if len(found.left_nodes) > 1 or len(found.right_nodes) > 1:
+        lines.append(f"  left has here:  {_nodes(found.left_nodes)}")
+        lines.append(f"  right has here: {_nodes(found.right_nodes)}")
+    first, *rest = map(printable, lines)
+    return Text.assemble((first, "bold"), *(f"\n{line}" for line in rest))
+
+
+def _statistics(title: str, tensor: TensorReport) -> list[str]:
+    """Both tensors of a name, and how far they are apart."""
+    lines = [f"  {title}: {'agrees' if tensor.agrees else 'differs'}"]
+    if tensor.max_scaled is not None:
+        lines.append(
+            f"    by up to {_number(tensor.max_absolute)}, {_number(tensor.max_scaled)} of the "
+            f"largest magnitude, {_number(tensor.max_relative)} of an entry; cosine "
+            f"{tensor.cosine:.7f}"
+        )
+    for side, values in zip(("left: ", "right:"), tensor.sides, strict=True):
+        lines.append(
+            f"    {side} {values.dtype}{list(values.shape)} from {_number(values.least)} to "
+            f"{_number(values.greatest)}, {values.nan} NaN, {values.infinite} infinite"
+        )
+    return lines
+
+
+def _nodes(nodes: Sequence[NodeReport]) -> str:
+    names = [f"{node.operator} {node.name}" for node in nodes[:MOST_LISTED]]
+    return ", ".join(names + _more(len(nodes))) or "nothing"
+
+
+def _verdict(report: VerifyReport) -> Text:
+    if report.agree:
+        return Text("the two ways agree", "green")
+    if not report.failures:
+        return Text("nothing was compared", "red")
+    return Text("\n".join(f"differs: {printable(line)}" for line in report.failures), "red")

@@ -1,0 +1,112 @@
+"""Folders and patterns: the names of the files that they stand for.
+
+A folder is listed when it is reached, without looking at its files one by one: a picture in the
+first of a million folders is known at once.
+"""
+
+import glob
+import os
+from collections.abc import Collection, Iterator
+
+from detcli.errors import SourceError
+from detcli.source.item import Item, failed
+
+# What a folder is searched for. A file that is named itself may have any suffix.
+IMAGE_SUFFIXES = frozenset(
+    ".avif .bmp .dib .gif .hdr .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .pic .png .pnm .ppm .pxm .ras "
+    ".sr .tif .tiff .webp".split()
+)
+VIDEO_SUFFIXES = frozenset(
+    ".3gp .asf .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv".split()
+)
+_SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
+
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+
+
+def identity(path: str | os.PathLike[str]) -> Identity | None:
+    """What tells a file from others, whatever its name is; None if it is not there."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_video(name: str) -> bool:
+    """Whether a name is that of a video; a GIF is a picture."""
+    return _suffix(name) in VIDEO_SUFFIXES
+
+
+def is_media(name: str) -> bool:
+    """Whether a name is that of a picture or a video."""
+    return _suffix(name) in _SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    """What follows the last dot in lower case, with it; Path takes ten times as long."""
+    return name[name.rfind(".") :].lower()
+
+
+def search(
+    folder: str, *, recursive: bool = False, omit: Collection[Identity | None] = ()
+) -> Iterator[list[str] | Item]:
+    """Yield the pictures and videos of a folder, then those of each folder in it.
+
+    Sorted by name within a folder. Names that begin with a dot are left out, as in a shell's
+    patterns. Links are followed; a folder that is reached twice is searched once.
+
+    Args:
+        folder: Where to begin.
+        recursive: Whether to search the folders in it.
+        omit: Folders that are not searched.
+
+    Yields:
+        The names in one folder, or an item with the reason why one cannot be listed.
+    """
+    known = {*omit} - {identity(folder)}
+    waiting = [folder]
+    while waiting:
+        path = waiting.pop()
+        if (found := identity(path)) in known:
+            continue
+        known.add(found)
+        try:
+            files, folders = _list(path)
+        except OSError as error:
+            reason = f"cannot list it: {error.strerror}"
+            yield failed(path, SourceError(reason, "check its permissions"))
+            continue
+        yield files
+        if recursive:
+            waiting += reversed(folders)
+
+
+def _list(folder: str) -> tuple[list[str], list[str]]:
+    """Sorted pictures and videos of a folder, and the folders in it."""
+    files, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if _is_folder(entry):
+                folders.append(entry.path)
+            elif is_media(entry.name):
+                files.append(entry.path)
+    return sorted(files), sorted(folders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, say: reading it will tell
+        return False
+
+
+def match(pattern: str) -> list[str]:
+    """What a glob pattern stands for, sorted; folders are among it.
+
+    `**` stands for any folders.
+    """
+    return sorted(glob.glob(pattern, recursive=True))

@@ -1,0 +1,152 @@
+"""The tables against cv2.resize, bit for bit."""
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.backend.cuda.letterbox import ONE, column_taps, row_taps
+
+SPECIAL = [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
+
+
+def resize(image, width, height):
+    """Resize with nothing but the tables and integers, as the module describes it."""
+    near, far, near_weight, far_weight = column_taps(image.shape[1], width).T[..., np.newaxis]
+    columns = image[:, near[:, 0]] * near_weight + image[:, far[:, 0]] * far_weight
+    columns >>= 4
+    near, far, near_weight, far_weight = row_taps(image.shape[0], height).T[..., None, None]
+    above = (near_weight * columns[near[:, 0, 0]]) >> 16
+    below = (far_weight * columns[far[:, 0, 0]]) >> 16
+    return ((above + below + 2) >> 2).astype(np.uint8)
+
+
+def check(image, width, height):
+    expected = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_array_equal(resize(image, width, height), expected)
+
+
+def noise(random, height, width):
+    return random.integers(0, 256, (height, width, 3), np.uint8)
+
+
+def sizes(random, count):
+    """Heights and widths before and after: any of them, many powers of two, some kept or halved."""
+    for _ in range(count):
+        either = np.stack([random.choice(SPECIAL, 4), random.integers(1, 300, 4)])
+        height, width, new_height, new_width = random.permuted(either, axis=0)[0].tolist()
+        relation = random.integers(6)
+        if relation == 0:
+            new_height = height
+        elif relation == 1:
+            new_width = width
+        elif relation == 2:
+            height, width = new_height * 2, new_width * 2
+        elif relation == 3:
+            factor = random.integers(1, 6, 2)
+            height, width = new_height * int(factor[0]), new_width * int(factor[1])
+        yield height, width, new_height, new_width
+
+
+def test_2000_sizes(random):
+    for height, width, new_height, new_width in sizes(random, 2000):
+        check(noise(random, height, width), new_width, new_height)
+
+
+@pytest.mark.parametrize("width", SPECIAL)
+@pytest.mark.parametrize("height", SPECIAL)
+def test_half_size_is_the_mean_of_four_pixels(height, width, random):
+    image = noise(random, 2 * height, 2 * width)
+    check(image, width, height)
+    four = image.reshape(height, 2, width, 2, 3).sum((1, 3))
+    np.testing.assert_array_equal(resize(image, width, height), (four + 2) >> 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ((1, 1), (1, 1)),
+        ((1, 1), (640, 640)),
+        ((640, 480), (1, 1)),
+        ((1, 5000), (1, 640)),
+        ((5000, 1), (640, 1)),
+        ((1, 5000), (640, 1)),
+        ((1, 640), (1, 5000)),
+        ((3, 20000), (1, 640)),
+        ((7, 100_000), (3, 640)),
+        ((70_000, 2), (640, 3)),
+        ((3, 2), (400, 900)),
+        ((1080, 1920), (360, 640)),
+        ((1080, 810), (640, 480)),
+        ((480, 640), (960, 1280)),
+    ],
+)
+def test_extreme_sizes(change, random):
+    before, (height, width) = change
+    check(noise(random, *before), width, height)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (17, 31), (64, 64), (1, 300)])
+def test_the_same_size_changes_nothing(size, random):
+    """`preprocess` does not resize then."""
+    image = noise(random, *size)
+    np.testing.assert_array_equal(resize(image, size[1], size[0]), image)
+
+
+@pytest.mark.parametrize("level", [0, 1, 127, 254, 255])
+def test_a_plain_picture_stays_plain_or_is_what_opencv_makes_of_it(level):
+    for height, width in [(13, 29), (128, 3), (333, 77)]:
+        check(np.full((50, 60, 3), level, np.uint8), width, height)
+
+
+def test_black_and_white(random):
+    for height, width, new_height, new_width in sizes(random, 200):
+        image = noise(random, height, width) // 128 * np.uint8(255)
+        check(image, new_width, new_height)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [np.s_[:, ::2], np.s_[::3], np.s_[5:90, 7:81], np.s_[::-1], np.s_[:, ::-1], np.s_[..., ::-1]],
+    ids=str,
+)
+def test_pictures_that_are_views(view, random):
+    image = noise(random, 100, 100)[view]
+    assert not image.flags.c_contiguous or view == np.s_[5:90, 7:81]
+    check(image, 64, 48)
+
+
+@pytest.fixture
+def _as_it_was():
+    yield
+    cv2.setUseOptimized(True)
+    cv2.ipp.setUseIPP(True)
+    cv2.ipp.setUseIPP_NotExact(False)
+
+
+@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.parametrize("switch", [cv2.setUseOptimized, cv2.ipp.setUseIPP], ids=str)
+def test_without_vector_instructions(switch, random):
+    switch(False)  # noqa: FBT003 - they take nothing else
+    for height, width, new_height, new_width in sizes(random, 200):
+        check(noise(random, height, width), new_width, new_height)
+
+
+@given(st.integers(1, 10**5), st.integers(1, 5000))
+def test_tables_hold_neighbours_and_whole_weights(source, target):
+    for taps in (column_taps(source, target), row_taps(source, target)):
+        near, far, near_weight, far_weight = taps.T
+        assert taps.shape == (target, 4)
+        assert taps.dtype == np.int32
+        assert taps.min() >= 0
+        assert far.max() < source
+        assert np.isin(far - near, [0, 1]).all()
+        np.testing.assert_array_equal(near_weight + far_weight, ONE)
+
+
+def test_shared_tables_cannot_be_changed():
+    assert column_taps(7, 5) is column_taps(7, 5)
+    for taps in (column_taps(7, 5), row_taps(7, 5)):
+        with pytest.raises(ValueError, match="read-only"):
+            taps[0] = 0

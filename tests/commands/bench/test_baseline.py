@@ -1,0 +1,211 @@
+"""Baselines: what may be compared, and what a comparison says."""
+
+import json
+
+import numpy as np
+import pytest
+
+from detcli.commands.bench.baseline import (
+    Baseline,
+    Limit,
+    compare,
+    identity_of,
+    judge,
+    load_baseline,
+    require_same,
+    save_baseline,
+)
+from detcli.commands.bench.modes import Mode, Verdict
+from detcli.commands.bench.report import Conditions, Machine, Model, Software
+from detcli.commands.bench.statistics import WALL, Interval
+from detcli.errors import UsageError
+
+MACHINE = Machine("AMD EPYC", "x86_64", "Linux", 2, 1 << 34, None, None)
+MODEL = Model("a.onnx", "12" * 32)
+CONDITIONS = Conditions(Mode.LATENCY, "cpu", 1, 1, (), "34" * 32, (640, 640))
+SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
+
+
+def seconds(random, median, count=100):
+    return (median * random.lognormal(0, 0.02, count)).tolist()
+
+
+@pytest.fixture
+def baseline(tmp_path, random):
+    samples = {WALL: seconds(random, 0.020), "network": seconds(random, 0.015)}
+    identity = identity_of(MACHINE, MODEL, CONDITIONS, gpu=None)
+    file = str(tmp_path / "baseline.json")
+    return Baseline(file, identity, SOFTWARE, samples, ("the times deviate",), 0.02)
+
+
+def test_what_is_saved_is_loaded(baseline, tmp_path):
+    save_baseline(baseline)
+    assert load_baseline(tmp_path / "baseline.json") == baseline
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "null",
+        '"text"',
+        "{}",
+        '{"kind": "other"}',
+        b"\xff\xfe\x00",
+        '{"kind": "detcli bench baseline", "schema_version": 99}',
+    ],
+)
+def test_something_else_is_no_baseline(content, tmp_path):
+    path = tmp_path / "odd.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError, match=r"odd\.json is no baseline") as caught:
+        load_baseline(path)
+    assert "--save-baseline" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [{"a": []}, {"a": [1, "x"]}, {"a": [[1]]}, {"a": [-1]}, {"a": [1e999]}, [1], {"a": 1}],
+)
+def test_samples_that_are_no_seconds(samples, baseline, tmp_path):
+    save_baseline(baseline)
+    path = tmp_path / "baseline.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"samples": samples}))
+    with pytest.raises(UsageError, match="no baseline"):
+        load_baseline(path)
+
+
+@pytest.mark.parametrize("taken", [-0.1, 1.1, "x", None, float("nan")])
+def test_what_is_no_part_of_the_cores(taken, baseline, tmp_path):
+    save_baseline(baseline)
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"taken": taken}))
+    with pytest.raises(UsageError, match="no baseline"):
+        load_baseline(path)
+
+
+def test_a_baseline_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read .*none.json"):
+        load_baseline(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ((Machine("Xeon", "x86_64", "Linux", 2, 1, None, None), MODEL, CONDITIONS), "processor"),
+        ((Machine("AMD EPYC", "x86_64", "Linux", 4, 1, None, None), MODEL, CONDITIONS), "cores"),
+        ((MACHINE, Model("a.onnx", "99" * 32), CONDITIONS), "model"),
+        (
+            (MACHINE, MODEL, Conditions(Mode.LATENCY, "cpu", 2, 1, (), "34" * 32, (640, 640))),
+            "batch was 1, is 2",
+        ),
+        (
+            (MACHINE, MODEL, Conditions(Mode.LATENCY, "cpu", 1, 1, (), "35" * 32, (640, 640))),
+            "inputs",
+        ),
+        (
+            (MACHINE, MODEL, Conditions(Mode.LATENCY, "cpu", 1, 1, (), "34" * 32, (640, 320))),
+            "canvas",
+        ),
+    ],
+)
+def test_another_machine_model_or_condition_is_refused(other, difference, baseline):
+    with pytest.raises(UsageError, match=difference) as caught:
+        require_same(baseline, identity_of(*other))
+    assert caught.value.exit_code == 2
+
+
+def test_another_gpu_is_refused(baseline):
+    with pytest.raises(UsageError, match="gpu was None, is NVIDIA H200"):
+        require_same(baseline, identity_of(MACHINE, gpu="NVIDIA H200"))
+
+
+def test_the_same_is_accepted_in_parts_and_from_a_file(baseline, tmp_path):
+    save_baseline(baseline)
+    loaded = load_baseline(tmp_path / "baseline.json")
+    require_same(loaded, identity_of(MACHINE, MODEL))
+    require_same(loaded, identity_of(MACHINE, MODEL, CONDITIONS, gpu=None))
+
+
+def test_more_memory_or_another_name_of_the_file_does_not_matter(baseline):
+    larger = Machine("AMD EPYC", "x86_64", "Linux", 2, 1 << 40, None, "580")
+    require_same(baseline, identity_of(larger, Model("renamed.onnx", MODEL.sha256)))
+
+
+@pytest.mark.parametrize(
+    ("slower", "verdict"),
+    [
+        (1.0, Verdict.WITHIN),
+        (0.5, Verdict.WITHIN),
+        (1.2, Verdict.REGRESSION),
+        (1.05, Verdict.UNDECIDED),
+    ],
+)
+def test_the_wall_clock_decides(slower, verdict, baseline, random):
+    wall = [slower * one for one in baseline.samples[WALL]]
+    after = {WALL: wall, "network": seconds(random, 9.0)}
+    found = compare(Limit(baseline, 0.05), after)
+    assert found.verdict is verdict
+    assert [change.name for change in found.changes] == [WALL, "network"]
+    assert [change.verdict for change in found.changes] == [verdict, None]
+    assert found.changes[0].ratio.estimate == pytest.approx(slower)
+    assert found.changes[0].before_s == np.median(baseline.samples[WALL])
+    assert found.software == SOFTWARE
+    assert found.warnings == ("the times deviate",)
+
+
+def test_where_there_is_no_wall_clock_the_worst_decides(random, tmp_path):
+    before = {name: seconds(random, 1.0) for name in "abc"}
+    old = Baseline(str(tmp_path), {}, SOFTWARE, before)
+    after = {name: seconds(random, median) for name, median in zip("abc", (1, 1.5, 1), strict=True)}
+    found = compare(Limit(old, 0.1), after)
+    assert found.verdict is Verdict.REGRESSION
+    assert [change.verdict for change in found.changes].count(Verdict.REGRESSION) == 1
+
+
+def test_too_few_samples_decide_nothing(baseline):
+    assert compare(Limit(baseline, 0.05), {WALL: [9.0] * 3}).verdict is Verdict.UNDECIDED
+
+
+def test_nothing_in_common(baseline):
+    with pytest.raises(UsageError, match="nothing in common"):
+        compare(Limit(baseline, 0.05), {"other": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.9, 1.05, Verdict.WITHIN),
+        (0.9, 1.0501, Verdict.UNDECIDED),
+        (1.05, 1.2, Verdict.UNDECIDED),
+        (1.0501, 1.2, Verdict.REGRESSION),
+    ],
+)
+def test_the_whole_interval_has_to_lie_above_the_limit(low, high, verdict):
+    assert judge(Interval(1.0, low, high), 0.05) is verdict
+
+
+@pytest.mark.parametrize(
+    ("slower", "taken", "verdict"),
+    [
+        (1.3, (0.0, 0.0), Verdict.REGRESSION),
+        (1.3, (0.8, 0.0), Verdict.REGRESSION),  # others can only have slowed down what was before
+        (1.3, (0.0, 0.5), Verdict.UNDECIDED),  # they may be all of it
+        (2.5, (0.0, 0.5), Verdict.REGRESSION),
+        (9.0, (0.0, 1.0), Verdict.UNDECIDED),
+        (1.0, (0.0, 0.9), Verdict.WITHIN),
+        (1.0, (0.5, 0.5), Verdict.UNDECIDED),  # it may have been half as long without them
+        (0.4, (0.5, 0.0), Verdict.WITHIN),
+    ],
+)
+def test_what_others_took_may_be_the_whole_difference(slower, taken, verdict):
+    assert judge(Interval(slower, slower, slower), 0.05, taken) is verdict
+
+
+def test_both_runs_tell_what_others_took(baseline):
+    busy = compare(Limit(baseline, 0.05), {WALL: [0.026] * 100}, taken=0.5)
+    assert (busy.taken_before, busy.taken_after) == (0.02, 0.5)
+    assert busy.verdict is Verdict.UNDECIDED
+    assert compare(Limit(baseline, 0.05), {WALL: [0.026] * 100}).verdict is Verdict.REGRESSION

@@ -1,0 +1,49 @@
+"""The clock that no nanosecond escapes."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.commands.bench.clock import REMAINDER, STAGES, StageClock, own_cost
+
+
+def test_the_time_since_the_last_call_belongs_to_the_stage():
+    clock = StageClock(iter([100, 130, 170, 175, 200]).__next__)
+    clock.start()
+    clock.ended("decode")
+    clock.ended("network")
+    clock.ended("decode")
+    clock.stop()
+    assert clock.stages == {"decode": 35, "network": 40, REMAINDER: 25}
+    assert clock.wall == 100
+    assert clock.calls == 4
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(STAGES), st.integers(0, 10**12)), max_size=20),
+    st.integers(0, 10**12),
+)
+def test_the_stages_sum_to_the_wall_clock_exactly(told, last):
+    steps = [0, *(step for _, step in told), last]
+    clock = StageClock(itertools.accumulate(steps).__next__)
+    clock.start()
+    for stage, _ in told:
+        clock.ended(stage)
+    clock.stop()
+    assert sum(clock.stages.values()) == clock.wall == sum(steps)
+
+
+def test_a_new_run_begins_with_nothing():
+    clock = StageClock(iter(range(0, 100, 10)).__next__)
+    clock.start()
+    clock.ended("draw")
+    clock.stop()
+    clock.start()
+    clock.stop()
+    assert clock.stages == {REMAINDER: 10}
+    assert (clock.wall, clock.calls) == (10, 1)
+
+
+def test_its_own_cost_grows_with_the_calls():
+    assert 0 < own_cost(1) < own_cost(100)

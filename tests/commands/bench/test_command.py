@@ -1,0 +1,200 @@
+"""`detcli bench`, as a user calls it."""
+
+import json
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+import typer.main
+
+from detcli.app import app
+from detcli.commands.bench.command import parse_percentage
+from detcli.errors import UsageError
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/bench/schema.json").read_text())
+SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
+
+
+@pytest.fixture
+def bench(detcli, tmp_path):
+    """Run it in an empty folder; what is there afterwards was asked for."""
+    place = tmp_path / "here"
+    place.mkdir()
+
+    def run(*arguments, **options):
+        return detcli("bench", *arguments, **({"cwd": place, "timeout": 300} | options))
+
+    return run
+
+
+def report_of(done, exit_code=0):
+    assert done.returncode == exit_code, done.stderr
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def test_the_schema_is_a_schema():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_latency_without_any_source(bench, make_model, tmp_path):
+    done = bench("-m", make_model(size=None), "--seconds", "0.1", "--cold-starts", "1")
+    assert "1 cold start, then a warm-up, then 0.1 s of measuring" in done.stderr
+    report = report_of(done)
+    assert report["conditions"]["sources"] == []
+    assert report["cold_start"]["processes"] == 1
+    stages = report["latency"]["stages"]
+    total = sum(stage["summary"]["mean_s"] for stage in stages if stage["summary"])
+    assert total == pytest.approx(report["latency"]["wall"]["mean_s"])
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_throughput_of_some_pictures(bench, make_model, make_picture):
+    sources = [make_picture(f"{name}.png") for name in "ab"]
+    done = bench(*sources, "-m", make_model(), "--mode", "throughput", "--workers", 2, *SHORT)
+    report = report_of(done)
+    assert report["conditions"]["sources"] == list(map(str, sources))
+    assert report["conditions"]["workers"] == 2
+    assert report["throughput"]["pictures_per_second"] > 0
+
+
+def test_top_k_with_a_plot(bench, tmp_path):
+    done = bench("--mode", "topk", "--n", "100,2000", "--k", 7, "--plot", "a.svg", *SHORT)
+    report = report_of(done)
+    assert [(case["n"], case["k"]) for case in report["cases"]] == [(100, 7)] * 2 + [(2000, 7)] * 2
+    assert (tmp_path / "here/a.svg").read_text().startswith("<?xml")
+
+
+def test_a_sweep_as_the_help_writes_it(bench, make_model, tmp_path):
+    """On a machine without a GPU: those combinations fail, and the exit code says so."""
+    axes = ("--sweep", "batch=1,2", "device=cpu,cuda", "workers=1,2")
+    done = bench("-m", make_model(batch=None), *SHORT[:2], *axes, "--plot", "a.png")
+    report = report_of(done, 5)
+    assert report["mode"] == "throughput"
+    assert len(report["points"]) == 8
+    for point in report["points"]:
+        assert (point["failure"] is None) == (point["values"]["device"] == "cpu")
+    assert "8 of 8: batch=2 device=cuda workers=2" in done.stderr
+    assert "4 of 8 combinations failed" in done.stderr
+    assert (tmp_path / "here/a.png").stat().st_size > 1000
+
+
+def test_a_baseline_and_what_comes_after(bench, make_model, tmp_path):
+    model = make_model()
+    report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
+    path = tmp_path / "here/b.json"
+    within = bench("-m", model, *SHORT, "--baseline", "b.json", "--max-regress", "100000%")
+    assert report_of(within)["comparison"]["verdict"] == "within the limit"
+
+    document = json.loads(path.read_text())
+    for name, taken in document["samples"].items():
+        document["samples"][name] = [one / 1000 for one in taken]
+    path.write_text(json.dumps(document))
+    before = path.read_bytes()
+    done = bench("-m", model, *SHORT, "--baseline", "b.json", "--save-baseline", "b.json")
+    assert report_of(done, 6)["comparison"]["verdict"] == "regression"
+    assert "slower than b.json by more than 5%" in done.stderr
+    assert path.read_bytes() == before  # a regression does not become the new standard
+
+    document["identity"]["processor"] = "another"
+    path.write_text(json.dumps(document))
+    done = bench("-m", model, *SHORT, "--baseline", "b.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "processor was another" in done.stderr
+
+
+def test_what_cannot_be_told_is_a_warning(bench, make_model, tmp_path):
+    model = make_model()
+    report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
+    path = tmp_path / "here/b.json"
+    document = json.loads(path.read_text())
+    document["samples"] = {"wall clock": [1e-6]}
+    path.write_text(json.dumps(document))
+    done = bench("-m", model, *SHORT, "--baseline", "b.json")
+    assert report_of(done)["comparison"]["verdict"] == "undecided"
+    assert "cannot be told: measure longer, with --seconds" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "titles"),
+    [
+        (["--cold-starts", "1"], ["remainder", "undisturbed", "cold start", "warm-up", "overhead"]),
+        (["--mode", "throughput"], ["throughput", "pictures/s", "work a picture"]),
+        (["--sweep", "batch=1"], ["pictures/s", "batch"]),
+    ],
+)
+def test_tables(arguments, titles, bench, make_model):
+    done = bench("-m", make_model(), *SHORT, *arguments, "--format", "table")
+    assert done.returncode == 0, done.stderr
+    for title in titles:
+        assert title in done.stdout
+
+
+def test_tables_of_a_comparison_and_of_top_k(bench):
+    options = ("--mode", "topk", "--n", "50", *SHORT, "--format", "table")
+    first = bench(*options, "--save-baseline", "b.json")
+    assert "All agreed before they were timed" in first.stdout
+    again = bench(*options, "--baseline", "b.json", "--max-regress", "100000%")
+    assert re.search(r"top_k, 50 to 300 .* within$", again.stdout, re.MULTILINE)
+    assert "top_k, 50 to 300" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "complaint"),
+    [
+        (["--mode", "topk", "a.jpg"], 2, "takes no SOURCE"),
+        (["--mode", "topk", "-m", "a.onnx"], 2, "takes no --model"),
+        (["--mode", "topk", "--sweep", "batch=1"], 2, "takes no --sweep"),
+        (["--mode", "topk", "--n", "1e6"], 2, "no list of lengths"),
+        (["--mode", "topk", "--n", "0"], 2, "lengths of 1 or more"),
+        (["--mode", "topk", "--device", "cuda"], 5, "detcli: "),
+        (["--mode", "topk", "--plot", "a.pdf"], 2, "PNG or an SVG"),
+        (["-m", "none.onnx"], 4, "cannot read the model none.onnx"),
+        (["-m", "MODEL", "--plot", "a.png"], 2, "--plot draws several"),
+        (["-m", "MODEL", "--workers", "2"], 2, "--mode throughput"),
+        (["-m", "MODEL", "--device", "cpu,cuda"], 2, "--sweep device=cpu,cuda"),
+        (["-m", "MODEL", "--device", "cuda"], 5, "detcli: "),
+        (["-m", "MODEL", "none.jpg"], 3, "none.jpg: no such file"),
+        (["-m", "MODEL", "none.jpg", "--cold-starts", "3"], 3, "none.jpg: no such file"),
+        (["-m", "MODEL", "--save-baseline", "none/a.json"], 1, "cannot write none/a.json"),
+        (["-m", "MODEL", "--sweep", "batch=1", "--plot", "none/a.png"], 1, "cannot write none/a"),
+        (["--mode", "topk", "--seconds", "nan"], 2, "is no time"),
+        (["-m", "MODEL", "-"], 2, "cannot be read again and again"),
+        (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
+        (["-m", "MODEL", "--max-regress", "5"], 2, "is no percentage"),
+        (["-m", "MODEL", "--sweep", "bath=1"], 2, "names no axis"),
+        (["-m", "MODEL", "--sweep", "batch=1", "--baseline", "b"], 2, "a sweep has no baseline"),
+        (["-m", "MODEL", "--sweep", "workers=2", "--mode", "latency"], 2, "--workers 2"),
+    ],
+)
+def test_what_makes_no_sense_says_so(arguments, exit_code, complaint, bench, make_model):
+    given = [str(make_model()) if one == "MODEL" else one for one in arguments]
+    done = bench("--cold-starts", "0", "--seconds", "0.05", *given)
+    assert done.returncode == exit_code
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 12.5% ", 0.125), ("0%", 0)])
+def test_percentages(text, share):
+    assert parse_percentage(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["5", "%", "five%", "-1%", "nan%", "inf%", "5%%", "5% more"])
+def test_no_percentages(text):
+    with pytest.raises(UsageError, match="no percentage"):
+        parse_percentage(text)
+
+
+def test_every_command_of_the_documentation_is_understood():
+    page = (Path(__file__).parents[3] / "docs/benchmark.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^detcli bench (.*)$", page, re.MULTILINE)
+    assert len(lines) == 6
+    command = typer.main.get_command(app).commands["bench"]
+    for line in lines:
+        command.make_context("bench", shlex.split(line))

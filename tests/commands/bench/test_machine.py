@@ -1,0 +1,39 @@
+import hashlib
+import platform
+
+import pytest
+
+from detcli.commands.bench.gpu import GpuState
+from detcli.commands.bench.machine import describe_machine, describe_model, describe_software
+from detcli.errors import ModelError
+
+
+def test_nothing_names_the_machine():
+    told = describe_machine(None)
+    assert platform.node() not in {told.processor, told.architecture, told.system}
+    assert told.cores >= 1
+    assert told.gpu is told.driver is None
+
+
+def test_the_gpu_takes_part():
+    told = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
+    assert (told.gpu, told.driver) == ("NVIDIA H200", "580.65")
+
+
+def test_versions():
+    told = describe_software()
+    assert told.numpy[0].isdigit()
+    assert told.onnxruntime is not None
+
+
+def test_a_model_is_known_by_its_content(make_model):
+    path = make_model()
+    told = describe_model(str(path))
+    assert told.file == str(path)
+    assert told.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["none.onnx", "nul\0.onnx", "."])
+def test_a_model_that_cannot_be_read(name, tmp_path):
+    with pytest.raises(ModelError, match="cannot read"):
+        describe_model(str(tmp_path / name))

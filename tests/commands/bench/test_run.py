@@ -1,0 +1,107 @@
+"""One measurement from beginning to end."""
+
+import pytest
+
+from detcli.commands.bench.baseline import Baseline, Limit
+from detcli.commands.bench.modes import Mode, Verdict
+from detcli.commands.bench.request import Request
+from detcli.commands.bench.run import measure
+from detcli.errors import DeviceError, ModelError, SourceError, UsageError
+
+
+def asked(model, **options):
+    return Request(str(model), **({"device": "cpu", "seconds": 0.05, "cold_starts": 0} | options))
+
+
+def as_baseline(measured, **changed):
+    identity = measured.identity | changed
+    return Baseline("old.json", identity, measured.report.software, measured.samples)
+
+
+def test_latency_without_a_source(make_model):
+    report = measure(asked(make_model(size=None))).report
+    assert report.kind == "run"
+    assert report.conditions.batch == 1
+    assert report.conditions.workers == 1
+    assert report.conditions.sources == ()
+    assert report.conditions.canvas == (640, 640)
+    assert report.latency is not None
+    assert report.throughput is report.cold_start is report.comparison is None
+    assert report.memory.host_peak_bytes > 20e6
+    assert report.memory.device_bytes is None
+
+
+def test_throughput_with_workers(make_model, make_picture):
+    sources = (str(make_picture("a.png")),)
+    report = measure(asked(make_model(), mode=Mode.THROUGHPUT, workers=2, sources=sources)).report
+    assert report.conditions.workers == 2
+    assert report.throughput.pictures > 0
+    assert report.latency is None
+
+
+def test_a_cold_start_is_measured_where_it_is_asked_for(make_model):
+    assert measure(asked(make_model(), cold_starts=1)).report.cold_start.processes == 1
+
+
+def test_a_graph_with_a_fixed_batch_is_fed_whole_batches(make_model):
+    assert measure(asked(make_model(batch=2))).report.conditions.batch == 2
+
+
+def test_passwords_are_not_reported(make_model, monkeypatch):
+    from detcli.commands.bench import run as module
+
+    monkeypatch.setattr(module, "check_repeatable", lambda _: None)
+    address = "http://user:secret@127.0.0.1:9/a.jpg"
+    with pytest.raises(SourceError) as caught:
+        measure(asked(make_model(), sources=(address,)))
+    assert "secret" not in str(caught.value)
+    detector_stub = type("Stub", (), {})()
+    detector_stub.contract = type("Contract", (), {"batch": 1})()
+    detector_stub.device, detector_stub.workers, detector_stub.canvas = "cpu", 1, (64, 64)
+    conditions = module._conditions(asked("a", sources=(address,)), detector_stub)  # noqa: SLF001
+    assert "secret" not in conditions.sources[0]
+
+
+def test_a_run_beside_its_own_baseline(make_model):
+    model = make_model()
+    first = measure(asked(model))
+    second = measure(asked(model), Limit(as_baseline(first), 1000.0))
+    assert second.report.comparison.verdict is Verdict.WITHIN
+    assert second.identity == first.identity
+
+
+def test_a_baseline_of_a_faster_past_is_a_regression(make_model):
+    model = make_model()
+    first = measure(asked(model))
+    faster = {name: [one / 1000 for one in taken] for name, taken in first.samples.items()}
+    old = Baseline("old.json", first.identity, first.report.software, faster)
+    assert measure(asked(model), Limit(old, 0.05)).report.comparison.verdict is Verdict.REGRESSION
+
+
+@pytest.mark.parametrize(
+    "changed", [{"processor": "another"}, {"model": "another"}, {"batch": 9}, {"gpu": "another"}]
+)
+def test_other_conditions_are_refused(changed, make_model):
+    model = make_model()
+    old = as_baseline(measure(asked(model)), **changed)
+    with pytest.raises(UsageError, match=r"another|batch was 9, is 1"):
+        measure(asked(model), Limit(old, 0.05))
+
+
+def test_another_model_is_refused_before_it_is_opened(make_model, tmp_path):
+    old = as_baseline(measure(asked(make_model())))
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    with pytest.raises(UsageError, match="model was"):
+        measure(asked(broken), Limit(old, 0.05))
+
+
+def test_what_cannot_be_measured(make_model, tmp_path):
+    with pytest.raises(ModelError):
+        measure(asked(tmp_path / "none.onnx"))
+    with pytest.raises(DeviceError):
+        measure(asked(make_model(), device="cuda"))
+    with pytest.raises(UsageError, match="again and again"):
+        measure(asked(make_model(), sources=("-",)))
+    with pytest.raises(SourceError, match=r"none\.jpg"):
+        measure(asked(make_model(), sources=("none.jpg",)))

@@ -1,0 +1,67 @@
+"""Intervals: they hold what they should, and are wider where neighbours resemble each other."""
+
+import numpy as np
+import pytest
+
+from detcli.commands.bench.statistics import LEAST, mean_interval, median_interval, ratio_interval
+
+
+@pytest.mark.parametrize("interval", [median_interval, mean_interval])
+def test_an_interval_holds_the_truth_mostly(interval, random):
+    """95% of the time; below 85 of 100 something is wrong."""
+    held = 0
+    for _ in range(100):
+        found = interval(random.normal(10, 1, 60))
+        assert found.low <= found.estimate <= found.high
+        held += found.low <= 10 <= found.high
+    assert held >= 85
+
+
+def test_an_interval_of_runs_that_drift_is_wider_than_that_of_the_same_runs_shuffled(random):
+    drifting = 10 + np.repeat(random.normal(0, 1, 30), 10)  # what the machine does lasts a while
+    shuffled = random.permutation(drifting)
+    wide, narrow = mean_interval(drifting), mean_interval(shuffled)
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+
+
+def test_a_ratio(random):
+    before, after = random.normal(10, 0.2, 80), random.normal(12, 0.2, 70)
+    found = ratio_interval(after, before)
+    assert found.estimate == np.median(after) / np.median(before)
+    assert 1.15 < found.low < 1.2 < found.high < 1.25
+
+
+def test_the_same_samples_give_the_same_interval(random):
+    samples = random.random(37)
+    assert median_interval(samples) == median_interval(samples.tolist())
+
+
+def test_equal_samples_are_certain():
+    found = ratio_interval([2.0] * 10, [1.0] * 10)
+    assert (found.estimate, found.low, found.high) == (2, 2, 2)
+
+
+def test_too_few_samples_give_no_interval():
+    few, enough = [1.0] * (LEAST - 1), [1.0] * LEAST
+    assert median_interval(few) is mean_interval(few) is None
+    assert ratio_interval(few, enough) is ratio_interval(enough, few) is None
+    assert ratio_interval(enough, enough) is not None
+
+
+def test_many_samples_are_drawn_in_parts(random):
+    found = median_interval(random.normal(5, 1, 300_000))
+    assert 4.95 < found.low < 5 < found.high < 5.05
+
+
+def test_what_lasts_for_many_samples_is_no_difference(random):
+    """Runs of a millisecond on a machine whose mood changes ten times a second."""
+
+    def run():
+        moods = np.repeat(random.normal(0, 1, 20), 100)
+        return np.exp(0.1 * moods + random.normal(0, 0.01, 2000))
+
+    alarms = 0
+    for _ in range(40):
+        found = ratio_interval(run(), run())
+        alarms += not found.low <= 1 <= found.high
+    assert alarms <= 10

@@ -1,0 +1,44 @@
+"""The lowest and highest values of tensors over several pictures."""
+
+import convolution_model
+import numpy as np
+import onnx
+import pytest
+
+from detcli.commands.convert.calibration import float_tensors, observe
+from detcli.errors import InferenceError
+from detcli.model.passes import infer_shapes
+
+
+@pytest.fixture
+def model():
+    return infer_shapes(convolution_model.build(scale=10))
+
+
+def test_ranges_are_those_of_all_batches(model):
+    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
+    ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")
+    np.testing.assert_allclose(ranges["images"], (0.25, 0.75))
+    np.testing.assert_allclose(ranges["layer1"], (0.25, 0.75), rtol=1e-5)
+    np.testing.assert_allclose(ranges["layer3"], (2.5, 7.5), rtol=1e-5)
+    np.testing.assert_allclose(ranges["scores"], (0.25, 0.75), rtol=1e-5)
+
+
+def test_the_model_stays_as_it_was(model):
+    before = model.SerializeToString(deterministic=True)
+    observe(model, ["layer1"], [np.zeros((1, 3, 64, 64), np.float32)], "m")
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_float_tensors_are_all_that_a_runtime_may_be_asked_for(model):
+    names = float_tensors(model)
+    assert {"layer1", "cells", "scores", "boxes", "head"} <= set(names)
+    assert len(names) == len(model.graph.node)
+    body = onnx.helper.make_node("Shape", ["cells"], ["size"])
+    model.graph.node.append(body)
+    assert float_tensors(infer_shapes(model)) == names
+
+
+def test_a_batch_that_does_not_fit_is_told(model):
+    with pytest.raises(InferenceError, match=r"\[1, 3, 8, 8\]"):
+        observe(model, ["layer1"], [np.zeros((1, 3, 8, 8), np.float32)], "m")

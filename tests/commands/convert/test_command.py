@@ -1,0 +1,179 @@
+"""`detcli convert`, run as a user runs it."""
+
+import json
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+
+import convolution_model
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from colour_model import build
+
+NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
+
+
+@pytest.fixture
+def convert(detcli, tmp_path):
+    def run(model, *arguments, output="out.onnx", **options):
+        return detcli("convert", model, "-o", tmp_path / output, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(convolution_model.build("ultralytics", metadata=NAMES).SerializeToString())
+    return path
+
+
+@pytest.fixture
+def square(make_picture):
+    return make_picture("square.png", ("red", 1, 1))
+
+
+def report_of(done):
+    """The report, which is as its schema says."""
+    report = json.loads(done.stdout)
+    schema = json.loads(
+        resources.files("detcli.commands.convert").joinpath("schema.json").read_text()
+    )
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(report, schema)
+    return report
+
+
+def test_several_at_once(convert, model, square, tmp_path):
+    (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
+    done = convert(
+        model,
+        *("--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"),
+        *("--names", tmp_path / "names.txt", "--metadata", "author=me = you"),
+        *("--metadata", "stride=", "--image", square),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    report = report_of(done)
+    assert report["written"]
+    assert [step["name"] for step in report["steps"]] == [
+        *("names", "metadata", "cut", "batch", "half", "guard-transpose")
+    ]
+    assert report["difference"]["source"] == str(square)
+    assert report["output"]["batch"] is None
+    made = onnx.load(tmp_path / "out.onnx")
+    assert {entry.key: entry.value for entry in made.metadata_props} == {
+        "names": "{0: 'one', 1: 'two', 2: 'three'}",
+        "author": "me = you",
+    }
+
+
+def test_what_it_makes_is_predicted_with(convert, detcli, model, square, tmp_path):
+    assert convert(model, "--int8", "--calibrate", square).returncode == 0
+    assert convert(model, "--end-to-end", output="end.onnx").returncode == 0
+    found = []
+    for path in (model, tmp_path / "out.onnx", tmp_path / "end.onnx"):
+        done = detcli("predict", square, "-m", path, "--conf", 0.6)
+        found.append([(d["class_name"], d["box"]) for d in json.loads(done.stdout)["detections"]])
+    assert found == [[("red", [8, 8, 16, 16])]] * 3
+
+
+def test_without_an_image_the_built_in_picture_is_used(convert, model):
+    report = report_of(convert(model, "--cut"))
+    assert report["difference"]["source"] == "street.jpg"
+    assert report["difference"]["old"] > 0
+
+
+def test_a_table_for_people(convert, model):
+    done = convert(model, "--cut", "--format", "table")
+    assert "written: " in done.stdout
+    assert done.stdout.startswith("model")
+
+
+def test_above_the_tolerance(convert, model, tmp_path):
+    done = convert(model, "--half", "--tolerance", "score=0,boxes=0")
+    assert done.returncode == 6
+    assert not report_of(done)["written"]
+    assert "was not written: of" in done.stderr
+    assert "--tolerance" in done.stderr
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "there is nothing to do"),
+        (["--int8"], "has to know which values occur"),
+        (["--batch", "many"], "--batch 'many' is no number"),
+        (["--metadata", "author"], "is no KEY=VALUE"),
+        (["--metadata", "=me"], "is no KEY=VALUE"),
+        (["--cut", "--tolerance", "iou=1"], "'iou' is none"),
+        (["--imgsz", "100"], "stride, 8"),
+        (["--cut", "--end-to-end"], "exclude each other"),
+        (["--cut", "--calibrate", "pics"], "--calibrate belongs to --int8 and --half"),
+        (["--half", "--max-det", "5"], "--max-det belongs to --end-to-end"),
+        (["--imgsz", "800000"], "1 to 16384 pixels"),
+    ],
+)
+def test_what_cannot_be_done(convert, model, tmp_path, arguments, why):
+    done = convert(model, *arguments)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_file_that_is_there(convert, model, tmp_path):
+    (tmp_path / "out.onnx").write_bytes(b"before")
+    done = convert(model, "--cut")
+    assert done.returncode == 2
+    assert "is there already" in done.stderr
+    assert convert(model, "--cut", "--force").returncode == 0
+
+
+def test_what_cannot_be_read(convert, model, tmp_path):
+    (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    assert convert(model, "--cut", "--image", tmp_path / "torn.jpg").returncode == 3
+    assert convert(model, "--cut", "--image", tmp_path / "none.jpg").returncode == 3
+    done = convert(model, "--int8", "--calibrate", tmp_path / "torn.jpg")
+    assert done.returncode == 3
+    assert "no picture to calibrate on" in done.stderr
+    assert "warning: " in done.stderr
+    done = convert(tmp_path / "none.onnx", "--cut")
+    assert done.returncode == 4
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_nothing_is_said_where_it_is_not_wanted(convert, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(build(metadata={"names": "['a']"}, dtype=np.float32).SerializeToString())
+    assert "names 1 classes" in convert(path, "--cut").stderr
+    assert convert(path, "--cut", "--force", "-q").stderr == ""
+
+
+PAGE = Path(__file__).parents[3] / "docs/convert.md"
+COMMANDS = re.findall(r"^detcli (convert .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_page_has_commands():
+    assert len(COMMANDS) == 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_the_page_advises_works(command, detcli, make_picture, tmp_path):
+    make_picture("pics/red.png", ("red", 2, 3))
+    for name, tail in (("yolov10n.onnx", "body"), ("yolov10n-e2e.onnx", "ultralytics")):
+        model = convolution_model.build(tail, metadata=NAMES)
+        (tmp_path / name).write_bytes(model.SerializeToString())
+    done = detcli(*shlex.split(command), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / report_of(done)["output"]["path"]).exists()
+
+
+@pytest.mark.parametrize("option", ["--cut", "--half", "--int8", "--batch", "--imgsz", "--names"])
+def test_the_page_explains_each_pass(option):
+    assert f"| `{option}" in PAGE.read_text(encoding="utf-8")

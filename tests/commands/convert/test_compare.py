@@ -1,0 +1,195 @@
+"""Old and new on a picture: what is the same passes, what is broken does not."""
+
+import colour_model
+import convolution_model
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from detcli.commands.convert.calibration import built_in
+from detcli.commands.convert.compare import Side, compare
+from detcli.commands.convert.options import ConversionOptions
+from detcli.errors import DecodeError, UsageError
+from detcli.geometry import Picture
+from detcli.model.graph import GraphIndex
+from detcli.model.passes import infer_shapes
+from detcli.model.passes.batch import set_batch
+from detcli.model.passes.selection import append_selection
+from detcli.model.passes.size import set_image_size
+from detcli.model.recognise import recognise
+from detcli.source.item import Item, failed
+
+PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
+ITEM = Item("squares.png", lambda: PICTURE)
+BOXES = 64  # each grey cell counts too: its scores are 0.447
+
+
+@pytest.fixture
+def side(tmp_path):
+    def write(model, name):
+        path = tmp_path / name
+        path.write_bytes(model.SerializeToString())
+        return Side(path, model, recognise(infer_shapes(model), name))
+
+    return write
+
+
+@pytest.fixture
+def compared(side):
+    def run(old, new, item=ITEM, tolerance=None, **options):
+        options = ConversionOptions(**(options or {"cut": True}))
+        return compare(side(old, "old.onnx"), side(new, "new.onnx"), options, item, tolerance or {})
+
+    return run
+
+
+def test_the_same_model_agrees(compared):
+    model = colour_model.build()
+    difference, failures = compared(model, model)
+    assert failures == ()
+    assert (difference.source, difference.conf) == ("squares.png", 0.25)
+    assert (difference.old, difference.new, difference.pairs) == (188, 188, 188)
+    assert (difference.missing, difference.extra, difference.over) == (0, 0, 0)
+    assert (difference.largest_score, difference.largest_corner) == (0, 0)
+    assert (difference.score_tolerance, difference.corner_tolerance) == (0.001, 0.1)
+    assert difference.batch is None
+
+
+def stretched(model):
+    """All boxes half a percent further from the corner of the picture."""
+    stride = next(t for t in model.graph.initializer if t.name == "stride")
+    stride.CopyFrom(numpy_helper.from_array(np.array(8.04, np.float32), "stride"))
+    return model
+
+
+def test_moved_boxes_are_told(compared):
+    old, new = colour_model.build(), stretched(colour_model.build())
+    difference, failures = compared(old, new, tolerance={"corner": 0.5})
+    assert failures == ()
+    assert difference.largest_corner == pytest.approx(56 * 0.005, abs=0.001)
+    difference, failures = compared(old, new)
+    assert difference.over > 0
+    [failure] = failures
+    assert "further apart" in failure
+
+
+def test_an_appended_selection_is_what_runs(compared):
+    """Not the body that detcli would cut it down to."""
+    old = infer_shapes(colour_model.build())
+    new = append_selection(old, recognise(old, "m"), 300)
+    difference, failures = compared(old, new, end_to_end=True)
+    assert failures == ()
+    assert difference.pairs == 188
+    concat = GraphIndex(new.graph).producers["detections"]
+    concat.input[1] = concat.input[2]  # the class in place of the score
+    _, failures = compared(old, new, end_to_end=True)
+    assert failures
+
+
+@pytest.mark.parametrize("options", [{"half": True}, {"metadata": {"author": "me"}}])
+def test_a_selection_that_was_there_runs_too(compared, options):
+    """What is written is the whole graph, whatever was done to it."""
+    old = colour_model.build("ultralytics")
+    _, failures = compared(old, old, **options)
+    assert failures == ()
+    new = colour_model.build("ultralytics")
+    end = GraphIndex(new.graph).producers["detections"]
+    end.input[1], end.input[2] = end.input[2], end.input[1]  # class and score
+    _, failures = compared(old, new, **options)
+    assert failures
+
+
+def faint(level):
+    """A picture in which no cell has a score above the usual confidence."""
+    picture = Picture.whole(np.full((64, 64, 3), level, np.uint8))
+    return Item("faint.png", lambda: picture)
+
+
+@pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])
+def test_where_nothing_is_found_fainter_boxes_are_compared(compared, level, conf):
+    """0.1 and 0.03 are above no usual confidence, but what is broken shows in them."""
+    old, new = colour_model.build(), stretched(colour_model.build())
+    difference, failures = compared(old, old, item=faint(level))
+    assert (difference.conf, difference.pairs > 0, failures) == (conf, True, ())
+    _, failures = compared(old, new, item=faint(level))
+    assert failures
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_head_that_is_broken_is_told(compared, value):
+    """NaN is no detection: without this, a model that computes nothing else would agree."""
+    old, new = colour_model.build(), colour_model.build()
+    stride = next(t for t in new.graph.initializer if t.name == "stride")
+    stride.CopyFrom(numpy_helper.from_array(np.array(value, np.float32), "stride"))
+    _, failures = compared(old, new, item=faint(0))
+    assert any("values of the head are NaN or infinite" in failure for failure in failures)
+    _, failures = compared(new, new, item=faint(0))  # it was so before
+    assert failures == ()
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_places_in_a_batch_are_compared(compared, size):
+    old = colour_model.build()
+    difference, failures = compared(old, set_batch(old, size), batch=size or "dynamic")
+    assert failures == ()
+    assert difference.batch == 0
+
+
+def test_pictures_that_are_mixed_up_are_told(compared):
+    """Reversed rows: with the same picture at each place, or one picture, nothing would show."""
+    old = colour_model.build()
+    new = set_batch(old, 2)
+    new.graph.node[0].output[0] = "plain"
+    new.graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "reversed"))
+    new.graph.node.insert(1, onnx.helper.make_node("Gather", ["plain", "reversed"], ["cells"]))
+    difference, failures = compared(old, new, batch=2)
+    assert difference.batch > 0.1
+    assert any("depends on the others" in failure for failure in failures)
+
+
+def test_one_picture_at_a_time_has_no_places(compared):
+    old = colour_model.build(batch=None)
+    difference, failures = compared(old, set_batch(old, 1), batch=1)
+    assert (difference.batch, failures) == (None, ())
+
+
+def test_a_dynamic_model_is_compared_at_the_new_size(compared):
+    old = colour_model.build(size=None, metadata={"stride": "8"})
+    difference, failures = compared(old, set_image_size(old, 96, None), imgsz=96)
+    assert (difference.largest_score, difference.largest_corner, failures) == (0, 0, ())
+    assert difference.corner_tolerance == 0.1
+
+
+def test_at_two_sizes_only_much_less_can_be_said(compared):
+    old, new = colour_model.build(size=64), colour_model.build(size=96)
+    difference, _ = compared(old, new, imgsz=96)
+    assert difference.corner_tolerance == 40
+
+
+def test_int8_is_allowed_more(compared):
+    model = convolution_model.build()
+    difference, _ = compared(model, model, int8=True, tolerance={"boxes": 0.5})
+    assert (difference.score_tolerance, difference.boxes_tolerance) == (0.25, 0.5)
+
+
+def test_a_one_to_many_head_gets_non_maximum_suppression(compared):
+    model = colour_model.build("one-to-many")
+    difference, failures = compared(model, model)
+    assert (difference.old, failures) == (BOXES, ())
+
+
+def test_other_names_are_no_news(compared, recwarn):
+    old = colour_model.build(metadata={"names": "['a', 'b', 'c']"})
+    new = colour_model.build(metadata={"names": "['x', 'y', 'z']"})
+    _, failures = compared(old, new, metadata={"names": ""}, item=built_in())
+    assert failures == ()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_what_cannot_be_compared_is_told(compared):
+    model = colour_model.build()
+    with pytest.raises(DecodeError):
+        compared(model, model, item=failed("torn.jpg", DecodeError("torn")))
+    with pytest.raises(UsageError, match="score is -1"):
+        compared(model, model, tolerance={"score": -1})

@@ -1,0 +1,158 @@
+"""From file to file: what is written, and when nothing is."""
+
+import hashlib
+from pathlib import Path
+
+import colour_model
+import convolution_model
+import onnx
+import pytest
+from small_disk import small_disk
+
+from detcli.commands.convert import convert as module
+from detcli.commands.convert.convert import Task, convert
+from detcli.commands.convert.options import ConversionOptions
+from detcli.errors import DetcliWarning, ModelError, OutputError, UsageError
+from detcli.geometry import Picture
+from detcli.source.item import Item
+
+PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))
+ITEM = Item("square.png", lambda: PICTURE)
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(convolution_model.build("ultralytics").SerializeToString())
+    return path
+
+
+def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
+    options = ConversionOptions(**(options or {"cut": True}))
+    return convert(Task(model, output, force, options, tolerance or {}), item)
+
+
+def listing(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def test_the_report_says_what_was_written(model, tmp_path):
+    output = tmp_path / "body.onnx"
+    report = converted(model, output)
+    assert report.written
+    assert report.failures == ()
+    for file, path in ((report.model, model), (report.output, output)):
+        content = path.read_bytes()
+        assert (file.path, file.bytes) == (str(path), len(content))
+        assert file.sha256 == hashlib.sha256(content).hexdigest()
+        assert (file.size, file.batch) == ((64, 64), 1)
+    assert [step.name for step in report.steps] == ["cut"]
+    onnx.checker.check_model(onnx.load(output), full_check=True)
+    assert listing(tmp_path) == ["body.onnx", "model.onnx"]
+
+
+def test_above_the_tolerance_nothing_is_written(model, tmp_path):
+    output = tmp_path / "half.onnx"
+    report = converted(model, output, half=True, tolerance={"score": 0.0})
+    assert not report.written
+    assert "further apart" in report.failures[0]
+    assert report.difference.over > 0
+    assert listing(tmp_path) == ["model.onnx"]
+
+
+def test_what_was_there_stays_when_nothing_is_written(model, tmp_path):
+    output = tmp_path / "half.onnx"
+    output.write_bytes(b"before")
+    converted(model, output, force=True, half=True, tolerance={"score": 0.0})
+    assert output.read_bytes() == b"before"
+    converted(model, output, force=True, half=True)
+    assert output.read_bytes() != b"before"
+
+
+def test_a_file_that_is_there_is_kept_unless_forced(model, tmp_path):
+    (tmp_path / "there.onnx").write_bytes(b"before")
+    with pytest.raises(UsageError, match="is there already") as caught:
+        converted(model, tmp_path / "there.onnx")
+    assert "--force" in caught.value.hint
+    (tmp_path / "link.onnx").symlink_to(model)
+    for same in (model, tmp_path / "link.onnx"):
+        with pytest.raises(UsageError, match="is the model itself"):
+            converted(model, same)
+    assert (tmp_path / "there.onnx").read_bytes() == b"before"
+
+
+def test_a_model_can_be_converted_in_place(model):
+    report = converted(model, model, force=True)
+    assert hashlib.sha256(model.read_bytes()).hexdigest() == report.output.sha256
+    assert report.model.sha256 != report.output.sha256
+
+
+@pytest.mark.parametrize("name", ["", "missing/body.onnx"])
+def test_a_place_that_cannot_be_written_to_is_told_before_the_work(
+    model, tmp_path, name, monkeypatch
+):
+    monkeypatch.setattr(module, "load", None)
+    with pytest.raises((UsageError, OutputError)):
+        converted(model, tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08\x12\x00"])
+def test_what_is_no_model_is_refused(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError):
+        converted(path, tmp_path / "out.onnx")
+    assert listing(tmp_path) == ["model.onnx"]
+
+
+def test_what_is_no_detector_is_refused(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        other (float[1, 4] given) => (float[1, 4] result) { result = Neg(given) }
+    """)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="is not a detector"):
+        converted(tmp_path / "model.onnx", tmp_path / "out.onnx")
+    assert listing(tmp_path) == ["model.onnx"]
+
+
+def test_weights_beside_the_model_come_into_the_file(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        convolution_model.build(), path, save_as_external_data=True, location="w", size_threshold=0
+    )
+    report = converted(path, tmp_path / "out.onnx", metadata={"author": "me"})
+    assert report.model.bytes == sum((tmp_path / name).stat().st_size for name in ("w", path.name))
+    loaded = onnx.load(tmp_path / "out.onnx", load_external_data=False)
+    assert not any(tensor.external_data for tensor in loaded.graph.initializer)
+
+
+def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
+    with small_disk(), pytest.raises(OutputError, match="cannot write"):
+        converted(model, tmp_path / "out.onnx")
+    assert listing(tmp_path) == ["model.onnx"]
+
+
+def test_that_nothing_was_found_is_told(tmp_path):
+    """Two models that find nothing would agree on everything."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(colour_model.build().SerializeToString())
+    black = Picture.whole(PICTURE.pixels * 0)
+    with pytest.warns(DetcliWarning, match="0 boxes above 0 .* says little: --image"):
+        report = converted(path, tmp_path / "out.onnx", item=Item("b.png", lambda: black), batch=2)
+    assert report.written
+
+
+def test_what_is_wrong_with_the_new_model_only_is_told(model, tmp_path):
+    with pytest.warns(DetcliWarning, match=r"out.onnx: the metadata names 1 classes"):
+        converted(model, tmp_path / "out.onnx", metadata={"names": "['a']"})
+
+
+def test_what_the_model_warns_of_is_told_once(tmp_path):
+    path = tmp_path / "model.onnx"
+    model = colour_model.build(metadata={"names": "['a', 'b']"})
+    path.write_bytes(model.SerializeToString())
+    with pytest.warns(DetcliWarning) as caught:
+        converted(path, tmp_path / "out.onnx", batch=2)
+    messages = [str(warning.message) for warning in caught]
+    assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]

@@ -1,0 +1,66 @@
+"""Conversions of real YOLOv10-N exports, held against them on a real photograph."""
+
+import itertools
+
+import pytest
+
+from detcli.commands.convert.calibration import loaded
+from detcli.commands.convert.convert import Task, convert
+from detcli.commands.convert.options import ConversionOptions
+from detcli.detector import Detector
+from detcli.source.decode import load_file
+from detcli.source.item import Item
+from detcli.source.sources import Sources
+
+EXPORTS = ["thu", "ultralytics-dynamic", "raw"]
+
+
+@pytest.fixture
+def converted(shared, tmp_path):
+    def run(export, pictures=None, **options):
+        bus = shared("data/images/bus.jpg")
+        model = shared(f"models/yolov10n-{export}.onnx")
+        task = Task(model, tmp_path / "out.onnx", True, ConversionOptions(**options))  # noqa: FBT003
+        return convert(task, Item("bus.jpg", lambda: load_file(bus)), pictures)
+
+    return run
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+@pytest.mark.parametrize(
+    "options",
+    [{"cut": True}, {"end_to_end": True, "max_det": 100}, {"batch": "dynamic", "imgsz": 640}],
+    ids="-".join,
+)
+def test_what_should_change_nothing_does_not(converted, export, options):
+    report = converted(export, **options)
+    assert report.written
+    found = report.difference
+    assert (found.old, found.new, found.pairs) == (5, 5, 5)
+    assert found.largest_score <= 1e-5
+    assert found.largest_corner <= 0.01
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+@pytest.mark.parametrize("keep_io", [True, False])
+def test_half(converted, export, keep_io):
+    """Half the size; with inputs and outputs in float32, boxes within a tenth of a pixel."""
+    report = converted(export, half=True, keep_io=keep_io)
+    assert report.written
+    assert report.output.bytes < 0.56 * report.model.bytes
+    assert report.difference.pairs == 5
+    assert report.difference.largest_score < 0.005
+    assert report.difference.largest_corner < (0.1 if keep_io else 0.5)
+
+
+def test_int8(converted, shared, tmp_path):
+    """A few pictures for the ranges are enough for the objects that anybody would see."""
+    with Sources([str(shared("data/coco128/images"))]) as sources:
+        few = list(loaded(itertools.islice(sources, 8), lambda: None))
+    report = converted("raw", lambda: few, int8=True)
+    assert report.written
+    assert report.output.bytes < 0.45 * report.model.bytes
+    assert report.steps[0].finding == "73 of 83 convolutions, as seen on 8 pictures"
+    with Detector(tmp_path / "out.onnx", device="cpu") as detector:
+        found = detector(load_file(shared("data/images/bus.jpg")).pixels)
+    assert found.class_name[:4] == ["bus", "person", "person", "person"]

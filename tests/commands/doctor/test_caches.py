@@ -1,0 +1,172 @@
+"""The cache is measured and cleared; what is not detcli's stays."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcli.backend.options import DeviceOptions
+from detcli.commands.doctor import caches
+from detcli.commands.doctor.caches import clear_cache, examine_cache
+from detcli.detector import Detector
+from detcli.errors import OutputError
+
+HASH = "0123456789abcdef" * 4
+OWN = [
+    f"prepared/{HASH}-1.contract",
+    f"prepared/{HASH}-1-cxcywh.contract",
+    f"prepared/{HASH}.graph",
+    "prepared/.0123456789abcdef.part",
+    f"kernels/entries/48/{HASH[:62]}",
+    "kernels/tmp/entry-1",
+    f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_fp16_sm90.engine",
+    f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_sm90.profile",
+    "tensorrt/TensorrtExecutionProvider_cache_sm90.timing",
+]
+OTHERS = [
+    "prepared/diploma.graph",
+    f"prepared/{HASH}.graph.backup",
+    f"prepared/mine-{HASH}.graph",
+    "kernels/mine/tmp/notes",
+    "kernels/tmp/notes",
+    "prepared/diploma/thesis.txt",
+    "kernels/linux-6.1.tar.gz",
+    "kernels/entries/notes.txt",
+    "tensorrt/mine.engine",
+    "holiday.jpg",
+]
+
+
+def put(folder, names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"12345")
+
+
+def sizes(cache):
+    return {part.name: (part.files, part.size_bytes) for part in cache.parts}
+
+
+def test_a_cache_that_is_not_there_yet(cache):
+    found = examine_cache()
+    assert sizes(found) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+    assert found.writable
+    assert clear_cache() == 0
+    assert not cache.exists()  # looking changes nothing
+
+
+def test_only_what_is_detclis_is_counted_and_cleared(cache):
+    put(cache, OWN + OTHERS)
+    assert sizes(examine_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
+    assert clear_cache() == 5 * len(OWN)
+    assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
+    assert sizes(examine_cache(45)) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+    assert examine_cache(45).cleared_bytes == 45
+
+
+def test_empty_folders_go_as_well(cache):
+    put(cache, OWN)
+    clear_cache()
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_links_are_removed_and_never_followed(cache, tmp_path):
+    put(tmp_path / "elsewhere", [f"{HASH}.graph"])
+    (cache / "prepared").mkdir(parents=True)
+    (cache / f"prepared/{HASH}.graph").symlink_to(tmp_path / f"elsewhere/{HASH}.graph")
+    (cache / "prepared/sub").symlink_to(tmp_path / "elsewhere")
+    clear_cache()
+    assert (tmp_path / f"elsewhere/{HASH}.graph").exists()
+    assert not (cache / f"prepared/{HASH}.graph").is_symlink()
+
+
+def test_what_the_program_really_writes_is_counted(cache, make_model):
+    with Detector(make_model(tail="authors"), "cpu", options=DeviceOptions()):
+        pass
+    written = [path for path in cache.rglob("*") if path.is_file()]
+    found = examine_cache()
+    assert sizes(found)["prepared"] == (len(written), sum(p.stat().st_size for p in written))
+    assert len(written) == 2
+    clear_cache()
+    assert list(cache.iterdir()) == []
+
+
+def test_what_cuda_core_really_writes_is_counted(cache):
+    utils = pytest.importorskip("cuda.core.utils")
+    with utils.FileStreamProgramCache(cache / "kernels", max_size_bytes=1 << 20) as store:
+        store[b"a key"] = b"a cubin"
+    assert sizes(examine_cache())["kernels"][0] == 1
+    clear_cache()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_removed(cache, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    put(cache, OWN[:1])
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OutputError, match="Permission denied"):
+        clear_cache()
+
+
+def test_no_place_for_a_cache(monkeypatch):
+    def homeless():
+        raise OutputError("there is no home folder for a cache")
+
+    monkeypatch.setattr(caches, "cache_folder", homeless)
+    found = examine_cache()
+    assert (found.folder, found.writable, found.parts) == (None, False, ())
+    assert clear_cache() == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({"DETCLI_CACHE_DIR": "/scratch/zaphod/x"}, "$DETCLI_CACHE_DIR"),
+        ({"XDG_CACHE_HOME": "/scratch/zaphod"}, "$XDG_CACHE_HOME/detcli"),
+        ({}, "~/.cache/detcli"),
+    ],
+)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems, other folders")
+def test_where_it_is_without_whose_it_is(monkeypatch, variables, shown):
+    monkeypatch.delenv("DETCLI_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/zaphod")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert examine_cache().folder == shown
+
+
+def test_files_that_may_not_be_looked_at_or_are_gone_by_now(cache, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    put(cache, OWN)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    assert sizes(examine_cache()) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+
+
+def test_a_folder_that_nobody_may_look_into(cache, monkeypatch):
+    def refuse(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    found = examine_cache()
+    monkeypatch.undo()
+    assert found.writable  # the folder above it can be written to
+    assert not cache.exists()
+
+
+def test_a_file_where_the_folder_should_be(cache):
+    cache.parent.mkdir(exist_ok=True, parents=True)
+    cache.write_text("")
+    cache.chmod(0o777)
+    assert not examine_cache().writable
+
+
+def test_a_folder_that_cannot_be_written_to(cache, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert not examine_cache().writable
+    assert not cache.exists()

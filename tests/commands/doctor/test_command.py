@@ -1,0 +1,229 @@
+"""`detcli doctor` in a process of its own, with libraries that are really broken."""
+
+import getpass
+import json
+import os
+import sys
+from importlib import resources
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from commands.doctor.fakes import compile_library, fake_driver
+
+from detcli.commands.doctor.command import require
+from detcli.errors import DeviceError
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/doctor/schema.json").read_text())
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
+
+
+@pytest.fixture
+def doctor(detcli):
+    """Run it with variables of the environment, and return what it says as JSON."""
+
+    def run(*arguments, code=0, **variables):
+        environment = {**os.environ, **variables}
+        done = detcli("doctor", "--format", "json", *arguments, env=environment, timeout=300)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == code, done.stderr
+        report = json.loads(done.stdout)
+        jsonschema.validate(report, SCHEMA)
+        report["devices"] = {device["name"]: device for device in report["devices"]}
+        return report
+
+    return run
+
+
+def reasons(device):
+    return [problem["reason"] for problem in device["problems"]]
+
+
+@pytest.fixture
+def _no_gpu():
+    from detcli.backend.nvidia import ask_driver
+
+    if ask_driver().load_error is None:
+        pytest.skip("this machine has a driver")
+
+
+def test_a_pipe_gets_json_and_the_cpu_is_proven(detcli):
+    done = detcli("doctor", "--device", "cpu")
+    report = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert report["devices"][0]["usable"] is True
+
+
+@linux
+def test_a_driver_that_is_too_old_for_the_wheel(doctor, tmp_path):
+    fake_driver(tmp_path, version=11080)
+    report = doctor(LD_LIBRARY_PATH=str(tmp_path))
+    if report["nvidia"]["runtime_cuda"] is None:
+        pytest.skip("this ONNX Runtime has no CUDA")
+    assert report["nvidia"]["driver_cuda"] == "11.8"
+    assert report["nvidia"]["gpus"] == [
+        {"name": "Made Up 9000", "capability": "9.0", "memory_bytes": 8 << 30}
+    ]
+    first = reasons(report["devices"]["cuda"])[0]
+    assert first.startswith("the driver runs CUDA up to 11.8, not CUDA ")
+
+
+@linux
+def test_a_driver_that_does_not_start(doctor, tmp_path):
+    fake_driver(tmp_path, status=803)
+    cuda = doctor(LD_LIBRARY_PATH=str(tmp_path))["devices"]["cuda"]
+    assert "different releases" in reasons(cuda)[0]
+    assert cuda["problems"][0]["command"] == "sudo reboot"
+
+
+@linux
+def test_a_driver_whose_gpus_are_hidden(doctor, tmp_path):
+    fake_driver(tmp_path, status=100)
+    report = doctor(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="7")
+    assert reasons(report["devices"]["cuda"])[0] == "CUDA_VISIBLE_DEVICES hides every GPU"
+    assert "CUDA_VISIBLE_DEVICES" in report["variables"]
+
+
+@linux
+def test_a_library_that_is_empty_or_of_another_version_is_named(doctor, tmp_path):
+    """The first of them is damaged, the second lacks what the provider wants of it."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has no CUDA")
+    fake_driver(tmp_path)
+    (tmp_path / "libcudnn.so.9").touch()
+    for name in ("libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13"):
+        compile_library(tmp_path / name, "int nothing;")
+    cuda = doctor(LD_LIBRARY_PATH=str(tmp_path))["devices"]["cuda"]
+    said = "; ".join(reasons(cuda))
+    if "faulty" not in said:
+        pytest.skip("this machine has CUDA's libraries, which are found first")
+    assert "libcudnn.so.9 (cuDNN: file too short)" in said
+    assert "another version: it lacks " in said
+    assert "which libonnxruntime_providers_cuda.so needs" in said
+    assert cuda["problems"][0]["command"] == "pip install 'detcli[cuda]'"
+
+
+def test_two_wheels_over_each_other(doctor, tmp_path):
+    for name, version in (("onnxruntime", "1.0.0"), ("onnxruntime-directml", "1.1.0")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
+        (folder / "top_level.txt").write_text("onnxruntime\n")
+    report = doctor(code=6, PYTHONPATH=str(tmp_path))
+    (problem,) = report["problems"]
+    assert "onnxruntime and onnxruntime-directml" in problem["reason"]
+    assert "installed over each other" in problem["reason"]
+    assert problem["command"].startswith("pip uninstall -y onnxruntime onnxruntime-directml ")
+    assert report["devices"]["cpu"]["usable"]
+    assert doctor("--device", "cpu", PYTHONPATH=str(tmp_path))["problems"]  # the answer is yes
+
+
+@pytest.mark.parametrize("module", ["numpy", "onnxruntime", "cv2"])
+def test_a_library_that_does_not_load_is_a_finding(doctor, tmp_path, module):
+    (tmp_path / f"{module}.py").write_text("raise ImportError('libodd.so.1: file too short')")
+    report = doctor(code=6, PYTHONPATH=str(tmp_path))
+    (problem,) = report["problems"]
+    assert "does not load: libodd.so.1: file too short" in problem["reason"]
+    assert problem["command"].startswith("pip ")
+    assert not report["devices"]["cpu"]["usable"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")
+def test_a_library_that_crashes_is_a_finding(doctor, tmp_path):
+    (tmp_path / "cv2.py").write_text("import os\nos.kill(os.getpid(), 11)")
+    (problem,) = doctor(code=6, PYTHONPATH=str(tmp_path))["problems"]
+    assert "does not load: it crashed (SIGSEGV)" in problem["reason"]
+
+
+@pytest.mark.parametrize("module", ["onnxruntime", "cv2"])
+def test_what_is_left_of_a_package_whose_files_went_with_another_one(doctor, tmp_path, module):
+    """An empty folder: it can be imported, and has nothing."""
+    (tmp_path / module).mkdir()
+    (tmp_path / module / "__init__.py").touch()
+    report = doctor(code=6, PYTHONPATH=str(tmp_path))
+    (problem,) = report["problems"]
+    assert "has no attribute" in problem["reason"]
+    assert " --force-reinstall --no-deps " in problem["command"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="HOME is another variable there")
+def test_no_name_of_a_person_and_no_value_of_the_environment(detcli, tmp_path):
+    """Every variable that matters has a mark in its value, and so have the folders."""
+    home = tmp_path / "zaphod-home"
+    (home / "site").mkdir(parents=True)
+    (home / "site/libcudnn.so.9").touch()
+    marked = {
+        name: f"zaphod-{number}"
+        for number, name in enumerate(("USER", "LOGNAME", "USERNAME", "CUDA_HOME", "MY_TOKEN",
+                                       "CUDA_CACHE_PATH", "DISPLAY", "HOSTNAME"))
+    }  # fmt: skip
+    folders = {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / "zaphod-cache"),
+        "LD_LIBRARY_PATH": str(home / "site"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(home / "site"), *sys.path])),
+        "TMPDIR": str(home),
+    }
+    environment = {**os.environ, **marked, **folders}
+    del environment["DETCLI_CACHE_DIR"]
+    for form in ("json", "table"):
+        done = detcli("doctor", "--format", form, env=environment, cwd=home, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "zaphod" not in done.stdout
+        assert str(tmp_path) not in done.stdout
+        assert "$XDG_CACHE_HOME/detcli" in done.stdout
+        assert "MY_TOKEN" not in done.stdout
+        if len(getpass.getuser()) > len("root"):
+            assert getpass.getuser() not in done.stdout
+    assert [path.name for path in home.iterdir()] == ["site"]  # nothing was written
+
+
+@pytest.mark.usefixtures("_no_gpu")
+@pytest.mark.parametrize("device", ["cuda:1", "tensorrt"])
+def test_a_device_that_is_needed_and_cannot_be_used(detcli, device):
+    done = detcli("doctor", "--device", device)
+    assert done.returncode == 5
+    assert f"detcli: {device} cannot be used: " in done.stderr
+    assert json.loads(done.stdout)["devices"]
+
+
+@pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
+def test_a_device_that_there_is_not(detcli, device):
+    done = detcli("doctor", "--device", device)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no device is called" in done.stderr
+
+
+def test_a_device_is_found_by_the_number_that_was_asked_for():
+    usable = SimpleNamespace(name="cuda:0", usable=True)
+    problem = SimpleNamespace(reason="there is no GPU number 1, only 1", command=None, advice="x")
+    other = SimpleNamespace(name="cuda:1", usable=False, problems=[problem])
+    report = SimpleNamespace(devices=[usable, other])
+    require("cuda:0", report)
+    with pytest.raises(DeviceError, match="cuda:1 cannot be used: there is no GPU number 1"):
+        require("cuda:1", report)
+
+
+def test_clearing_the_cache(detcli, cache, make_model, make_picture):
+    detcli("predict", make_picture("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
+    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+    assert size > 0
+    (cache / "prepared/diploma.txt").write_text("three years")
+    report = json.loads(detcli("doctor", "--clear-cache").stdout)
+    assert report["cache"]["cleared_bytes"] == size
+    assert {part["files"] for part in report["cache"]["parts"]} == {0}
+    assert [path.name for path in cache.rglob("*") if path.is_file()] == ["diploma.txt"]
+
+
+def test_looking_changes_nothing(detcli, cache):
+    done = detcli("doctor")
+    assert done.returncode == 0
+    assert not cache.exists()
+    assert json.loads(done.stdout)["cache"]["cleared_bytes"] is None
+
+
+def test_the_schema_is_printed(detcli):
+    assert json.loads(detcli("schema", "doctor").stdout) == SCHEMA

@@ -1,0 +1,82 @@
+"""No name of a person and no value of the environment is left in what libraries say."""
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcli.commands.doctor.privacy import relevant_variables, scrub, shorten
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="paths of other systems")
+
+
+@pytest.fixture(autouse=True)
+def _somebody(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/zaphod")
+    for name in ("USER", "LOGNAME", "USERNAME"):
+        monkeypatch.setenv(name, "zaphod")
+    monkeypatch.setattr(platform, "node", lambda: "heart-of-gold")
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("/home/zaphod/v/libx.so: undefined symbol: f", "libx.so: undefined symbol: f"),
+        ("cannot open '/opt/a b/lib/x.so' here", "cannot open 'x.so' here"),
+        ("(/a/b.py:3)", "(b.py:3)"),
+        (r"C:\Users\zaphod\x.dll is missing", "x.dll is missing"),
+        ("see https://www.nvidia.com/drivers or ~/.cache", None),
+        ("one and/or two, 3 / 4", None),
+        ("zaphod's key", "USER's key"),
+        ("zaphodian is no name", None),
+        ("cannot connect to display :17.0", "cannot connect to display $DISPLAY"),
+        ("open /scratch/a job/run 1/libcuda.so.1", "open libcuda.so.1"),
+        ("bad value 'tok-123456' of it", "bad value '...' of it"),
+        ("bad value 'GPU-1234' of it", "bad value '$CUDA_VISIBLE_DEVICES' of it"),
+        ("hostname=heart-of-gold ; x", "hostname=HOST ; x"),
+        ("", None),
+    ],
+)
+def test_scrub(said, kept, monkeypatch):
+    monkeypatch.setenv("DISPLAY", ":17.0")
+    monkeypatch.setenv("WAYLAND_DISPLAY", "")
+    monkeypatch.setenv("MY_TOKEN", "tok-123456")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1234")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/a b/lib:/scratch/a job/run 1")
+    assert scrub(said) == (said if kept is None else kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/home/zaphod/.cache/detcli", "~/.cache/detcli"),
+        ("/scratch/zaphod/cache", "/scratch/USER/cache"),
+        ("/var/cache", "/var/cache"),
+    ],
+)
+def test_shorten(path, shown):
+    assert shorten(Path(path)) == shown
+
+
+def test_a_user_without_a_home(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert shorten(Path("/home/zaphod/x")) == "/home/USER/x"
+    assert scrub("/home/zaphod/x.so") == "x.so"
+
+
+def test_only_names_that_are_known_are_listed(monkeypatch):
+    monkeypatch.setattr(
+        "os.environ",
+        {
+            "CUDA_VISIBLE_DEVICES": "0",
+            "ZAPHOD_TOKEN": "x",
+            "LD_LIBRARY_PATH": "y",
+            "PYTHONPATH": "z",
+            "MY_CUDA_HOME": "x",
+        },
+    )
+    assert relevant_variables() == ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")

@@ -1,0 +1,110 @@
+"""Libraries that fail in every way, each in a process that may die of it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcli.commands.doctor import process
+from detcli.commands.doctor.packages import REQUIRED
+from detcli.commands.doctor.process import Outcome, call, evaluate, load
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module that is found first."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(code, name="odd_library"):
+        (tmp_path / f"{name}.py").write_text(code)
+        return load(name, "__name__")
+
+    return write
+
+
+def test_a_module_that_loads(module):
+    assert module("") == Outcome()
+
+
+def test_an_empty_folder_is_imported_and_has_nothing(tmp_path, monkeypatch):
+    """So it is where a package was removed that had written over another one's files."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd_folder/capi").mkdir(parents=True)
+    assert "has no attribute 'Session'" in load("odd_folder", "Session").error
+
+
+def test_a_function_is_called_with_its_arguments():
+    assert call("posixpath", "join", "a", "b") == Outcome("a/b")
+    assert call("posixpath", "basename", "it's") == Outcome("it's")
+
+
+def test_a_module_that_is_not_there():
+    assert load("nobody_wrote_this", "x").error == "No module named 'nobody_wrote_this'"
+
+
+def test_the_first_cause_counts_and_folders_go(module):
+    said = "/home/zaphod/lib/libGL.so.1: cannot open shared object file"
+    code = f"try:\n  raise OSError('{said}')\nexcept OSError as e:\n  raise ImportError('x') from e"
+    assert module(code).error == "libGL.so.1: cannot open shared object file"
+
+
+def test_an_error_without_a_word(module):
+    assert module("raise KeyboardInterrupt").error == "KeyboardInterrupt"
+
+
+def test_what_it_prints_does_not_matter(module):
+    assert module("print('{\"error\": 1}', end='')") == Outcome()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no signals")
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGSEGV, "it crashed (SIGSEGV)"),
+        (signal.SIGILL, "it crashed (SIGILL: it was built for a newer CPU than this one)"),
+    ],
+)
+def test_a_crash(module, number, said):
+    assert module(f"import os\nos.kill(os.getpid(), {int(number)})").error == said
+
+
+def test_a_crash_would_leave_no_file():
+    resource = pytest.importorskip("resource")
+    core = f"__import__('resource').getrlimit({resource.RLIMIT_CORE})"
+    assert evaluate(core).value == [0, 0]
+
+
+def test_a_process_that_ends_itself(module):
+    code = "import os, sys\nsys.stderr.write('first\\nhe gave up\\n')\nsys.stderr.flush()\n"
+    assert module(f"{code}os._exit(3)").error == "he gave up"
+    assert module("import os\nos._exit(3)").error == "it ended with 3"
+
+
+def test_a_library_that_waits_for_ever(monkeypatch):
+    monkeypatch.setattr(process, "PATIENCE_S", 0.2)
+    assert evaluate("__import__('time').sleep(60)").error == "no answer within 0.2 s"
+
+
+def test_a_python_that_does_not_start(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert load("json", "loads").error == "Python does not start: No such file or directory"
+
+
+def test_there_is_no_cache_and_telemetry_is_off(monkeypatch):
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    found = evaluate("dict(__import__('os').environ)").value
+    assert found["ORT_DISABLE_TELEMETRY"] == "1"
+    assert not Path(found["DETCLI_CACHE_DIR"]).is_dir()
+
+
+def test_a_signal_without_a_name(monkeypatch):
+    done = subprocess.CompletedProcess([], -200, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_args, **_kwargs: done)
+    assert load("json", "loads").error == "it crashed (signal 200)"
+
+
+def test_everything_that_detcli_needs_is_tried():
+    for name, attribute in REQUIRED.items():
+        assert load(name, attribute) == Outcome()

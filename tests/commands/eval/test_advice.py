@@ -1,0 +1,137 @@
+import shlex
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.commands.eval.advice import advise, best_confidence, decimal
+from detcli.commands.eval.classes import ClassMapping, MappedBy
+from detcli.commands.eval.curves import Curve
+from detcli.commands.eval.metrics import Ranking
+from detcli.commands.predict.command import _parse_confidence
+from detcli.settings import class_thresholds
+
+FLOOR = 0.001
+
+
+def ranking(boxes, *rows):
+    rows = sorted(rows, reverse=True)
+    scores = np.array([value for value, _ in rows], np.float32).astype(np.float64)
+    return Ranking(scores, np.array([hit for _, hit in rows], np.bool_), boxes)
+
+
+def mapping(*category_of):
+    return ClassMapping(MappedBy.NAME, category_of)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(0.9, True), (0.3, False)], 0.6),
+        ([(0.9, True), (0.8, True), (0.3, False)], 0.55),
+        ([(0.9, True)], 0.45),  # between the score and the floor, 0.001
+        ([(0.52, True), (0.51, False)], 0.51),  # kept is what is above it
+        ([(0.5123, True), (0.5121, False)], 0.5122),
+        ([(0.9, False), (0.9, True), (0.2, False)], 0.55),  # equal scores go together
+        ([(0.9, False)], None),
+        ([], None),
+    ],
+)
+def test_the_best_confidence(rows, expected):
+    assert best_confidence(Curve.of([ranking(1, *rows)]), FLOOR) == expected
+
+
+def test_neighbours_among_the_float32_numbers_are_parted():
+    low = np.float32(0.3)
+    high = np.nextafter(low, np.float32(1))
+    curve = Curve.of([ranking(1, (high, True), (low, False))])
+    found = best_confidence(curve, FLOOR)
+    assert low <= np.float32(found) < high
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(2**-9, 1, width=32), st.booleans()), min_size=1, max_size=30
+    ).filter(lambda rows: any(hit for _, hit in rows))
+)
+def test_it_gives_the_best_f1_of_all_confidences(rows):
+    boxes = len(rows)
+    curve = Curve.of([ranking(boxes, *rows)])
+    # As the detector reads and applies what is printed.
+    least, _ = _parse_confidence(decimal(best_confidence(curve, FLOOR)))
+    threshold = class_thresholds(least, (), ("x",))[0]
+
+    def f1(limit):
+        kept = [hit for value, hit in rows if np.float32(value) > limit]
+        return 2 * sum(kept) / (len(kept) + boxes)
+
+    limits = [np.float32(FLOOR), *(np.float32(value) for value, _ in rows)]
+    assert f1(threshold) == pytest.approx(max(map(f1, limits)))
+
+
+def test_advice_overall_and_by_class():
+    rankings = {
+        0: ranking(12, *[(0.9, True)] * 10, *[(0.6, False)] * 9),
+        1: ranking(2, (0.3, True), (0.2, True), (0.1, False)),
+    }
+    found = advise(rankings, mapping(0, 1), ("red", "light green"), FLOOR)
+    assert found.conf == 0.75
+    assert found.overall.precision == 1
+    assert found.overall.recall == pytest.approx(10 / 14, abs=1e-6)
+    assert found.argument == "--conf 0.75"
+    assert [one.name for one in found.classes] == ["red", "light green"]
+    assert [one.conf for one in found.classes] == [0.75, 0.15]
+    assert found.classes[1].best.f1 == 1
+    assert found.classes[1].at_overall.f1 == 0
+    assert found.classes[1].at_overall.precision is None
+    # Red gains nothing by a confidence of its own, so it is not named.
+    assert found.by_class_argument == "--conf '0.75,light green=0.15'"
+    assert found.by_class.f1 == pytest.approx(2 * 12 / (12 + 14), abs=1e-6)
+
+
+def test_false_alarms_of_classes_without_boxes_count_overall():
+    rankings = {0: ranking(2, (0.5, True), (0.4, True)), 1: ranking(0, *[(0.45, False)] * 5)}
+    found = advise(rankings, mapping(0, 1), ("red", "green"), FLOOR)
+    assert found.conf == 0.47
+    assert [one.name for one in found.classes] == ["red"]
+    assert found.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
+    assert found.by_class_argument == "--conf 0.47,red=0.2"
+    assert found.by_class.f1 == 1
+
+
+def test_a_class_that_is_never_right():
+    rankings = {0: ranking(1, (0.5, True)), 1: ranking(3, (0.1, False))}
+    found = advise(rankings, mapping(0, 1), ("red", "green"), FLOOR)
+    assert (found.classes[1].conf, found.classes[1].best) == (None, None)
+    assert found.by_class_argument == found.argument
+
+
+def test_no_advice_where_nothing_is_right():
+    assert advise({0: ranking(3, (0.5, False))}, mapping(0), ("red",), FLOOR) is None
+
+
+@pytest.mark.parametrize(
+    "names", [("red", "a,b"), ("red", " b"), ("red", ""), ("red", "a=b"), ("red", "it's $HOME")]
+)
+def test_the_argument_is_read_as_it_was_meant_whatever_classes_are_called(names):
+    rankings = {0: ranking(1, (0.9, True)), 1: ranking(1, (0.3, True), (0.1, False))}
+    found = advise(rankings, mapping(0, 1), names, FLOOR)
+    option, text = shlex.split(found.by_class_argument)
+    assert option == "--conf"
+    least, by_class = _parse_confidence(text)
+    thresholds = class_thresholds(least, by_class, names)
+    assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
+
+
+def test_classes_of_one_name_are_told_by_number_if_they_differ_in_case():
+    false_alarms = [(0.4, False)] * 5
+    rankings = {0: ranking(1, (0.9, True), *false_alarms), 1: ranking(1, (0.3, True), (0.1, False))}
+    names = ("red", "Green", "green")
+    found = advise(rankings, mapping(0, 1, 1), names, FLOOR)
+    assert found.by_class_argument.endswith(",1=0.2,2=0.2")
+
+
+def test_numbers_have_no_exponent():
+    assert decimal(0.00001) == "0.00001"
+    assert decimal(1.0) == "1"

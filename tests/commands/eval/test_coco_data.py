@@ -1,0 +1,200 @@
+import json
+
+import numpy as np
+import pytest
+from labelled import MIXED, Scene, edit_json, write_coco, write_json
+
+from detcli.commands.eval.data import DataOptions, open_dataset
+from detcli.commands.eval.findings import Findings
+from detcli.errors import UsageError
+
+
+def read(path, images=None, **options):
+    findings = Findings()
+    dataset = open_dataset(DataOptions(path, images, **options), 3, findings)
+    return dataset, {one.kind: one for one in findings.report()}
+
+
+def test_pictures_categories_and_boxes(tmp_path):
+    dataset, found = read(write_coco(tmp_path, MIXED))
+    assert found == {}
+    assert [(one.id, one.name) for one in dataset.categories] == [
+        *((11, "red"), (12, "green"), (13, "blue"))
+    ]
+    first = dataset.samples[0]
+    assert (first.name, first.image_id, first.size) == ("0001.png", 1, (64, 64))
+    assert first.path == tmp_path / "images/0001.png"
+    assert first.objects.boxes.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert first.objects.category.tolist() == [0, 1, 2]
+    assert not dataset.relative
+    assert dataset.named
+
+
+def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
+    path = write_coco(tmp_path / "data", MIXED)
+    elsewhere = tmp_path / "pictures"
+    (tmp_path / "data/images").rename(elsewhere)
+    with pytest.raises(UsageError, match="no folder images beside it") as caught:
+        read(path)
+    assert "--images" in caught.value.hint
+    assert read(path, elsewhere)[0].samples[4].path == elsewhere / "0005.png"
+    for name in ("nowhere", "x" * 5000):
+        with pytest.raises(UsageError, match="no such folder"):
+            read(path, tmp_path / name)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        read(tmp_path / ("x" * 5000))
+
+
+@pytest.mark.parametrize("name", ["val2014/0001.png", "C:\\data\\0001.png", "/srv/data/0001.png"])
+def test_a_name_with_folders_that_are_not_here_is_found_by_its_last_part(name, tmp_path):
+    path = edit_json(
+        write_coco(tmp_path, MIXED), lambda data: data["images"][0].update(file_name=name)
+    )
+    assert read(path)[0].samples[0].path == tmp_path / "images/0001.png"
+
+
+def test_no_picture_outside_of_the_folder_is_looked_at(tmp_path):
+    path = write_coco(tmp_path, MIXED)
+    Scene().write(tmp_path / "secret.png")
+
+    def lead_out(data):
+        data["images"][0]["file_name"] = "../secret.png"
+        data["images"][1]["file_name"] = str(tmp_path / "secret.png")
+        data["images"][2]["file_name"] = "images/../../secret.png"
+
+    dataset, found = read(edit_json(path, lead_out))
+    assert [sample.path for sample in dataset.samples[:3]] == [None] * 3
+    assert found["missing picture"].count == 3
+    assert found["missing picture"].level == "failure"
+
+
+def test_two_pictures_of_one_name_are_not_taken_for_each_other(tmp_path):
+    path = write_coco(tmp_path, MIXED)
+
+    def rename(data):
+        data["images"][0]["file_name"] = "a/0001.png"
+        data["images"][1]["file_name"] = "b/0001.png"
+
+    dataset, _ = read(edit_json(path, rename))
+    assert dataset.samples[0].path is dataset.samples[1].path is None
+
+
+@pytest.mark.parametrize("name", ["\0", "x" * 5000, "", ".", "images"])
+def test_a_name_of_no_file_is_a_missing_picture(name, tmp_path):
+    path = edit_json(
+        write_coco(tmp_path, MIXED), lambda data: data["images"][0].update(file_name=name)
+    )
+    assert read(path)[1]["missing picture"].count == 1
+
+
+def test_what_cannot_be_used_is_told_and_left_out(tmp_path):
+    def spoil(data):
+        data["annotations"] += [
+            {"image_id": 1, "category_id": 99, "bbox": [0, 0, 1, 1]},
+            {"image_id": 77, "category_id": 11, "bbox": [0, 0, 1, 1]},
+            {"image_id": 1, "category_id": 11},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, None, 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, float("nan"), 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1, 1], "iscrowd": "no"},
+            "nonsense",
+        ]
+        data["categories"].append({"id": 20, "name": " Red "})
+        data["images"].append(data["images"][0])
+        data["annotations"].append({"image_id": 2, "category_id": 20, "bbox": [1, 1, 2, 2]})
+
+    dataset, found = read(edit_json(write_coco(tmp_path, MIXED), spoil))
+    assert {kind: one.count for kind, one in found.items()} == {
+        "box of an unknown category": 1,
+        "box of an unknown picture": 1,
+        "unreadable label": 6,
+        "category listed twice": 1,
+        "picture listed twice": 1,
+    }
+    assert found["box of an unknown category"].examples == ("0001.png: category_id 99",)
+    assert len(found["unreadable label"].examples) == 5
+    assert len(dataset.samples[0].objects) == 3
+    assert len(dataset.samples) == len(MIXED)
+    assert dataset.samples[1].objects.category.tolist() == [0, 0]  # both are red
+
+
+def test_crowds_and_what_is_to_be_ignored(tmp_path):
+    dataset, _ = read(write_coco(tmp_path, MIXED, iscrowd=1, ignore=1, area=7))
+    objects = dataset.samples[0].objects
+    assert objects.crowd.all()
+    assert objects.ignored.all()
+    assert objects.area.tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([{"image_id": 1}], "as COCO results are"),
+        ("text", "no COCO instances.json"),
+        ({"images": []}, "no list of categories"),
+        ({"images": [], "categories": []}, "no list of annotations"),
+        ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
+        ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack a name, or an id"),
+        (
+            {"images": [{"id": "a", "file_name": "a"}], "categories": [], "annotations": []},
+            "an id that is a number",
+        ),
+        ({"images": [3], "categories": [], "annotations": []}, "lack a name, or an id"),
+        ({"images": [], "categories": [], "annotations": []}, "lists no pictures"),
+    ],
+)
+def test_what_is_no_instances_json(content, reason, tmp_path):
+    (tmp_path / "images").mkdir()
+    with pytest.raises(UsageError, match=reason):
+        read(write_json(tmp_path / "instances.json", content))
+
+
+def test_a_file_that_is_no_json(tmp_path):
+    path = tmp_path / "instances.json"
+    path.write_bytes(b"\xff\xd8")
+    with pytest.raises(UsageError, match="it is no JSON"):
+        read(path)
+
+
+def test_pictures_without_any_label_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="none of the 1 pictures has a labelled object"):
+        read(write_coco(tmp_path, [Scene()]))
+
+
+def test_it_has_no_parts(tmp_path):
+    with pytest.raises(UsageError, match="has no parts"):
+        read(write_coco(tmp_path, MIXED), split="val")
+
+
+def test_ids_may_be_written_as_text(tmp_path):
+    def quote(data):
+        for one in data["annotations"]:
+            one["image_id"] = str(one["image_id"])
+
+    path = edit_json(write_coco(tmp_path, MIXED), quote)
+    assert json.loads(path.read_text())["annotations"][0]["image_id"] == "1"
+    assert len(read(path)[0].samples[0].objects) == 3
+
+
+@pytest.mark.parametrize("key", ["area", "iscrowd", "ignore"])
+def test_what_is_null_in_an_annotation_is_not_said(tmp_path, key):
+    dataset, found = read(write_coco(tmp_path, MIXED, **{key: None}))
+    assert found == {}
+    first = dataset.samples[0].objects
+    assert len(first) == 3
+    assert not first.crowd.any()
+    assert not first.ignored.any()
+    assert np.isnan(first.area).all() == (key == "area")
+
+
+@pytest.mark.parametrize("area", [-1, float("inf"), float("nan")])
+def test_an_area_that_no_object_has_is_that_of_the_box(tmp_path, area):
+    dataset, _ = read(write_coco(tmp_path, MIXED, area=area))
+    assert np.isnan(dataset.samples[0].objects.area).all()
+
+
+def test_why_no_label_is_left_is_said(tmp_path):
+    path = write_coco(tmp_path, MIXED, area="big")
+    with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
+        read(path)
+    assert caught.value.hint == "unreadable label (6): annotations[0]"

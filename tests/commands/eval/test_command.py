@@ -1,0 +1,249 @@
+"""`detcli eval`: what it prints and writes, and how it ends."""
+
+import contextlib
+import io
+import json
+import shlex
+import sys
+from importlib import resources
+
+import cv2
+import jsonschema
+import pytest
+from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from typer.testing import CliRunner
+
+from detcli.app import app
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/eval/schema.json").read_text())
+
+
+@pytest.fixture
+def evaluate(detcli, make_model):
+    """Run it on data; the report, which is all that standard output has, and how it ended."""
+    model = make_model()
+
+    def run(data, *arguments):
+        done = detcli("eval", model, "--data", data, "--device", "cpu", *arguments)
+        assert "Traceback" not in done.stderr
+        report = json.loads(done.stdout)
+        jsonschema.validate(report, SCHEMA)
+        return report, done
+
+    return run
+
+
+def findings(report):
+    return {one["kind"]: one["count"] for one in report["findings"]}
+
+
+def test_the_schema_is_one(detcli):
+    assert json.loads(detcli("schema", "eval").stdout) == SCHEMA
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_a_perfect_model(evaluate, tmp_path):
+    scene = Scene.found(("red", 1, 1, 0.9), ("green", 4, 4, 0.8), ("blue", 6, 6, 0.7))
+    report, done = evaluate(write_coco(tmp_path, [scene]))
+    assert done.returncode == 0
+    metrics = report["metrics"]
+    assert metrics["map50_95"] == metrics["map50"] == metrics["ar_1"] == metrics["map_small"] == 1
+    assert metrics["map_large"] is None
+    assert report["data"]["boxes"] == 3
+    assert report["limits"] == {"conf": 0.001, "max_det": 300, "per_class": 100, "nms": None}
+    assert [one["category_id"] for one in report["classes"]] == [11, 12, 13]
+    assert report["findings"] == []
+    assert report["advice"] is None
+    assert "1 picture, 3 detections" in done.stderr
+
+
+def test_coco_and_yolo_of_the_same_data_give_the_same(evaluate, tmp_path):
+    coco, _ = evaluate(write_coco(tmp_path / "coco", MIXED), "--advise")
+    yolo, _ = evaluate(write_yolo(tmp_path / "yolo", MIXED), "--advise")
+    assert (coco["data"]["form"], yolo["data"]["form"]) == ("coco", "yolo")
+    assert yolo["data"]["split"] == "val"
+    assert 0 < coco["metrics"]["map50_95"] < 1
+    for part in ("metrics", "confusions", "advice", "findings"):
+        assert coco[part] == yolo[part]
+
+
+def test_the_figures_are_those_of_pycocotools_on_what_is_saved(evaluate, tmp_path):
+    data, saved = write_coco(tmp_path, MIXED), tmp_path / "results.json"
+    report, _ = evaluate(data, "--save-coco", saved)
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO(str(data))
+        # An annotation with the id 0, which a trap of the evaluator turns into a miss.
+        for one in truth.dataset["annotations"]:
+            one["id"] += 1
+        truth.createIndex()
+        evaluator = COCOeval(truth, truth.loadRes(str(saved)), "bbox")
+        evaluator.evaluate()
+        evaluator.accumulate()
+        evaluator.summarize()
+    expected = [None if figure < 0 else pytest.approx(figure, abs=1e-6)
+                for figure in evaluator.stats]  # fmt: skip
+    assert list(report["metrics"].values()) == expected
+
+
+def test_what_is_saved_is_what_predict_saves(evaluate, detcli, make_model, tmp_path):
+    data, saved, other = write_coco(tmp_path, MIXED), tmp_path / "a.json", tmp_path / "b.json"
+    evaluate(data, "--save-coco", saved)
+    options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu", "-q"]
+    options += ["--coco-images", data, "--save-coco", other]
+    assert detcli("predict", tmp_path / "images", *options).returncode == 0
+    assert json.loads(saved.read_text()) == json.loads(other.read_text()) != []
+
+
+def test_pictures_that_cannot_be_read_are_left_out_and_listed(evaluate, tmp_path):
+    data = write_coco(tmp_path, MIXED)
+    (tmp_path / "images/0002.png").unlink()
+    (tmp_path / "images/0004.png").write_bytes(b"torn")
+    report, done = evaluate(data)
+    assert done.returncode == 3
+    assert [one["source"] for one in report["failed"]] == ["0002.png", "0004.png"]
+    assert (report["data"]["listed"], report["data"]["evaluated"]) == (5, 3)
+    assert findings(report) == {"missing picture": 1, "unreadable picture": 1}
+    assert "missing picture (1): left out of the figures" in done.stderr
+    rest, _ = evaluate(write_coco(tmp_path / "rest", [MIXED[0], MIXED[2], MIXED[4]]))
+    assert rest["metrics"] == report["metrics"]
+
+
+def test_no_picture_can_be_read(evaluate, tmp_path):
+    data = write_coco(tmp_path, MIXED[:1])
+    (tmp_path / "images/0001.png").write_bytes(b"torn")
+    report, done = evaluate(data, "--advise", "--plots", tmp_path / "plots")
+    assert done.returncode == 3
+    assert report["metrics"]["map50_95"] is None
+    assert report["advice"] is None
+    assert len(report["plots"]) == 3
+
+
+def test_what_is_odd_about_the_data_is_said(evaluate, tmp_path):
+    def spoil(data):
+        data["annotations"] += [
+            {"id": 90, "image_id": 1, "category_id": 11, "bbox": [60, 0, 40, 8]},
+            {"id": 91, "image_id": 1, "category_id": 99, "bbox": [0, 0, 8, 8]},
+            {"id": 92, "image_id": 1, "category_id": 20, "bbox": [0, 0, 8, 8]},
+            {"id": 93, "image_id": 1, "category_id": 11, "bbox": [0, 0, 64, 64], "iscrowd": 1},
+        ]
+        data["categories"].append({"id": 20, "name": "purple"})
+        data["images"][1]["width"] = 640
+        data["annotations"] = [one for one in data["annotations"] if one["category_id"] != 13]
+
+    report, done = evaluate(edit_json(write_coco(tmp_path, MIXED), spoil), "--conf", "0.3")
+    assert done.returncode == 0
+    assert findings(report) == {
+        "box outside the picture": 1,
+        "box of an unknown category": 1,
+        "category that the model does not know": 1,
+        "picture of another size than the data says": 1,
+        "class without boxes": 1,
+        "crowd": 1,
+        "high --conf": 1,
+    }
+    assert done.stderr.count("warning: ") == 5  # of notes, none
+    blue = report["classes"][2]
+    assert (blue["name"], blue["boxes"], blue["detections"]) == ("blue", 0, 1)
+    assert blue["metrics"]["map50_95"] is None
+
+
+def test_quiet_says_nothing(evaluate, tmp_path):
+    data = write_coco(tmp_path, MIXED)
+    (tmp_path / "images/0002.png").unlink()
+    _, done = evaluate(data, "-q", "--conf", "0.3")
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_the_advice_is_what_predict_then_gives(evaluate, detcli, make_model, tmp_path):
+    scenes = [
+        Scene([("red", 1, 1, 0.9), ("red", 5, 5, 0.5), ("green", 3, 3, 0.3)],
+              [("red", 8, 8, 8, 8), ("green", 24, 24, 8, 8)]),
+        Scene([("red", 2, 2, 0.8), ("green", 6, 6, 0.2)],
+              [("red", 16, 16, 8, 8)]),
+    ]  # fmt: skip
+    data = write_yolo(tmp_path, scenes)
+    report, _ = evaluate(data, "--advise")
+    advice = report["advice"]
+    assert advice["conf"] == 0.25
+    assert advice["by_class"]["f1"] == 1
+    assert advice["by_class_argument"] == "--conf 0.25,red=0.65"
+    for argument, found in (("argument", 4), ("by_class_argument", 3)):
+        command = ["-m", make_model(), "--device", "cpu", *shlex.split(advice[argument])]
+        done = detcli("predict", tmp_path / "images/val", *command)
+        records = map(json.loads, done.stdout.splitlines())
+        assert sum(len(record["detections"]) for record in records) == found
+
+
+def test_a_model_without_names_is_mapped_by_order(detcli, make_model, tmp_path):
+    model = make_model("nameless.onnx", metadata={})
+    done = detcli("eval", model, "--data", write_coco(tmp_path, MIXED), "--device", "cpu")
+    assert json.loads(done.stdout)["data"]["mapped_by"] == "order"
+
+
+def test_names_from_a_file(evaluate, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("green\nred\nother\n")
+    report, _ = evaluate(write_coco(tmp_path, MIXED), "--names", names)
+    assert report["data"]["mapped_by"] == "name"
+    assert [one["name"] for one in report["classes"]] == ["green", "red"]
+    assert findings(report)["class that the data does not know"] == 1
+
+
+def test_plots(evaluate, tmp_path):
+    folder = tmp_path / "a/b"
+    report, _ = evaluate(write_coco(tmp_path, MIXED), "--plots", folder)
+    names = ["precision_recall.png", "f1_confidence.png", "confusion_matrix.png"]
+    assert report["plots"] == [str(folder / name) for name in names]
+    assert all(cv2.imread(path) is not None for path in report["plots"])
+
+
+def test_the_table(detcli, make_model, tmp_path):
+    data = write_coco(tmp_path, MIXED)
+    (tmp_path / "images/0005.png").unlink()
+    options = ["--device", "cpu", "--format", "table", "--advise"]
+    done = detcli("eval", make_model(), "--data", data, *options)
+    assert done.returncode == 3
+    for text in ("mAP50-95", "small", "red", "missing picture (1)", "--conf ", "pycocotools"):
+        assert text in done.stdout
+    assert "missing picture" not in done.stderr  # it is in the table
+
+
+def test_without_pycocotools(make_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+    command = ["eval", str(make_model()), "--data", str(write_coco(tmp_path, MIXED))]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "pip install 'detcli[eval]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--save-coco", "images/0001.png"], "is one of the inputs"),
+        (["--save-coco", "instances.json"], "is one of the inputs"),
+        (["--plots", "images"], "is one of the inputs"),
+        (["--split", "val"], "has no parts"),
+        (["--images", "nowhere"], "no such folder"),
+        (["--conf", "2"], "conf is 2"),
+    ],
+)
+def test_wrong_requests(arguments, reason, detcli, make_model, tmp_path):
+    data = write_coco(tmp_path, MIXED)
+    (tmp_path / "images/0001.png").rename(tmp_path / "images/f1_confidence.png")
+    edit_json(data, lambda content: content["images"][0].update(file_name="f1_confidence.png"))
+    (tmp_path / "images/0001.png").symlink_to(tmp_path / "images/f1_confidence.png")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    command = ["eval", make_model(), "--data", data, "--device", "cpu", *arguments]
+    done = detcli(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "hint: " in done.stderr
+    assert done.stdout == ""
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_model_that_is_not_there(detcli, tmp_path):
+    done = detcli("eval", "nowhere.onnx", "--data", write_coco(tmp_path, MIXED))
+    assert done.returncode == 4

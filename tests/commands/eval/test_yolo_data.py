@@ -1,0 +1,231 @@
+import sys
+
+import pytest
+from labelled import MIXED, Scene, write_yolo
+
+from detcli.commands.eval.data import DataOptions, open_dataset
+from detcli.commands.eval.findings import Findings
+from detcli.errors import DependencyError, UsageError
+
+
+def read(path, class_count=3, **options):
+    findings = Findings()
+    dataset = open_dataset(DataOptions(path, **options), class_count, findings)
+    return dataset, {one.kind: one for one in findings.report()}
+
+
+def names_of(dataset):
+    return [one.name for one in dataset.categories]
+
+
+def test_pictures_categories_and_boxes(tmp_path):
+    dataset, found = read(write_yolo(tmp_path, MIXED))
+    assert found == {}
+    assert names_of(dataset) == ["red", "green", "blue"]
+    assert (dataset.split, dataset.named, dataset.relative) == ("val", True, True)
+    first = dataset.samples[0]
+    assert first.path == tmp_path / "images/val/0001.png"
+    assert first.image_id == 1  # as the picture is called
+    pixels = first.objects.in_pixels((64, 64))
+    assert pixels.boxes.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert first.objects.in_pixels((64, 128)).boxes.tolist()[0] == [16, 8, 16, 8]
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ("[no, 1, red car]", ["no", "1", "red car"]),
+        ("{0: a, 2: c}", ["a", "class_1", "c"]),
+        ("\n  0: off\n  1: b\nnc: 2", ["off", "b"]),
+    ],
+)
+def test_names_are_text_whatever_they_look_like(listed, expected, tmp_path):
+    path = write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))])
+    path.write_text(f"val: images/val\nnames: {listed}\n")
+    dataset, _ = read(path)
+    assert names_of(dataset) == expected
+
+
+@pytest.mark.parametrize("text", ["nc: 3", "names: ['0', '1', '2']"])
+def test_numbers_are_no_names(text, tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    path.write_text(f"val: images/val\n{text}\n")
+    dataset, _ = read(path, 80)
+    assert not dataset.named
+    assert len(dataset.categories) == 3
+
+
+def test_cocos_80_names_have_cocos_ids(tmp_path):
+    from detcli.model.names import COCO
+
+    path = write_yolo(tmp_path, [])
+    (tmp_path / "images/val").mkdir(parents=True)
+    Scene().write(tmp_path / "images/val/a.png")
+    (tmp_path / "labels/val/a.txt").write_text("79 0.5 0.5 0.1 0.1\n")
+    path.write_text("val: images/val\nnames:\n" + "".join(f"  - {name}\n" for name in COCO))
+    dataset, _ = read(path)
+    assert dataset.categories[79].id == 90
+    assert dataset.samples[0].image_id == 1  # `a` is no number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path: {folder}\nval: images/val",
+        "path: .\nval: [images/val]",
+        "val: ../images/val",  # as Roboflow writes it
+        "val: ./images/val",
+        "val: {folder}/images/val",
+        "path: elsewhere\nval: images/val",  # a path of the machine that it was made on
+        "val: list.txt",
+        "val: images\ntest:",
+    ],
+)
+def test_where_pictures_may_be(text, tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    (tmp_path / "list.txt").write_text(
+        "".join(f"./images/val/{number:04}.png\n" for number in range(1, 6))
+    )
+    path.write_text(text.format(folder=tmp_path) + "\nnames: [red, green, blue]\n")
+    dataset, found = read(path)
+    assert len(dataset.samples) == 5
+    assert sum(len(sample.objects) for sample in dataset.samples) == 6
+    assert found == {}
+
+
+def test_a_path_from_where_the_program_runs(tmp_path, monkeypatch):
+    write_yolo(tmp_path / "sets/colours", MIXED)
+    path = tmp_path / "elsewhere/data.yaml"
+    path.parent.mkdir()
+    path.write_text("path: sets/colours\nval: images/val\nnames: [red, green, blue]\n")
+    monkeypatch.chdir(tmp_path)
+    assert len(read(path)[0].samples) == 5
+
+
+def test_parts(tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    (tmp_path / "images/test").mkdir()
+    path.write_text("train: images/val\ntest: images/nowhere\nval: ~\nnames: [red, green, blue]\n")
+    assert read(path, split="train")[0].split == "train"
+    with pytest.raises(UsageError, match="no part 'val'") as caught:
+        read(path)
+    assert "train, test" in caught.value.hint
+    with pytest.raises(UsageError, match="the test pictures are not there"):
+        read(path, split="test")
+
+
+def test_a_folder_and_a_list_have_no_names(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    (tmp_path / "data.yaml").unlink()
+    listing = tmp_path / "list.txt"
+    listing.write_text("images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n")
+    folder, found = read(tmp_path / "images")
+    assert (len(folder.samples), len(folder.categories), folder.named) == (5, 3, False)
+    assert found == {}
+    some, found = read(listing)
+    assert [sample.path is None for sample in some.samples] == [False, False, True]
+    assert found["missing picture"].count == 1
+    with pytest.raises(UsageError, match="has no parts"):
+        read(listing, split="val")
+    with pytest.raises(UsageError, match="says itself where its pictures are"):
+        read(listing, images=tmp_path)
+
+
+def test_a_folder_with_a_description_is_read_by_it(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    assert read(tmp_path)[0].named
+
+
+def test_labels_may_lie_beside_the_pictures(tmp_path):
+    Scene().write(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.25 0.25")
+    assert len(read(tmp_path)[0].samples[0].objects) == 1
+
+
+def test_only_the_last_images_becomes_labels(tmp_path):
+    Scene().write(tmp_path / "images/images/a.png")
+    (tmp_path / "images/labels").mkdir()
+    (tmp_path / "images/labels/a.txt").write_text("0 0.5 0.5 0.25 0.25")
+    assert len(read(tmp_path / "images/images")[0].samples[0].objects) == 1
+
+
+def test_lines_of_labels(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    (tmp_path / "labels/val/0001.txt").write_text(
+        "0 0.5 0.5 0.25 0.25\n"
+        "1.0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6\n"  # a polygon
+        "\n"
+        "0 0.5 0.5 0.25 0.25 0.9\n"  # with a score
+        "0 0.5 0.5 0.25\n"
+        "red 0.5 0.5 0.25 0.25\n"
+        "0.5 0.5 0.5 0.25 0.25\n"
+        "0 nan 0.5 0.25 0.25\n"
+        "inf 0.5 0.5 0.25 0.25\n"
+        "7 0.5 0.5 0.25 0.25\n"
+        "-1 0.5 0.5 0.25 0.25\n"
+    )
+    (tmp_path / "labels/val/0002.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "labels/val/0003.txt").unlink()
+    dataset, found = read(tmp_path / "data.yaml")
+    objects = dataset.samples[0].objects
+    assert objects.category.tolist() == [0, 1]
+    assert objects.boxes.round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
+    assert {kind: one.count for kind, one in found.items()} == {
+        "unreadable label": 7,
+        "box of an unknown category": 2,
+        "picture without a label file": 1,
+    }
+    assert "0001.txt:4: 6 numbers in a line" in found["unreadable label"].examples[0]
+    assert found["picture without a label file"].level == "note"
+
+
+def test_a_picture_that_is_listed_twice_counts_once(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    listing = tmp_path / "list.txt"
+    listing.write_text("images/val/0001.png\nimages/../images/val/0001.png\n")
+    dataset, found = read(listing)
+    assert len(dataset.samples) == 1
+    assert found["picture listed twice"].count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("val: images/val\nnames: [a]\nnc: 2", "nc is 2, but names has 1"),
+        ("val: images/val\nnames: {x: a}", "make no sense"),
+        ("val: images/val\nnames: {0: a, 9999999: b}", "make no sense"),
+        ("val: images/val\nnc: many", "make no sense"),
+        ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
+        (f"val: {'x' * 5000}\nnames: [a]", "the val pictures are not there"),
+        ("names: [a]", "has no part 'val'"),
+        ("val: nowhere\nnames: [a]", "pictures are not there"),
+        ("val: data.yaml\nnames: [a]", "neither a folder of pictures nor a list"),
+        ("- a\n- b", "it is no mapping"),
+        ("a: [", "it is no YAML"),
+        ("\x00", "it is no YAML"),
+    ],
+)
+def test_what_is_no_data_yaml(text, reason, tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    path.write_text(text)
+    with pytest.raises(UsageError, match=reason):
+        read(path)
+
+
+def test_without_yaml_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(DependencyError, match="PyYAML") as caught:
+        read(write_yolo(tmp_path, MIXED))
+    assert caught.value.hint == "pip install 'detcli[eval]'"
+
+
+def test_pictures_without_any_label_are_refused(tmp_path):
+    Scene().write(tmp_path / "images/a.png")
+    with pytest.raises(UsageError, match="none of the 1 pictures") as caught:
+        read(tmp_path / "images")
+    assert "labels" in caught.value.hint
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="lists no pictures"):
+        read(tmp_path / "empty")
+    with pytest.raises(UsageError, match="no such file or folder"):
+        read(tmp_path / "nowhere")

@@ -1,0 +1,186 @@
+"""What deserves a look is said, with its fix; what does not is passed over."""
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from detcli.commands.inspect import advice
+from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
+from detcli.commands.inspect.examine import describe
+from detcli.commands.inspect.report import External
+from detcli.model.graph import GraphIndex, parameters
+from detcli.model.passes import infer_shapes
+from detcli.model.recognise import recognise
+
+NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
+
+
+def on_detector(*arguments, metadata=NAMES, **options):
+    model = infer_shapes(colour_model.build(*arguments, metadata=metadata, **options))
+    detector = describe(model, recognise(model, "colours"), None)
+    return {found.code: found for found in advise_on_detector(detector, metadata)}
+
+
+def on_graph(model, external=()):
+    weights = parameters(GraphIndex(model.graph))
+    found = list(advise_on_graph(model, external, weights))
+    assert all(entry.fix for entry in found)
+    return {entry.code: entry for entry in found}
+
+
+def with_weight(array, *, listed=False):
+    """A detector with a convolution, of that weight, before it."""
+    model = colour_model.build()
+    for node in model.graph.node:
+        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
+    model.graph.node.insert(0, helper.make_node("Conv", ["images", "weight"], ["mixed"]))
+    tensor = numpy_helper.from_array(array, "weight")
+    model.graph.initializer.append(tensor)
+    if listed:
+        value = helper.make_tensor_value_info("weight", tensor.data_type, tensor.dims)
+        model.graph.input.append(value)
+    return model
+
+
+WEIGHT = np.ones((3, 3, 1, 1), np.float32)
+
+
+@pytest.mark.parametrize("size", [64, None])
+@pytest.mark.parametrize("tail", ["body", "transposed"])
+def test_a_complete_detector_needs_no_advice(tail, size):
+    assert on_detector(tail, size=size) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "says"),
+    [
+        (None, "names-missing", "it names none of its 3 classes"),
+        ("{0: ", "names-missing", "cannot be read"),
+        ("['red']", "names-fewer", "names 1 classes, fewer than the 3"),
+        ("['r', 'g', 'b', 'k']", "names-more", "names 4 classes, more than the 3"),
+    ],
+)
+def test_names_that_do_not_fit(names, code, says):
+    metadata = {"stride": "8"} | ({"names": names} if names else {})
+    [(found, entry)] = on_detector(metadata=metadata).items()
+    assert found == code
+    assert says in entry.message
+    assert "--names FILE" in entry.fix
+
+
+@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
+def test_the_cap_of_an_end_to_end_graph(tail):
+    [(code, entry)] = on_detector(tail, keep=5).items()
+    assert code == "top-k-cap"
+    assert "at most 5 detections" in entry.message
+    assert "detcli convert --cut" in entry.fix
+
+
+def test_a_one_to_many_head_says_what_it_needs():
+    found = on_detector("one-to-many")
+    assert found.keys() == {"one-to-many"}
+    assert "--nms" in found["one-to-many"].fix
+
+
+def test_an_assumed_stride_matters_where_any_size_is_taken():
+    names = {"names": NAMES["names"]}
+    assert on_detector(metadata=names) == {}
+    found = on_detector(metadata=names, size=None)
+    assert found.keys() == {"assumed-stride"}
+    assert "32 is assumed" in found["assumed-stride"].message
+
+
+@pytest.mark.parametrize("tail", ["body", "one-to-many", "ultralytics", "authors"])
+def test_a_sound_graph_needs_no_advice(tail):
+    assert on_graph(colour_model.build(tail)) == {}
+
+
+def test_a_transpose_that_feeds_the_output():
+    model = colour_model.build("transposed")
+    assert "rows feeds an output" in on_graph(model)["bare-transpose"].message
+    model.graph.node[-1].name = "/last"
+    found = on_graph(model)
+    assert found.keys() == {"bare-transpose"}
+    assert "the Transpose /last feeds" in found["bare-transpose"].message
+    assert found["bare-transpose"].fix == "detcli convert --guard-transpose"
+
+
+def test_an_opset_that_the_runtime_does_not_take():
+    model = colour_model.build()
+    model.opset_import[0].version = 999
+    found = on_graph(model)
+    newest = advice.newest_opset(999)
+    assert found["opset-too-new"].message == f"opset 999: this ONNX Runtime takes up to {newest}"
+    assert f"opset {newest} or lower" in found["opset-too-new"].fix
+
+
+def test_an_opset_that_nobody_promises():
+    model = colour_model.build()
+    model.opset_import[0].version = 6
+    assert "opset-too-old" in on_graph(model)
+
+
+def test_a_format_that_the_runtime_does_not_take():
+    model = colour_model.build()
+    model.ir_version = 999
+    found = on_graph(model)
+    assert found["ir-too-new"].message.startswith("file format (IR) 999")
+
+
+def test_external_data_is_named():
+    found = on_graph(colour_model.build(), (External("weights.bin", 8, "0" * 64),))
+    assert "weights are in weights.bin" in found["external-data"].message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_weight_that_is_no_number(value, dtype):
+    weight = WEIGHT.astype(dtype)
+    assert "weights-not-finite" not in on_graph(with_weight(weight))
+    weight[1, 2] = value
+    found = on_graph(with_weight(weight))
+    assert "1 weights hold NaN or infinity, such as weight" in found["weights-not-finite"].message
+
+
+def test_weights_that_anybody_may_feed():
+    assert on_graph(with_weight(WEIGHT)) == {}
+    found = on_graph(with_weight(WEIGHT, listed=True))
+    assert found.keys() == {"weights-as-inputs"}
+
+
+def test_sparse_constants():
+    model = colour_model.build()
+    values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")
+    indices = numpy_helper.from_array(np.zeros(1, np.int64), "indices")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
+    assert on_graph(model).keys() == {"sparse-weights"}
+
+
+def test_what_the_checker_objects_to_is_passed_on():
+    model = colour_model.build()
+    model.graph.node[0].op_type = "NoSuchOperator"
+    found = on_graph(model)
+    assert found.keys() == {"invalid"}
+    assert "NoSuchOperator" in found["invalid"].message
+    assert "\n" not in found["invalid"].message
+
+
+def test_real_models(shared):
+    """All shipped models, so that a warning that is new to them is looked at."""
+    expected = {
+        "yolov10n-thu": {"names-missing", "top-k-cap"},
+        "yolov10n-ultralytics": {"top-k-cap"},
+        "yolov10n-ultralytics-dynamic": {"top-k-cap"},
+        "yolov10n-raw": set(),
+        "yolov10n-raw-dynamic": set(),
+        "yolov10n-raw-fp16": set(),
+        "yolov8n-320-int8": {"one-to-many"},
+    }
+    for name, codes in expected.items():
+        model = infer_shapes(onnx.load(shared(f"models/{name}.onnx")))
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        detector = describe(model, recognise(model, name), None)
+        found = {entry.code for entry in advise_on_detector(detector, metadata)}
+        assert found | on_graph(model).keys() == codes, name

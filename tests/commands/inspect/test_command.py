@@ -1,0 +1,194 @@
+"""`detcli inspect` as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import resources
+
+import colour_model
+import jsonschema
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+SCHEMA = json.loads(
+    resources.files("detcli").joinpath("commands/inspect/schema.json").read_text("utf-8")
+)
+
+WATCHED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
+from detcli.app import main
+try:
+    main()
+finally:
+    print("opened:", [name for name in opened if "pipe-outside" in name], file=sys.stderr)
+"""
+
+
+def report(done):
+    found = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    return found
+
+
+def test_the_schema_is_a_schema():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("size", [64, None])
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+def test_a_pipe_gets_what_the_schema_promises(detcli, make_model, tail, size):
+    done = detcli("inspect", make_model(tail=tail, size=size, batch=size and 1))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = report(done)
+    assert found["detector"]["names"] == list(colour_model.NAMES)
+    assert found["problem"] is None
+    assert (found["detector"]["cut"] is not None) == (tail in {"ultralytics", "authors"})
+
+
+@pytest.mark.parametrize("name", ["yolov10n-thu", "yolov10n-raw-dynamic", "yolov8n-320-int8"])
+def test_real_models(detcli, shared, name):
+    done = detcli("inspect", shared(f"models/{name}.onnx"))
+    assert done.returncode == 0, done.stderr
+    assert report(done)["parameters"] > 2_000_000
+
+
+def test_a_table_for_those_who_ask(detcli, make_model):
+    done = detcli("inspect", make_model(tail="authors"), "--format", "table")
+    assert done.returncode == 0, done.stderr
+    assert "end-to-end" in done.stdout
+    assert "warning: its own TopK nodes keep at most 16" in done.stdout
+    assert "  fix: " in done.stdout
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_what_is_no_detector_is_reported_and_the_exit_is_4(detcli, tmp_path, form):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        classifier (float[1, 3, 8, 8] images) => (float[1, 192] scores) {
+            scores = Flatten(images)
+        }
+    """)
+    onnx.save_model(model, tmp_path / "classifier.onnx")
+    done = detcli("inspect", tmp_path / "classifier.onnx", "--format", form)
+    assert done.returncode == 4
+    assert "classifier.onnx is not a detector that detcli knows" in done.stderr
+    assert "hint: expected one image input" in done.stderr
+    if form == "json":
+        found = report(done)
+        assert found["detector"] is None
+        assert found["nodes"] == {"Flatten": 1}
+        assert "not a detector" in found["problem"]["message"]
+    else:
+        assert "cannot be used: classifier.onnx is not a detector" in done.stdout
+        assert "1 Flatten" in done.stdout
+
+
+WHOLE = colour_model.build("authors").SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"#!/bin/sh\n", b"\x89PNG\r\n\x1a\n", WHOLE[:100], WHOLE[:-50], WHOLE[50:]],
+    ids=["empty", "script", "picture", "100 bytes", "all but 50", "without its head"],
+)
+def test_what_cannot_be_read_is_exit_4_without_a_traceback(detcli, tmp_path, content):
+    (tmp_path / "model.onnx").write_bytes(content)
+    done = detcli("inspect", tmp_path / "model.onnx", "-vv")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "no ONNX model, or is truncated" in done.stderr
+    quiet = detcli("inspect", tmp_path / "model.onnx")
+    assert "Traceback" not in quiet.stderr
+    assert "hint: " in quiet.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["a", "b"], ["a", "--format", "xml"], ["a", "--device", "x"]]
+)
+def test_wrong_usage_is_exit_2(detcli, arguments):
+    assert detcli("inspect", *arguments).returncode == 2
+
+
+def test_options_that_do_not_fit_are_exit_2(detcli, make_model, tmp_path):
+    (tmp_path / "names").write_text("a\n")
+    assert detcli("inspect", make_model(), "--names", tmp_path / "names").returncode == 2
+    assert detcli("inspect", make_model(), "--imgsz", 96).returncode == 2
+
+
+def poisoned(path, location):
+    """A model one of whose tensors, in each place where one can be, is said to be elsewhere."""
+    model = colour_model.build()
+    tensor = helper.make_tensor("poison", TensorProto.FLOAT, [2], bytes(8), raw=True)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    model.graph.initializer.append(tensor)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a named pipe tells who opens it")
+@pytest.mark.parametrize("command", ["inspect", "predict"])
+@pytest.mark.parametrize("way", ["parent", "absolute", "link", "linked folder"])
+def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture, command, way):
+    """Whoever opened the pipe, in Python or in a library, would wait for its writer forever."""
+    outside, folder = tmp_path / "outside", tmp_path / "models"
+    outside.mkdir()
+    folder.mkdir()
+    os.mkfifo(outside / "pipe-outside")
+    location = {
+        "parent": "../outside/pipe-outside",
+        "absolute": str(outside / "pipe-outside"),
+        "link": "pipe-outside",
+        "linked folder": "linked/pipe-outside",
+    }[way]
+    if way == "link":
+        (folder / "pipe-outside").symlink_to("../outside/pipe-outside")
+    (folder / "linked").symlink_to("../outside")
+    model = poisoned(folder / "model.onnx", location)
+    arguments = [model] if command == "inspect" else [make_picture("a.png"), "--model", model]
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, command, *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert "the external data of" in done.stderr
+    assert "opened: []" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_watch_of_the_test_above_sees_what_is_opened(tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "pipe-outside").write_bytes(bytes(8))
+    model = poisoned(folder / "model.onnx", "pipe-outside")
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, "inspect", str(model)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert str(folder / "pipe-outside") in done.stderr
+
+
+def test_a_model_without_its_external_data_says_which(detcli, tmp_path):
+    model = poisoned(tmp_path / "model.onnx", "weights.bin")
+    done = detcli("inspect", model)
+    assert done.returncode == 4
+    assert "hint: put weights.bin beside the model" in done.stderr
+    (tmp_path / "weights.bin").write_bytes(bytes(8))
+    found = report(detcli("inspect", model))
+    assert [file["name"] for file in found["external"]] == ["weights.bin"]
+
+
+def test_the_schema_command_prints_it(detcli):
+    assert json.loads(detcli("schema", "inspect").stdout) == SCHEMA

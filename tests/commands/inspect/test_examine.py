@@ -1,0 +1,206 @@
+"""A file that can be read is reported, whatever it is; any other is a ModelError."""
+
+import hashlib
+
+import colour_model
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from detcli.commands.inspect.examine import Question, examine
+from detcli.commands.inspect.report import Axis, External, Tensor
+from detcli.errors import ModelError, UsageError
+from detcli.model.contract import BoxFormat
+
+
+def test_a_report_has_the_file_and_what_is_in_it(make_model):
+    path = make_model(tail="authors", metadata={"stride": "8", "author": "somebody"}, opset=13)
+    content = path.read_bytes()
+    found = examine(path)
+    assert found.model == str(path)
+    assert (found.bytes, found.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert found.inputs == (Tensor("images", "float32", (1, 3, 64, 64)),)
+    assert found.outputs == (Tensor("detections", "float32", (1, 16, 6)),)
+    assert found.dynamic_axes == ()
+    assert found.opsets == {"ai.onnx": 13}
+    assert found.metadata == {"stride": "8", "author": "somebody"}
+    assert sum(found.nodes.values()) == len(onnx.load(path).graph.node)
+    assert found.problem is None
+    assert found.detector.class_count == 3
+    assert found.detector.names == ("class_0", "class_1", "class_2")
+    assert [entry.code for entry in found.warnings] == ["names-missing", "top-k-cap"]
+
+
+def test_dynamic_axes_are_named(make_model):
+    found = examine(make_model(size=None, batch=None))
+    assert Axis("axis0", ("images[0]", "head[0]")) in found.dynamic_axes
+    assert found.operations.input_shape == (1, 3, 640, 640)
+
+
+def test_what_is_placed_is_the_part_that_runs(make_model):
+    cpu = examine(make_model(tail="authors")).placements[-1]
+    assert cpu.usable
+    assert "TopK" not in (cpu.taken or {})
+
+
+def with_convolution(path, **options):
+    """A detector that can be counted: a convolution of 3x3x3x3, padded, before the rest."""
+    model = colour_model.build(**options)
+    for node in model.graph.node:
+        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
+    node = helper.make_node("Conv", ["images", "weight"], ["mixed"], pads=[1, 1, 1, 1])
+    model.graph.node.insert(0, node)
+    weight = numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "weight")
+    model.graph.initializer.append(weight)
+    onnx.save_model(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "imgsz", "shape"),
+    [
+        ({}, None, (1, 3, 64, 64)),
+        ({"size": None, "batch": None}, None, (1, 3, 640, 640)),
+        ({"size": None, "batch": None}, 96, (1, 3, 96, 96)),
+        ({"batch": 4}, None, (4, 3, 64, 64)),
+    ],
+)
+def test_operations_are_counted_for_the_input_that_runs(tmp_path, options, imgsz, shape):
+    path = with_convolution(tmp_path / "model.onnx", **options)
+    found = examine(path, Question(imgsz=imgsz)).operations
+    assert found.input_shape == shape
+    assert found.flops == 2 * shape[0] * 3 * shape[2] * shape[3] * 27
+    assert examine(path).parameters == 81
+
+
+def test_a_size_that_does_not_fit_is_a_usage_error(make_model):
+    with pytest.raises(UsageError, match="takes 64x64 pictures only"):
+        examine(make_model(), Question(imgsz=96))
+
+
+def test_what_the_user_knows_counts(make_model, tmp_path):
+    (tmp_path / "names").write_text("a\nb\nc\n")
+    found = examine(make_model(), Question(BoxFormat.CXCYWH, names=tmp_path / "names")).detector
+    assert found.box_format is BoxFormat.CXCYWH
+    assert found.names == ("a", "b", "c")
+    assert found.names_origin == str(tmp_path / "names")
+    (tmp_path / "names").write_text("a\n")
+    with pytest.raises(UsageError, match="has 1 names"):
+        examine(make_model(), Question(names=tmp_path / "names"))
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        classifier (float[n, 3, 8, 8] images, float[1] more) => (float[n, k] scores) {
+            sums = ReduceSum<keepdims = 0>(images)
+            scores = Add(sums, more)
+        }
+    """)
+    path = tmp_path / "classifier.onnx"
+    onnx.save_model(model, path)
+    return path
+
+
+def test_what_is_no_detector_is_reported_all_the_same(classifier):
+    found = examine(classifier, Question(imgsz=96))
+    assert found.detector is None
+    assert "it has 2 inputs" in found.problem.message
+    assert "expected one image input" in found.problem.hint
+    assert [tensor.name for tensor in found.inputs] == ["images", "more"]
+    assert found.nodes == {"ReduceSum": 1, "Add": 1}
+    assert found.operations is None
+    assert found.placements[-1].usable
+
+
+def test_what_runs_nowhere_cannot_be_used(tmp_path):
+    model = colour_model.build()
+    model.opset_import[0].version = 999
+    path = tmp_path / "new.onnx"
+    path.write_bytes(model.SerializeToString())
+    found = examine(path)
+    assert found.detector is not None
+    assert "opset-too-new" in {entry.code for entry in found.warnings}
+    assert "cannot load new.onnx" in found.problem.message
+    assert not any(placement.usable for placement in found.placements)
+
+
+def test_external_data_is_hashed_and_counted(tmp_path):
+    path = with_convolution(tmp_path / "model.onnx")
+    onnx.save_model(
+        onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    data = (tmp_path / "w.bin").read_bytes()
+    found = examine(path)
+    assert found.external == (External("w.bin", len(data), hashlib.sha256(data).hexdigest()),)
+    assert found.parameters == 81
+    assert "external-data" in {entry.code for entry in found.warnings}
+    (tmp_path / "w.bin").write_bytes(data[:-1])
+    with pytest.raises(ModelError, match="truncated"):
+        examine(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no model", b"\x08", colour_model.build().SerializeToString()[:-40]]
+)
+def test_what_is_no_complete_model_is_a_model_error(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="is no ONNX model, or is truncated"):
+        examine(path)
+
+
+def test_what_is_not_there_is_a_model_error(tmp_path):
+    with pytest.raises(ModelError, match="cannot read the model"):
+        examine(tmp_path / "missing.onnx")
+
+
+WHOLE = colour_model.build("authors", metadata={"names": "['a', 'b', 'c']"}).SerializeToString()
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(
+    place=st.integers(0, len(WHOLE) - 1),
+    data=st.binary(min_size=1, max_size=8),
+    removed=st.integers(0, 12),
+)
+def test_a_damaged_file_is_reported_or_a_model_error(tmp_path_factory, place, data, removed):
+    path = tmp_path_factory.getbasetemp() / "damaged.onnx"
+    path.write_bytes(WHOLE[:place] + data + WHOLE[place + removed :])
+    try:
+        found = examine(path)
+    except ModelError as error:
+        assert error.hint  # noqa: PT017 - either is right
+    else:
+        assert all(isinstance(tensor.name, str) for tensor in found.inputs)
+
+
+@pytest.mark.parametrize("size", range(0, len(WHOLE), 97))
+def test_a_truncated_file_is_refused(tmp_path, size):
+    path = tmp_path / "torn.onnx"
+    path.write_bytes(WHOLE[:size])
+    with pytest.raises(ModelError):
+        examine(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "dtype"),
+    [
+        ("yolov10n-thu", "end-to-end", "float32"),
+        ("yolov10n-ultralytics", "end-to-end", "float32"),
+        ("yolov10n-raw-fp16", "body", "float16"),
+        ("yolov8n-320-int8", "one-to-many", "float32"),
+    ],
+)
+def test_real_models(shared, name, layout, dtype):
+    found = examine(shared(f"models/{name}.onnx"))
+    assert found.problem is None
+    assert (found.detector.layout, found.inputs[0].dtype) == (layout, dtype)
+    assert found.detector.names[5] == "bus"
+    if name.startswith("yolov10n"):
+        assert found.operations.flops / 1e9 == pytest.approx(6.7, rel=0.02)
+        assert found.parameters / 1e6 == pytest.approx(2.3, rel=0.02)

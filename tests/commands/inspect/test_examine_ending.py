@@ -1,0 +1,106 @@
+"""Layout and cut, and what says so."""
+
+import colour_model
+import pytest
+from onnx import helper
+
+from detcli.commands.inspect.examine import describe
+from detcli.commands.inspect.report import Tensor
+from detcli.model.contract import BoxFormat, Layout
+from detcli.model.passes import infer_shapes
+from detcli.model.recognise import recognise
+
+
+def described(model, box_format=None):
+    model = infer_shapes(model)
+    return describe(model, recognise(model, "colours", box_format), box_format)
+
+
+@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
+@pytest.mark.parametrize("keep", [16, 5])
+def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
+    model = colour_model.build(tail, keep=keep)
+    found = described(model)
+    assert found.layout is Layout.END_TO_END
+    assert found.head == Tensor("head", "float32", (1, 7, 64))
+    assert found.cut.tensor == "head"
+    assert found.cut.kept == len(colour_model.build("body").graph.node)
+    assert found.cut.kept + sum(found.cut.dropped.values()) == len(model.graph.node)
+    assert found.cut.dropped["TopK"] == 2
+    assert found.cut.most_detections == keep
+    assert "first_value and second_value (TopK)" in found.layout_reason
+
+
+def test_top_k_nodes_are_called_by_their_names():
+    model = colour_model.build("authors")
+    for node in model.graph.node:
+        node.name = f"/{node.output[0]}"
+    assert "/first_value and /second_value" in described(model).layout_reason
+
+
+def without_rows(model):
+    """The same model, whose output does not say how many rows it has."""
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
+    return model
+
+
+def test_the_limit_is_read_from_the_nodes_where_the_output_does_not_say():
+    assert described(without_rows(colour_model.build("authors", keep=5))).cut.most_detections == 5
+
+
+def test_a_limit_that_is_computed_is_unknown():
+    model = without_rows(colour_model.build("authors"))
+    keep = next(tensor for tensor in model.graph.initializer if tensor.name == "keep")
+    keep.name = "asked"
+    model.graph.node.insert(0, helper.make_node("Abs", ["asked"], ["keep"]))
+    assert described(model).cut.most_detections is None
+
+
+@pytest.mark.parametrize(
+    ("tail", "layout", "shape", "says"),
+    [
+        ("body", Layout.BODY, (1, 7, 64), "join of four box rows"),
+        ("transposed", Layout.TRANSPOSED_BODY, (1, 64, 7), "anchors come first"),
+        ("one-to-many", Layout.ONE_TO_MANY, (1, 7, 64), "several boxes for each object"),
+    ],
+)
+def test_other_layouts_are_not_cut(tail, layout, shape, says):
+    found = described(colour_model.build(tail))
+    assert (found.layout, found.cut, found.head.shape) == (layout, None, shape)
+    assert says in found.layout_reason
+
+
+def test_metadata_that_says_one_to_many_is_the_reason():
+    found = described(colour_model.build(metadata={"end2end": "False"}))
+    assert found.layout is Layout.ONE_TO_MANY
+    assert "its metadata says that it is not end-to-end" in found.layout_reason
+
+
+@pytest.mark.parametrize(
+    ("tail", "asked", "says"),
+    [
+        ("body", None, "(Sub, Add): two corners"),
+        ("one-to-many", None, "centre and size"),
+        ("body", BoxFormat.CXCYWH, "--box-format"),
+    ],
+)
+def test_the_box_format_has_its_reason(tail, asked, says):
+    assert says in described(colour_model.build(tail), asked).box_format_reason
+
+
+@pytest.mark.parametrize(
+    ("metadata", "stride", "says"),
+    [({"stride": "16"}, 16, "the model's metadata"), ({}, 32, "the model names none")],
+)
+def test_the_stride_has_its_origin(metadata, stride, says):
+    found = described(colour_model.build(metadata=metadata))
+    assert found.stride == stride
+    assert says in found.stride_origin
+
+
+@pytest.mark.parametrize(("tail", "shape"), [("ultralytics", 7), ("body", 7)])
+def test_a_dynamic_graph_has_what_is_known(tail, shape):
+    found = described(colour_model.build(tail, size=None, batch=None))
+    assert found.head.shape[1] == shape
+    assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))
+    assert found.anchor_count is None

@@ -1,0 +1,36 @@
+from onnx import TensorProto, helper
+
+from detcli.commands.inspect.examine import describe_tensor, dynamic_axes
+from detcli.commands.inspect.report import Axis, Tensor
+
+FORMULA = "(((height - 1)//2)) + 1*(((width - 1)//2)) + 1"
+
+
+def described(name, dtype, dims):
+    return describe_tensor(helper.make_tensor_value_info(name, dtype, dims))
+
+
+def test_name_type_and_shape_are_as_the_file_has_them():
+    found = described("images", TensorProto.FLOAT16, ["batch", 3, 640, None])
+    assert found == Tensor("images", "float16", ("batch", 3, 640, None))
+
+
+def test_formulas_are_no_symbols():
+    assert described("output", TensorProto.FLOAT, [1, FORMULA]).shape == (1, None)
+
+
+def test_a_type_that_nobody_knows_has_a_number():
+    assert described("x", 99, [1]).dtype == "type 99"
+
+
+def test_axes_of_one_symbol_are_one_axis():
+    tensors = [Tensor("x", "float32", ("b", 3, "h")), Tensor("y", "float32", ("b", None, 0))]
+    assert dynamic_axes(tensors) == (
+        Axis("b", ("x[0]", "y[0]")),
+        Axis("h", ("x[2]",)),
+        Axis("?", ("y[1]", "y[2]")),
+    )
+
+
+def test_fixed_axes_are_none():
+    assert dynamic_axes([Tensor("x", "float32", (1, 3))]) == ()

@@ -1,0 +1,25 @@
+from dataclasses import dataclass
+
+from detcli.commands.inspect.examine import decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    names: tuple[str, ...]
+    counts: dict[str, int]
+    inner: Inner | None
+
+
+def test_bytes_become_text_however_deep():
+    damaged = Outer((b"r\xe9d", "green"), {b"Conv": 3, "k": b"\0v"}, Inner(b"\xff"))
+    assert decoded(damaged) == Outer(("r\\xe9d", "green"), {"Conv": 3, "k": "\0v"}, Inner("\\xff"))
+
+
+def test_what_is_whole_is_the_same():
+    whole = Outer(("red",), {}, None)
+    assert decoded(whole) == whole

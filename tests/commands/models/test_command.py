@@ -1,0 +1,232 @@
+"""`detcli models`, and models by name on the command line."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+from hub_server import COMMIT
+from typer.testing import CliRunner
+
+from detcli import __version__
+from detcli.app import app
+from detcli.model import zoo
+
+
+@pytest.fixture
+def filled(hub, make_model):
+    """A hub with a detector of half a megabyte."""
+    padding = {"names": "{0: 'red', 1: 'green', 2: 'blue'}", "padding": "x" * 500_000}
+    hub.add("yolov10n", make_model(metadata=padding).read_bytes())
+    return hub
+
+
+@pytest.fixture
+def bundled(tmp_path, monkeypatch, make_model):
+    """A stand-in for the model that comes with detcli, for commands in this process."""
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    monkeypatch.setattr(zoo, "BUNDLED", folder)
+    return make_model().rename(folder / "codes.onnx")
+
+
+def run(*arguments):
+    """A command in this process."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.usefixtures("filled")
+def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
+    picture = make_picture("a.png", ("red", 2, 3))
+    finished = detcli("predict", picture, "--conf", 0.6)
+    assert finished.returncode == 0
+    (record,) = map(json.loads, finished.stdout.splitlines())
+    assert record["model"] == "yolov10n"
+    assert [found["class_name"] for found in record["detections"]] == ["red"]
+    first, *_ = finished.stderr.splitlines()
+    for part in ("fetching yolov10n", "onnx-community/yolov10n", COMMIT[:10], "MB", "AGPL-3.0"):
+        assert part in first
+    alone = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    again = detcli("predict", picture, "--conf", 0.6, env=alone)
+    assert again.stdout == finished.stdout
+    assert "fetching" not in again.stderr
+
+
+def test_quiet_fetches_in_silence(detcli, filled, make_picture):
+    finished = detcli("predict", make_picture("a.png"), "-q", "-m", "yolov10n")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert len(filled.ranges()) == 1
+
+
+@pytest.mark.parametrize("variables", [{}, {"HF_HUB_OFFLINE": "1"}])
+def test_without_a_network_there_are_three_ways_on(detcli, make_picture, variables):
+    finished = detcli("predict", make_picture("a.png"), env=os.environ | variables)
+    assert finished.returncode == 4
+    assert finished.stdout == ""
+    message, hint = finished.stderr.splitlines()
+    assert "cannot fetch yolov10n" in message
+    assert all(way in hint for way in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
+
+
+def test_offline_mode_uses_what_is_there(detcli, filled, make_picture):
+    detcli("models", "pull", "yolov10n")
+    filled.requests.clear()
+    finished = detcli("predict", make_picture("a.png"), env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert finished.returncode == 0
+    assert filled.requests == []
+
+
+def test_a_hub_that_hangs_is_an_error(detcli, filled, make_picture):
+    filled.faults.hang = "record"
+    environment = {**os.environ, "HF_HUB_ETAG_TIMEOUT": "1"}
+    finished = detcli("predict", make_picture("a.png"), env=environment)
+    assert finished.returncode == 4
+    assert "it does not answer" in finished.stderr
+
+
+def test_interrupted_and_gone_on_with(detcli, filled, make_picture):
+    filled.faults.hang = "rest"
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert b"fetching" in process.stderr.readline()
+        storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
+        while storage is None or storage.stat().st_size < 200_000:
+            time.sleep(0.02)
+            storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read() == b""
+    assert [path.suffix for path in storage.parent.iterdir()] == [".incomplete"]
+    filled.faults.hang = ""
+    had = storage.stat().st_size
+    assert detcli(*command[3:]).returncode == 0
+    assert filled.ranges() == [None, f"bytes={had}-"]
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_bar_on_a_terminal_only(make_picture):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        assert json.loads(process.stdout.read())["model"] == "yolov10n"
+        assert process.wait(60) == 0
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "fetching yolov10n" in shown
+    assert "━" in shown
+    assert " kB" in shown.partition("fetching")[2].partition("\n")[2]
+
+
+def test_nothing_about_the_user_is_sent(detcli, filled):
+    environment = {**os.environ, "AI_AGENT": "somebody"}
+    del environment["HF_HUB_DISABLE_TELEMETRY"]  # which the tests set for themselves
+    assert detcli("models", "pull", "yolov10n", env=environment).returncode == 0
+    for _, path, headers in filled.requests:
+        assert headers["user-agent"].startswith(f"detcli/{__version__}; hf_hub/")
+        assert headers["user-agent"].count(";") == 2  # and Python's version
+        assert "/resolve/" in path or len(path) == len("/") + 64
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_file_of_the_cache_is_not_written_over(detcli, make_picture):
+    path = detcli("models", "pull", "yolov10n").stdout.strip()
+    refused = detcli("predict", make_picture("a.png"), "-o", path)
+    assert refused.returncode == 2
+    assert "is one of the inputs" in refused.stderr
+
+
+def test_the_bundled_model_by_its_name(bundled, make_picture):
+    finished = run("predict", make_picture("a.png", ("red", 2, 3)), "-m", "codes", "--conf", 0.6)
+    record = json.loads(finished.stdout)
+    assert record["model"] == "codes"
+    assert [found["class_name"] for found in record["detections"]] == ["red"]
+    assert run("models", "path", "codes").stdout == f"{bundled}\n"
+
+
+@pytest.mark.usefixtures("bundled")
+def test_list_as_json_follows_its_schema(filled):
+    finished = run("models", "list", "--format", "json")
+    schema = json.loads(run("schema", "models").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    listing = json.loads(finished.stdout)
+    jsonschema.validate(listing, schema)
+    assert [model["name"] for model in listing["models"]] == list(zoo.MODELS)
+    assert listing["models"][0]["files"][0]["state"] == "bundled"
+    run("models", "pull", "yolov10n")
+    after = json.loads(run("models", "list").stdout)
+    jsonschema.validate(after, schema)
+    fetched, half = after["models"][1]["files"]
+    assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
+    assert fetched["bytes"] > 500_000
+    assert filled.asked("HEAD")[1:] == []  # listing asks nobody
+
+
+@pytest.mark.usefixtures("bundled")
+def test_list_as_a_table(filled, make_model):
+    filled.add("yolov10n", make_model().read_bytes(), half=b"half")
+    assert run("models", "pull", "yolov10n", "--half").exit_code == 0
+    lines = run("models", "list", "--format", "table").stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines}
+    assert "bundled" in rows["codes"]
+    assert "Apache-2.0" in rows["codes"]
+    assert "to fetch" in rows["yolov10n"]
+    assert "~9.2 MB" in rows["yolov10n"]
+    assert "4 bytes" in rows["--half"]
+    assert len(rows) == 1 + len(zoo.MODELS) + 1
+
+
+@pytest.mark.usefixtures("filled")
+def test_pull_path_and_remove(detcli):
+    before = detcli("models", "path", "yolov10n")
+    assert before.returncode == 4
+    assert "detcli models pull yolov10n" in before.stderr
+    pulled = detcli("models", "pull", "yolov10n")
+    assert pulled.stdout == detcli("models", "path", "yolov10n").stdout
+    assert pulled.stdout.endswith("onnx/model.onnx\n")
+    removed = detcli("models", "remove", "yolov10n")
+    assert (removed.returncode, removed.stdout) == (0, "")
+    assert removed.stderr == "detcli: yolov10n is removed, 0.5 MB are free\n"
+    assert detcli("models", "path", "yolov10n").returncode == 4
+    assert detcli("models", "remove", "yolov10n").returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (["pull"], 2, "Missing argument 'NAME...'"),
+        (["pull", "yolov10q"], 4, "no model has that name"),
+        (["path", "yolov10"], 4, "did you mean yolov10"),
+        (["pull", "yolov10n", "--half"], 4, "the repository has no such file"),
+        (["remove", "codes"], 2, "codes comes with detcli"),
+        (["fetch"], 2, "No such command 'fetch'"),
+    ],
+)
+@pytest.mark.usefixtures("filled")
+def test_errors_have_their_code(detcli, arguments, exit_code, words):
+    finished = detcli("models", *arguments)
+    assert finished.returncode == exit_code
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert finished.stdout == ""
+
+
+def test_names_are_completed():
+    environment = {
+        **os.environ,
+        "_DETCLI_COMPLETE": "complete_bash",
+        "COMP_WORDS": "detcli models pull yolov10",
+        "COMP_CWORD": "3",
+    }
+    code = "import sys; sys.argv = ['detcli']; from detcli.app import main; main()"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment
+    )
+    assert finished.stdout.split() == [f"yolov10{size}" for size in "nsmblx"]

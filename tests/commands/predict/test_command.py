@@ -1,0 +1,298 @@
+"""`detcli predict` as a user runs it, in a process of its own."""
+
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+
+import cv2
+import jsonschema
+import pytest
+from colour_model import cell_box
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
+
+STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
+
+
+def records(finished):
+    lines = [json.loads(line) for line in finished.stdout.splitlines()]
+    for line in lines:
+        jsonschema.validate(line, STRICT)
+    return lines
+
+
+def test_a_picture_gives_a_record(detcli, make_model, make_picture):
+    picture = make_picture("a.png", ("red", 2, 3))
+    finished = detcli("predict", picture, "--model", make_model())
+    assert finished.returncode == 0
+    assert records(finished) == [
+        {
+            "schema_version": 1,
+            "source": str(picture),
+            "index": 0,
+            "width": 64,
+            "height": 64,
+            "detections": [
+                {"class_id": 0, "class_name": "red", "score": 1.0, "box": cell_box(2, 3)},
+                *_grey_cells(finished),
+            ],
+            "model": "colours",
+            "device": "cpu",
+        }
+    ]
+
+
+def _grey_cells(finished):
+    """The grey ground scores 0.447 everywhere, which the default threshold lets through."""
+    return json.loads(finished.stdout)["detections"][1:]
+
+
+def test_conf_max_det_and_classes(detcli, make_model, make_picture):
+    picture = make_picture("a.png", ("red", 2, 3), ("blue", 1, 1))
+    model = make_model()
+
+    def found(*options):
+        finished = detcli("predict", picture, "-m", model, *options)
+        return [one["class_name"] for one in records(finished)[0]["detections"]]
+
+    assert found("--conf", 0.6) == ["blue", "red"]
+    assert found("--conf", 0.6, "--max-det", 1) == ["blue"]
+    assert found("--conf", 0.6, "--classes", "red") == ["red"]
+    assert found("--conf", 0.6, "--classes", "2, red") == ["blue", "red"]
+    assert found("--conf", 1) == []
+
+
+def test_inputs_that_fail_are_records_and_the_others_complete(detcli, make_model, make_picture):
+    good = make_picture("a.png", ("red", 2, 3))
+    torn = make_picture("torn.png", ("red", 2, 3))
+    torn.write_bytes(torn.read_bytes()[:-40])
+    arguments = [torn, "no/such.jpg", good]
+    finished = detcli("predict", *arguments, "--model", make_model(), "--conf", 0.6)
+    lines = records(finished)
+    assert finished.returncode == 3
+    assert [line["source"] for line in lines] == list(map(str, arguments))
+    assert [line.get("error", {}).get("type") for line in lines] == [
+        "DecodeError",
+        "SourceError",
+        None,
+    ]
+    assert len(lines[2]["detections"]) == 1
+    assert "no/such.jpg: no such file" in finished.stderr
+    assert "1 picture, 1 detection, 2 failed" in finished.stderr
+
+
+def test_a_picture_on_stdin(detcli, make_model, make_picture):
+    picture = make_picture("a.png", ("red", 2, 3))
+    finished = detcli("predict", "-", "-m", make_model(), "--conf", 0.6, input=picture.read_bytes())
+    record = json.loads(finished.stdout)
+    assert record["source"] == "-"
+    assert record["detections"][0]["class_name"] == "red"
+
+
+def test_a_folder_and_a_quoted_pattern(detcli, make_model, make_picture, tmp_path):
+    for name in ("pics/b.png", "pics/a.jpg", "pics/deeper/c.png"):
+        make_picture(name, ("red", 2, 3))
+    model = make_model()
+    folder = records(detcli("predict", tmp_path / "pics", "-m", model))
+    pattern = records(detcli("predict", f"{tmp_path}/pics/**/*.png", "-m", model))
+    assert [os.path.basename(line["source"]) for line in folder] == ["a.jpg", "b.png"]  # noqa: PTH119
+    assert [os.path.basename(line["source"]) for line in pattern] == ["b.png", "c.png"]  # noqa: PTH119
+
+
+def test_formats_and_output_files(detcli, make_model, make_picture, tmp_path):
+    picture = make_picture("a.png", ("red", 2, 3))
+    common = ["predict", picture, "-m", make_model(), "--conf", 0.6]
+    as_json = detcli(*common, "--format", "json")
+    assert json.loads(as_json.stdout)[0]["detections"][0]["class_name"] == "red"
+    for name in ("out.json", "out.csv", "out.jsonl", "out.txt"):
+        finished = detcli(*common, "--output", tmp_path / name)
+        assert (finished.returncode, finished.stdout) == (0, "")
+    assert (tmp_path / "out.json").read_text() == as_json.stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
+    assert [(row["class_name"], row["x1"]) for row in rows] == [("red", "16.0")]
+    assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out.txt").read_text()
+    assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
+
+
+def test_save_writes_annotated_pictures_of_equal_names(detcli, make_model, make_picture, tmp_path):
+    one = make_picture("x/a.png", ("red", 2, 3))
+    two = make_picture("y/a.png", ("blue", 2, 3))
+    finished = detcli("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
+    assert finished.returncode == 0
+    saved = sorted((tmp_path / "out").iterdir())
+    assert [path.name for path in saved] == ["a-2.png", "a.png"]
+    assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
+
+
+def test_an_input_is_never_written_over(detcli, make_model, make_picture, tmp_path):
+    picture = make_picture("a.png", ("red", 2, 3))
+    before = picture.read_bytes()
+    model = make_model()
+    saved = detcli("predict", picture, "-m", model, "--save", tmp_path)
+    refused = detcli("predict", picture, "-m", model, "-o", picture)
+    assert (saved.returncode, refused.returncode) == (0, 2)
+    assert picture.read_bytes() == before
+
+
+def test_a_table_on_a_terminal(make_model, make_picture):
+    """A pseudo terminal in the place of stdout."""
+    arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(), "--conf", 0.6]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "detcli", *map(str, arguments)],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as process:
+        assert process.wait(60) == 0
+    os.close(theirs)
+    text = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "a.png  64x64" in text
+    assert "red     1.00  16.0  24.0  24.0  32.0" in text
+    assert "\x1b[3" not in text  # NO_COLOR
+
+
+def test_quiet_and_verbose(detcli, make_model, make_picture):
+    common = ["predict", make_picture("a.png"), "missing.png", "-m", make_model()]
+    quiet, normal = detcli(*common, "-q"), detcli(*common)
+    verbose = detcli(*common, "-v")
+    assert quiet.stderr == ""
+    assert "missing.png" in normal.stderr
+    assert "body, xyxy boxes, 3 classes" in verbose.stderr
+    assert quiet.stdout == normal.stdout == verbose.stdout
+
+
+def test_messages_never_land_on_stdout(make_model, make_picture):
+    """With stderr closed, as by `2>&-`."""
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), "none.png"]
+    finished = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *command, "-m", str(make_model())],  # noqa: S607 - any sh
+        check=False,
+        capture_output=True,
+    )
+    assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
+
+
+def test_options_of_a_gpu_hold_without_one(detcli, make_model, make_picture):
+    """One line in a script serves machines with and without a GPU."""
+    options = ["--no-cuda-graph", "--gpu-mem-limit", "2GiB", "--device", "cpu"]
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), *options)
+    assert finished.returncode == 0
+    assert records(finished)[0]["device"] == "cpu"
+
+
+def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
+    options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
+    finished = detcli("predict", make_picture("a.png"), *options)
+    assert finished.returncode == 3
+    assert records(finished)[0]["error"]["type"] == "InferenceError"
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "words"),
+    [
+        (["--model", "none.onnx"], 4, "cannot read the model none.onnx"),
+        (["--model", "MODEL", "--device", "tpu"], 2, "no device is called 'tpu'"),
+        (["--model", "MODEL", "--device", "cuda"], 5, "CUDAExecutionProvider"),
+        (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
+        (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
+        (["--model", "yolo10n"], 4, "did you mean yolov10n"),
+        (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
+        (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is no size"),
+        (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
+        (["--model", "MODEL", "--conf", "2"], 2, "confidence lies between 0 and 1"),
+        (["--model", "MODEL", "--max-det", "0"], 2, "max_det is 0"),
+        (["--model", "MODEL", "--nms", "0"], 2, "nms is 0"),
+        (["--model", "MODEL", "--imgsz", "33"], 2, "takes 64x64 pictures only"),
+        (["--model", "MODEL", "--classes", "gren"], 2, "did you mean green"),
+        (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
+        (["--model", "MODEL", "--classes", " ,"], 2, "lists nothing"),
+        (["--model", "MODEL", "--output", "MODEL"], 2, "is one of the inputs"),
+        (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
+        (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
+        (["--model", "MODEL", "--wrong"], 2, "No such option"),
+        ([], 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
+    ],
+)
+def test_errors_say_what_and_why_and_have_their_code(  # noqa: PLR0913, PLR0917 - fixtures
+    options, exit_code, words, detcli, make_model, make_picture
+):
+    options = [str(make_model()) if option == "MODEL" else option for option in options]
+    finished = detcli("predict", make_picture("a.png"), *options)
+    assert finished.returncode == exit_code
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert finished.stdout == ""
+
+
+def test_a_one_to_many_head_needs_nms(detcli, make_model, make_picture):
+    model = make_model(tail="one-to-many")
+    picture = make_picture("a.png", ("red", 2, 3))
+    refused = detcli("predict", picture, "-m", model)
+    assert refused.returncode == 4
+    assert "--nms 0.45" in refused.stderr
+    done = detcli("predict", picture, "-m", model, "--nms", 0.45, "--conf", 0.6)
+    assert records(done)[0]["detections"][0]["box"] == cell_box(2, 3)
+
+
+def test_names_file_and_image_size(detcli, make_model, make_picture, tmp_path):
+    (tmp_path / "names.txt").write_text("rot\ngrün\nblau\n", encoding="utf-8")
+    options = ["--names", tmp_path / "names.txt", "--imgsz", 64, "--classes", "grün", "--conf", 0.6]
+    finished = detcli(
+        "predict", make_picture("a.png", ("green", 0, 0)), "-m", make_model(size=None), *options
+    )
+    assert records(finished)[0]["detections"][0]["class_name"] == "grün"
+
+
+def test_a_reader_that_leaves_ends_it_quietly(make_model, make_picture):
+    arguments = [str(make_picture("a.png"))] * 200
+    command = [sys.executable, "-m", "detcli", "predict", *arguments, "-m", str(make_model())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b"{")
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(60) == 0
+    assert errors == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, tmp_path):
+    """The second input is a pipe that never ends, so that there is a time to interrupt at."""
+    pipe, output = tmp_path / "pipe.png", tmp_path / "out.json"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), str(pipe)]
+    with (
+        subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
+        pipe.open("wb"),  # opens when detcli does
+    ):
+        while not any(part.stat().st_size > 10 for part in tmp_path.glob(".*.part")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(60) == 130
+    assert [record["index"] for record in json.loads(output.read_text())] == [0]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
+
+
+def test_a_full_disk_is_an_error(make_model, make_picture):
+    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        finished = subprocess.run(
+            [*command, "-m", str(make_model())],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert finished.returncode == 1
+    assert "cannot write standard output: No space left on device" in finished.stderr
+    assert "Traceback" not in finished.stderr

@@ -1,0 +1,236 @@
+"""`detcli predict` when something goes wrong: kills, interrupts, refusals, terminals."""
+
+import json
+import os
+import random as rng
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+from json_lines import lines
+
+from detcli.commands.shared.options import Format
+from detcli.commands.shared.sinks import SinkOptions, open_sinks
+from detcli.record import Clip
+from detcli.source.item import Item
+
+
+def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
+    """Killed at 20 moments from start to end, one good record an input is left."""
+    folder, journal = make_pictures(150), tmp_path / "run.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "detcli",
+        "predict",
+        str(folder),
+        "-m",
+        str(make_model()),
+        "-q",
+    ]
+    command += ["--resume", str(journal)]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.perf_counter() - start
+    complete = Counter(record["source"] for record in lines(journal.read_text()))
+    moments = rng.Random(0)  # noqa: S311 - no secret
+    killed = 0
+    for _ in range(20):
+        if killed % 4 == 0:
+            journal.unlink(missing_ok=True)
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            time.sleep(moments.uniform(0.1, 1) * whole)
+            process.kill()
+            killed += process.wait() == -signal.SIGKILL
+    assert killed > 5
+    subprocess.run(command, check=True, capture_output=True)
+    records = lines(journal.read_text())
+    assert Counter(record["source"] for record in records) == complete
+    assert all("detections" in record for record in records)
+
+
+def test_frames_of_a_camera_are_never_skipped(tmp_path):
+    journal = tmp_path / "run.jsonl"
+    frame = {"source": "camera:0", "frame": 0, "detections": []}
+    journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
+    options = SinkOptions(form=Format.JSONL, journal=journal)
+    with open_sinks(options, guard=()) as (_, skip):
+        for live, skipped in ((True, False), (False, True)):
+            clip = Clip("camera:0", 0, live=live)
+            assert skip(Item("camera:0", lambda: None, frame=0, clip=clip)) == skipped
+
+
+def test_a_password_in_a_list_is_not_printed(detcli, make_model):
+    names = "rtsp://user:secret@host/x\nrtmp://user:secret@host/y\n"
+    finished = detcli("predict", "--files-from", "-", "-m", make_model(), input=names)
+    assert finished.returncode == 3
+    assert "secret" not in finished.stdout + finished.stderr
+    finished = detcli("predict", "rtmp://user:secret@host/y", "-m", make_model())
+    assert "secret" not in finished.stdout + finished.stderr
+
+
+def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
+    video = make_video(frames=2000, size=(256, 256))
+    command = [sys.executable, "-m", "detcli", "predict", str(video), "-m"]
+    command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        for _ in range(5):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(60) == 130
+        assert b"Traceback" not in process.stderr.read()
+    assert all(json.loads(line) for line in rest.splitlines())  # no torn record
+    capture = cv2.VideoCapture(str(tmp_path / "out" / "clip.mp4"))
+    assert capture.read()[0]
+    assert 4 <= capture.get(cv2.CAP_PROP_FRAME_COUNT) < 2000
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
+
+
+def test_a_reader_that_leaves_while_the_network_runs(make_model, make_pictures):
+    """What a native library is amid must not abort the process at its end."""
+    model = make_model(size=None, batch=None, metadata={"imgsz": "[1280, 1280]", "stride": "8"})
+    command = f"{sys.executable} -m detcli predict {make_pictures(90)} -m {model} -q --batch 30"
+    finished = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+
+
+def test_interrupted_three_times_files_are_closed(make_model, make_video, tmp_path):
+    video = make_video(frames=2000, size=(256, 256))
+    command = [sys.executable, "-m", "detcli", "predict", str(video), "-q", "-m"]
+    command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        for _ in range(5):
+            process.stdout.readline()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+            time.sleep(0.02)
+        process.stdout.read()
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b""
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
+
+
+def test_a_reader_that_leaves_ends_it_quietly(make_model, make_pictures):
+    command = f"{sys.executable} -m detcli predict {make_pictures(60)} -m {make_model()} -q"
+    finished = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+    assert len(lines(finished.stdout)) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_is_shown_on_a_terminal(quiet, make_model, make_pictures):
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "detcli", "predict", str(make_pictures(60)), "-m"]
+    command += [str(make_model()), *["-q"] * quiet]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.wait(60) == 0
+    os.close(ours)
+    assert (b"/60" in shown) == (not quiet)
+
+
+def test_no_progress_in_a_pipe(detcli, make_model, make_pictures):
+    finished = detcli("predict", make_pictures(30), "-m", make_model())
+    assert finished.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--resume", "a.jsonl", "-o", "b.jsonl"], "two places"),
+        (["--save-conf"], "--save-txt"),
+        (["--coco-images", "x.json"], "--save-coco"),
+        (["--save-coco", "x.json", "--resume", "a.jsonl"], "this run only"),
+        (["--fail-if", "cat>0"], "no class 'cat'"),
+        (["--fail-if", "red>0", "--resume", "a.jsonl"], "this run only"),
+        (["--conf", "red=x"], "no number"),
+        (["--conf", "0.3,cat=0.5"], "no class 'cat'"),
+        (["--files-from", "missing.txt"], "missing.txt"),
+        (["--device", "cpu,gpu"], "no device"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(
+    options, words, detcli, make_model, make_picture
+):
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), *options)
+    assert finished.returncode == 2
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize("options", [["-o", "missing/x.csv"], ["--save", "a.json/folder"]])
+def test_a_sink_that_cannot_be_opened_leaves_other_results_alone(
+    options, detcli, make_model, make_picture, tmp_path
+):
+    results = tmp_path / "a.json"
+    results.write_text("[1]")
+    options = [option.replace("a.json", str(results)) for option in options]
+    finished = detcli(
+        *("predict", make_picture("a.png"), "-m", make_model(), "--save-coco", results), *options
+    )
+    assert finished.returncode == 1
+    assert results.read_text() == "[1]"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def test_nothing_to_do_is_a_usage_error(detcli, make_model):
+    finished = detcli("predict", "-m", make_model())
+    assert finished.returncode == 2
+
+
+def test_an_input_is_never_written_over(detcli, make_model, make_pictures):
+    folder = make_pictures(3)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    finished = detcli("predict", folder, "-m", make_model(), "--save", folder)
+    assert finished.returncode == 0
+    assert before.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()
+    assert len(list(folder.iterdir())) == 6
+
+
+def test_memory_is_not_held_for_a_long_list(make_model, make_picture):
+    """A thousand large pictures one after the other: with all of them held it would be 3 GB."""
+    image = make_picture("large.jpg", size=(1000, 1000))
+    names = f"{image}\n" * 1000
+    limited = (
+        "import resource, runpy, sys; "
+        "resource.setrlimit(resource.RLIMIT_DATA, (2_000_000_000,) * 2); "
+        "sys.argv[0] = 'detcli'; runpy.run_module('detcli', run_name='__main__')"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", limited, "predict", "--files-from", "-", "-q", "-m", make_model()],
+        input=names,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr[-500:]
+    assert finished.stdout.count("\n") == 1000
+    assert np.all([len(json.loads(line)) for line in finished.stdout.splitlines()])

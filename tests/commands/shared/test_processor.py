@@ -1,0 +1,28 @@
+import platform
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from detcli.commands.shared.processor import processor_name
+
+
+def test_linux_tells_in_a_file(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("vendor_id\t: x\nmodel name\t: Made Up 9 \nflags : a\n")
+    assert processor_name(tmp_path) == "Made Up 9"
+
+
+def test_macos_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="Apple M9\n"))
+    assert processor_name(tmp_path) == "Apple M9"
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=""))
+    assert processor_name(tmp_path) is None
+
+
+def test_elsewhere_python_may_know(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(platform, "processor", lambda: "Intel64 Family 6")
+    assert processor_name(tmp_path) == "Intel64 Family 6"
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert processor_name(tmp_path) is None

@@ -1,0 +1,31 @@
+"""Sizes of memory."""
+
+import pytest
+
+from detcli.commands.shared.sizes import parse_size
+from detcli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2GiB", 2 << 30),
+        ("512MiB", 512 << 20),
+        ("512 mib", 512 << 20),
+        ("1.5g", 3 << 29),
+        ("4G", 4 << 30),
+        ("3GB", 3_000_000_000),
+        ("64k", 64 << 10),
+        ("1000000", 1_000_000),
+        (" 7m ", 7 << 20),
+    ],
+)
+def test_a_size(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1G", "2TiBs", "2 3", "1e9", "0x10", "nan", "²GiB"])
+def test_no_size(text):
+    with pytest.raises(UsageError, match="is no size") as caught:
+        parse_size(text)
+    assert "2GiB" in caught.value.hint

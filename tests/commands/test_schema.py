@@ -1,0 +1,37 @@
+"""`detcli schema`: one for each command that writes JSON."""
+
+import json
+import sys
+from importlib import resources
+
+import jsonschema
+import pytest
+
+from detcli.commands.schema import schema
+from detcli.errors import OutputError, UsageError
+
+NAMES = sorted(
+    entry.name.removesuffix(".json")
+    for entry in resources.files("detcli").joinpath("schemas").iterdir()
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_schema(name, capsys):
+    schema(name)
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed["$id"] == f"urn:detcli:{name}:1"
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", "../schemas/predict", "predict.json"])
+def test_a_command_without_one_gets_the_list(name):
+    with pytest.raises(UsageError, match="has no schema") as caught:
+        schema(name)
+    assert ", ".join(NAMES) in caught.value.hint
+
+
+def test_a_schema_that_nobody_can_read_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # closed
+    with pytest.raises(OutputError, match="standard output is closed"):
+        schema("doctor")

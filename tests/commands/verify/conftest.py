@@ -1,0 +1,32 @@
+import pytest
+from colour_model import picture
+
+from detcli.backend.options import DeviceOptions
+from detcli.commands.verify.bisect import bisect
+from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.outputs import OutputComparison
+from detcli.geometry import Picture
+
+RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
+
+
+@pytest.fixture
+def bisected(tmp_path):
+    """What bisecting two models gives, the way `detcli verify` does it."""
+
+    def run(left, right, image=RED, size=(64, 64), limit=0.001):
+        for name, model in (("a.onnx", left), ("b.onnx", right)):
+            (tmp_path / name).write_bytes(model.SerializeToString())
+        files = [read_graph(tmp_path / name) for name in ("a.onnx", "b.onnx")]
+        heads = tuple(file.contract for file in files)
+        heads = None if None in heads else heads
+        cuts = (None, None) if heads is None else [contract.head for contract in heads]
+        probes = [
+            Probe(file, cut, "cpu", size, DeviceOptions())
+            for file, cut in zip(files, cuts, strict=True)
+        ]
+        outputs = OutputComparison(*probes, heads, limit)
+        outputs.add(image, "a.jpg")
+        return bisect(outputs, limit)
+
+    return run

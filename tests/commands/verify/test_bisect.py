@@ -1,0 +1,193 @@
+"""The node that makes two graphs differ is named, whatever makes them differ."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from colour_model import build
+from damaged_graphs import (
+    bypassed,
+    far_and_back,
+    maker,
+    scaled_and_back,
+    swapped,
+    without_transpose,
+)
+from onnx import helper, numpy_helper
+
+from detcli.backend.options import DeviceOptions
+from detcli.commands.verify import bisect as module
+from detcli.commands.verify.bisect import bisect
+from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.outputs import OutputComparison
+from detcli.geometry import Picture
+
+
+def test_equal_graphs_have_nothing_to_find(bisected):
+    found = bisected(build(), build())
+    assert (found.node, found.finding) == (None, "the outputs agree")
+
+
+def test_nothing_was_compared(make_model):
+    file = read_graph(make_model())
+    probe = Probe(file, None, "cpu", (64, 64), DeviceOptions())
+    assert bisect(OutputComparison(probe, probe, None, 0.001), 0.001) is None
+
+
+@pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])
+def test_a_transpose_that_is_gone(bisected, tail):
+    """Shapes are as before, so nothing complains; such a graph may be no known detector."""
+    whole = build(tail)
+    found = bisected(whole, without_transpose(whole, "rows", [1, 64, 7]))
+    assert (found.node.operator, found.node.name) == ("Transpose", "rows")
+    assert found.finding == "in b.onnx it is a Reshape"
+    assert found.output.left.shape == found.output.right.shape == (1, 64, 7)
+    assert [(tensor.name, tensor.agrees) for tensor in found.inputs] == [("head", True)]
+
+
+def test_a_swapped_subtraction(bisected):
+    found = bisected(build(), swapped(build(), "low"))
+    assert (found.node.operator, found.node.name) == ("Sub", "low")
+    assert found.finding == "its inputs change places in b.onnx: distance, anchors"
+    assert {tensor.name for tensor in found.inputs} == {"anchors", "distance"}
+    assert all(tensor.agrees for tensor in found.inputs)
+    assert (found.output.left.greatest, found.output.right.greatest) == (7, 0)
+
+
+def test_a_constant_that_overflows_in_float16(bisected):
+    left = scaled_and_back(build(), "cells", 1e5)
+    right = scaled_and_back(build(dtype=np.float16), "cells", 1e5, np.float16)
+    found = bisected(left, right, limit=0.1)
+    assert (found.node.operator, found.node.name) == ("Mul", "up")
+    assert "no finite numbers" in found.finding
+    assert (found.output.right.infinite, found.output.right.nan) == (188, 4)  # 0 x inf
+    assert found.inputs[0].agrees
+
+
+def test_an_overflow_between_two_nodes(bisected):
+    """Visible in the outputs or not: the CPU keeps float32 between float16 nodes."""
+    found = bisected(
+        far_and_back(build()), far_and_back(build(dtype=np.float16), np.float16), limit=0.1
+    )
+    assert (found.node.operator, found.node.name) == ("Mul", "further")
+    assert "float16 ends at 65504, the other side reaches 262144" in found.finding
+    assert "the outputs agree, since the CPU computes float16 in float32" in found.finding
+    assert found.output.right.infinite > 0
+
+
+def test_an_overflow_in_a_node_that_the_other_graph_has_not(bisected):
+    found = bisected(build(), far_and_back(build(dtype=np.float16), np.float16), limit=0.1)
+    assert (found.node.name, found.output) == ("further", None)
+    assert found.finding.startswith("far overflows in b.onnx")
+
+
+def test_a_node_that_is_gone(bisected):
+    """The tensor that it made is gone too; the next one that both graphs have tells."""
+    left = scaled_and_back(build(), "cells", 2)
+    found = bisected(left, bypassed(left, "scaled"))
+    assert (found.node.name, found.finding) == ("up", "b.onnx has no such node")
+    assert [node.name for node in found.left_nodes] == ["up", "down"]
+    assert [node.name for node in found.right_nodes] == ["down"]
+    assert found.output.name == "scaled_back"
+    assert [tensor.name for tensor in found.inputs] == ["cells"]
+
+
+def test_scores_are_not_hidden_by_boxes(bisected):
+    """A difference of 0.02 in a score is 0.0003 of a corner of 64 pixels."""
+    left = scaled_and_back(build(), "scores", 1)
+    right = scaled_and_back(build(), "scores", 1)
+    right.graph.initializer[-1].CopyFrom(numpy_helper.from_array(np.float32(0.98), "inverse"))
+    found = bisected(left, right)
+    assert found.node.name == "down"
+    assert "constant input inverse differs in b.onnx by up to 0.02" in found.finding
+
+
+@dataclass(frozen=True)
+class Long:
+    """A chain of nodes y = x + 1 behind the picture, and the place where one differs."""
+
+    length: int = 60
+
+    def build(self, wrong=(), hide=None):
+        nodes, before = [], "images"
+        for number in range(self.length):
+            made = f"t{number}"
+            value = "two" if number in wrong else "one"
+            nodes.append(helper.make_node("Add", [before, value], [made], name=f"n{number}"))
+            before = made
+            if number == hide:
+                nodes.append(helper.make_node("Clip", [made, "", "most"], [f"c{number}"]))
+                before = f"c{number}"
+        nodes.append(helper.make_node("Identity", [before], ["y"]))
+        value = helper.make_tensor_value_info
+        constants = {"one": 1, "two": 2, "most": 0.5}
+        graph = helper.make_graph(
+            nodes,
+            "long",
+            [value("images", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+            [value("y", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+            [numpy_helper.from_array(np.float32(v), name) for name, v in constants.items()],
+        )
+        opset = [helper.make_opsetid("", 17)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 11, 12, 30, 58, 59])
+def test_a_long_chain_takes_few_rounds(bisected, wrong):
+    found = bisected(Long().build(), Long().build([wrong]), size=(8, 8))
+    assert found.node.name == f"n{wrong}"
+    assert found.rounds <= 5
+    assert found.compared < 30
+
+
+def test_of_two_differences_the_first(bisected):
+    found = bisected(Long().build(), Long().build([20, 40]), size=(8, 8))
+    assert found.node.name == "n20"
+
+
+def test_a_difference_that_an_operator_hides_is_not_blamed_on_what_follows(bisected):
+    """Behind the Clip all is equal again until the second one."""
+    found = bisected(Long().build(hide=30), Long().build([20, 40], hide=30), size=(8, 8))
+    assert found.node.name == "n40"
+
+
+@pytest.mark.parametrize("probes", [1, 12])
+def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, probes):
+    """What agrees makes what is before it unlikely, no more: inputs are always measured."""
+
+    def build(value):
+        model = Long(1).build([0] if value == 2 else [], hide=0)
+        maker(model, "y").CopyFrom(helper.make_node("Add", ["t0", "c0"], ["y"], name="join"))
+        return model
+
+    monkeypatch.setattr(module, "PROBES", probes)
+    assert bisected(build(1), build(2), size=(8, 8)).node.name == "n0"
+
+
+def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
+    """The faults of the field, on YOLOv10-N: a Transpose, a subtraction, float16."""
+    import cv2
+
+    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
+    model = onnx.load(shared("models/yolov10n-raw.onnx"))
+    half = onnx.load(shared("models/yolov10n-raw-fp16.onnx"))
+    attention = "/model.10/attn/Transpose_output_0"
+    cases = [
+        (model, without_transpose(model, attention, [1, 2, 400, 32]), 0.001),
+        (model, swapped(model, "/model.23/Sub_output_0"), 0.001),
+        (
+            scaled_and_back(model, "/model.4/cv1/act/Mul_output_0", 2.0**15),
+            scaled_and_back(half, "/model.4/cv1/act/Mul_output_0", 2.0**15, np.float16),
+            0.1,
+        ),
+    ]
+    found = [bisected(a, b, image, (640, 640), limit) for a, b, limit in cases]
+    assert [(report.node.operator, report.node.name) for report in found] == [
+        ("Transpose", "/model.10/attn/Transpose"),
+        ("Sub", "/model.23/Sub"),
+        ("Mul", "up"),
+    ]
+    assert "float16 ends at 65504" in found[2].finding
+    assert all(tensor.agrees for report in found for tensor in report.inputs)
+    assert max(report.rounds for report in found) < 8

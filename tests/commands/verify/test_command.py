@@ -1,0 +1,265 @@
+"""`detcli verify`, run as a user runs it."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from colour_model import build
+from damaged_graphs import far_and_back, swapped
+
+
+@pytest.fixture
+def verify(detcli):
+    def run(*arguments, **options):
+        return detcli("verify", *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def pictures(make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+    return tmp_path / "pics"
+
+
+@pytest.fixture
+def broken(tmp_path):
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(swapped(build(), "low").SerializeToString())
+    return path
+
+
+@pytest.fixture
+def half(tmp_path):
+    path = tmp_path / "half.onnx"
+    path.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
+    return path
+
+
+def report_of(done):
+    """The report, which is as its schema says."""
+    report = json.loads(done.stdout)
+    schema = json.loads(
+        resources.files("detcli.commands.verify").joinpath("schema.json").read_text()
+    )
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(report, schema)
+    return report
+
+
+def test_own_selection_against_the_graphs(verify, make_model, pictures):
+    done = verify(make_model(tail="ultralytics"), "--images", pictures, "--conf", 0.6)
+    assert (done.returncode, done.stderr) == (0, "")
+    report = report_of(done)
+    assert report["agree"]
+    assert report["right"]["selection"] == "graph"
+    assert report["detections"]["pairs"] == 3
+
+
+def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
+    arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6, "--bisect"]
+    done = verify(*arguments, "--save", tmp_path / "out")
+    assert done.returncode == 6
+    report = report_of(done)
+    assert report["bisect"]["node"] == {"name": "low", "operator": "Sub"}
+    assert [Path(picture["drawn"]).name for picture in report["detections"]["pictures"]] == [
+        "a.png",
+        "b.png",
+    ]
+    assert (tmp_path / "out/b.png").exists()
+    assert done.stderr.startswith("detcli: the two ways do not agree: of 6 boxes 3 are missing")
+    assert "hint: --tolerance says what is allowed" in done.stderr
+    assert done.stderr.count("\n") == 2
+
+
+def test_the_table(verify, make_model, broken, pictures):
+    arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6, "--bisect"]
+    done = verify(*arguments, "--format", "table")
+    assert done.returncode == 6
+    assert "first node that differs: Sub low" in done.stdout
+    assert "b.png" in done.stdout
+    assert "missing" in done.stdout
+
+
+def test_hints_lead_on(verify, make_model, broken, pictures):
+    done = verify(make_model(), broken, "--images", pictures, "-q")
+    assert done.returncode == 6
+    assert "--save DIR draws the worst pictures; --bisect names the first node" in done.stderr
+
+
+def test_an_overflow_that_the_outputs_do_not_show(verify, make_model, half, pictures):
+    arguments = [make_model(), half, "--images", pictures]
+    assert verify(*arguments).returncode == 0
+    done = verify(*arguments, "--bisect")
+    assert done.returncode == 6
+    report = report_of(done)
+    assert report["bisect"]["node"]["name"] == "further"
+    assert report["bisect"]["output"] is None
+    assert "far overflows in half.onnx" in report["bisect"]["finding"]
+
+
+def test_random_pictures(verify, make_model, broken):
+    done = verify(make_model(), broken, "--random", 1, "--bisect")
+    assert done.returncode == 6
+    report = report_of(done)
+    assert report["detections"] is None
+    assert report["no_detections"].startswith("random pictures")
+    assert report["bisect"]["node"]["name"] == "low"
+    done = verify(make_model(), broken, "--random", 1)
+    assert done.returncode == 2
+    assert "random pictures say nothing about detections" in done.stderr
+    assert "--images" in done.stderr
+
+
+def test_a_tolerance(verify, make_model, broken, pictures):
+    arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6]
+    done = verify(*arguments, "--tolerance", "boxes=100%")
+    assert done.returncode == 0
+    assert report_of(done)["tolerance"]["boxes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["{model}"], 2, "there is nothing to compare on"),
+        (["{model}", "--images", "{pics}"], 2, "nothing to compare colours.onnx with"),
+        (["{model}", "--images", "{pics}", "--random", "1"], 2, "exclude each other"),
+        (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both ways are the same"),
+        (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "no device is called 'gpu'"),
+        (["{model}", "--images", "{pics}", "--against", "graph"], 2, "no selection of its own"),
+        (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is none"),
+        (["{model}", "{model}", "--images", "{pics}", "--iou", "0"], 2, "--iou is 0"),
+        (["{model}", "{pics}/none.onnx", "--images", "{pics}"], 4, "cannot read the model"),
+        (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "no ONNX model"),
+        (["{model}", "{model}", "--images", "{pics}/none"], 3, "no picture could be compared"),
+        ([], 2, "Missing argument 'MODEL'"),
+    ],
+)
+def test_what_makes_no_sense(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917
+    places = {"model": make_model(), "pics": pictures}
+    done = verify(*(argument.format(**places) for argument in arguments))
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_gpu_that_is_not_there(verify, make_model, pictures):
+    from detcli.backend.nvidia import count_gpus
+
+    if count_gpus():
+        pytest.skip("there is one")
+    for device in ("cuda", "tensorrt"):
+        done = verify(make_model(), "--against", device, "--images", pictures)
+        assert done.returncode == 5
+        assert "hint:" in done.stderr
+        assert done.stdout == ""
+
+
+def test_two_that_find_nothing(verify, make_model, make_picture):
+    grey = make_picture("grey.png")
+    done = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
+    assert done.returncode == 6
+    assert "neither way found anything above 0.9" in done.stderr
+    assert not report_of(done)["agree"]
+
+
+def test_the_next_step_is_one_that_there_is(verify, make_model, pictures, tmp_path):
+    """Bisecting takes two networks; a graph's own selection has the same as detcli's."""
+    model = build("authors")
+    next(node for node in model.graph.node if "rank_u" in node.output).input[0] = "class_index"
+    (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
+    done = verify(tmp_path / "tail.onnx", "--images", pictures, "--conf", 0.6)
+    assert done.returncode == 6
+    assert "--bisect" not in done.stderr
+    done = verify(make_model(), tmp_path / "tail.onnx", "--images", pictures, "--against", "graph")
+    assert done.returncode == 6
+    assert "--bisect names" in done.stderr
+
+
+def test_a_picture_that_is_torn(verify, make_model, pictures):
+    (pictures / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    done = verify(make_model(), make_model("b.onnx"), "--images", pictures)
+    assert done.returncode == 3
+    report = report_of(done)
+    assert (report["agree"], report["compared"]) == (True, 2)
+    assert report["failed"][0]["source"].endswith("torn.jpg")
+    assert "torn.jpg" in done.stderr
+
+
+def test_no_picture_is_written_over(verify, make_model, broken, pictures):
+    before = {path: path.read_bytes() for path in pictures.iterdir()}
+    done = verify(make_model(), broken, "--images", pictures, "--save", pictures)
+    assert done.returncode == 6
+    assert {path: path.read_bytes() for path in before} == before
+    assert (pictures / "a-2.png").exists()
+
+
+def test_several_places_and_folders_in_them(verify, make_model, pictures, make_picture):
+    make_picture("pics/deep/c.png", ("green", 1, 1))
+    same = [make_model(), make_model("b.onnx"), "--images", pictures]
+    assert report_of(verify(*same))["compared"] == 2
+    assert report_of(verify(*same, "--recursive"))["compared"] == 3
+    assert report_of(verify(*same, "--images", pictures / "deep/c.png"))["compared"] == 3
+
+
+def test_real_exports_agree(verify, shared):
+    models = [shared(f"models/yolov10n-{name}.onnx") for name in ("thu", "ultralytics")]
+    done = verify(*models, "--images", shared("data/images"), "--tensors", timeout=300)
+    assert done.returncode == 0
+    report = report_of(done)
+    assert report["detections"]["pairs"] == 7
+    assert all(tensor["max_scaled"] < 1e-5 for tensor in report["tensors"])
+
+
+def test_real_selection_agrees_with_the_graphs_down_to_the_last_row(verify, shared):
+    arguments = ["--images", shared("data/images"), "--conf", 0]
+    done = verify(shared("models/yolov10n-thu.onnx"), *arguments, timeout=300)
+    assert done.returncode == 0
+    assert report_of(done)["detections"]["pairs"] == 600
+
+
+def test_real_half_precision_stays_within_its_tolerance(verify, shared):
+    models = [shared(f"models/yolov10n-raw{kind}.onnx") for kind in ("", "-fp16")]
+    done = verify(*models, "--images", shared("data/images"), "--tensors", timeout=300)
+    assert done.returncode == 0
+    report = report_of(done)
+    assert report["right"]["precision"] == "float16"
+    assert 0 < report["detections"]["largest_score_difference"] < 0.02
+
+
+PAGE = Path(__file__).parents[3] / "docs/verify.md"
+COMMANDS = re.search(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1].split("\n")
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line])
+@pytest.mark.usefixtures("pictures")
+def test_the_commands_on_the_page(command, make_model, tmp_path):
+    make_model("yolov10n-e2e.onnx", tail="ultralytics")
+    make_model("yolov10n.onnx")
+    make_model("yolov10n-half.onnx", dtype=np.float16)
+    line = command.replace("detcli", f"{sys.executable} -m detcli", 1)
+    done = subprocess.run(
+        ["bash", "-c", line],  # noqa: S607 - bash is wherever it is
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"agree": true' in done.stdout or (tmp_path / "verify.json").exists()
+
+
+def test_the_tolerances_on_the_page():
+    from detcli.commands.verify.tolerance import EXACT, REDUCED, Tolerance
+
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+)(%?) \|", PAGE.read_text(), re.MULTILINE)
+    exact = {name: float(value) for name, value, *_ in rows}
+    reduced = {name: float(value) / (100 if share else 1) for name, _, value, share in rows}
+    assert (Tolerance(**exact), Tolerance(**reduced)) == (EXACT, REDUCED)

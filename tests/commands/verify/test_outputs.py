@@ -1,0 +1,102 @@
+import numpy as np
+import onnx
+import pytest
+from colour_model import picture
+from damaged_graphs import maker
+
+from detcli.backend.options import DeviceOptions
+from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.outputs import OutputComparison, Pair
+from detcli.errors import DetcliWarning, ModelError
+from detcli.geometry import Picture
+
+GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
+
+
+def compared(*paths, whole=False, limit=0.001):
+    files = [read_graph(path) for path in paths]
+    heads = None if whole else tuple(file.contract for file in files)
+    probes = [
+        Probe(file, None if whole else file.contract.head, "cpu", (64, 64), DeviceOptions())
+        for file in files
+    ]
+    return OutputComparison(*probes, heads, limit)
+
+
+def test_heads_whichever_way_round(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="transposed"))
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores", "boxes"]
+    assert all(report.agrees for report in outputs.reports)
+    assert outputs.reports[0].left.shape == outputs.reports[0].right.shape == (1, 3, 64)
+
+
+def test_an_end_to_end_graph_by_its_head(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="ultralytics"))
+    outputs.add(RED, "red")
+    assert [report.max_absolute for report in outputs.reports] == [0, 0]
+
+
+def test_boxes_of_another_kind_are_not_compared(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="one-to-many"))
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores"]
+
+
+def capped(path, target, most):
+    """Scores that are never above `most`."""
+    model = onnx.load(path)
+    node = maker(model, "scores")
+    node.output[0] = "uncapped"
+    cap = onnx.numpy_helper.from_array(np.array(most, np.float32), "most")
+    model.graph.initializer.append(cap)
+    model.graph.node.insert(2, onnx.helper.make_node("Min", ["uncapped", "most"], ["scores"]))
+    target.write_bytes(model.SerializeToString())
+    return target
+
+
+def test_the_worst_picture_is_kept(make_model, tmp_path):
+    path = make_model()
+    outputs = compared(path, capped(path, tmp_path / "b.onnx", 0.5))
+    assert outputs.worst is None
+    for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
+        outputs.add(image, name)
+    scores, boxes = outputs.reports
+    assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
+    assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
+    assert outputs.worst == (RED, "red", Pair("head", "head"))
+
+
+def with_outputs(path, *names):
+    model = onnx.load(path)
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_other_networks_by_name_else_by_order(make_model):
+    one = with_outputs(make_model(), "cells", "scores", "anchors")
+    two = with_outputs(make_model("b.onnx"), "scores", "cells")
+    three = with_outputs(make_model("c.onnx"), "low", "high")
+    with pytest.warns(DetcliWarning, match="only one of the two has them: anchors"):
+        outputs = compared(one, two, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["cells", "scores"]
+    outputs = compared(two, three, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
+    with pytest.raises(ModelError, match="none in common"):
+        compared(one, three, whole=True)
+
+
+def test_outputs_that_are_no_tensors(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 3, 8, 8] images) => (seq(float[1, 3, 8, 8]) y) {
+            y = SequenceConstruct (images)
+        }"""
+    path = tmp_path / "a.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    probes = [Probe(read_graph(path), None, "cpu", (8, 8), DeviceOptions()) for _ in range(2)]
+    with pytest.raises(ModelError, match="are no tensors"):
+        OutputComparison(*probes, None, 0.001).add(RED, "red")

@@ -1,0 +1,101 @@
+import cv2
+import numpy as np
+import pytest
+from made_detections import RULES, found, report_on
+
+from detcli.commands.verify.compare import judge, severity
+from detcli.commands.verify.pictures import LEFT, RIGHT, WORST, Judged, Worst, draw, random_item
+from detcli.errors import OutputError
+from detcli.geometry import Picture
+from detcli.sink.folder import OutputFolder
+from detcli.source.item import Item
+
+TITLES = ("left: a", "right: b")
+
+
+def judged(left, right, index=0, source="a.png", size=(200, 400)):
+    left, right = found(*left), found(*right)
+    image = Picture.whole(np.full((*size, 3), 114, np.uint8))
+    verdict = judge(left, right, RULES)
+    return Judged(index, Item(source, lambda: image), image, left, right, verdict)
+
+
+def count(image, colour):
+    return int(np.count_nonzero((image == colour).all(axis=2)))
+
+
+def drawn(left, right):
+    """The picture without the strip that names the sides."""
+    image = draw(judged(left, right), TITLES)
+    return image[-200:]
+
+
+def test_both_sets_are_drawn_the_right_one_within_the_left_one():
+    image = drawn([(1, 0.9)], [(1, 0.9)])
+    assert count(image, LEFT) > 100
+    assert count(image, RIGHT) > 100
+    assert tuple(image[20, 100]) == RIGHT  # the side of the box itself
+    beside = image[20, 95:99].astype(int)  # smoothed towards both neighbours
+    assert np.abs(beside - LEFT).max(axis=1).min() < np.abs(beside - RIGHT).max(axis=1).min()
+    assert tuple(image[20, 120]) == (114, 114, 114)
+
+
+def test_what_is_on_one_side_only():
+    image = drawn([(1, 0.9)], [])
+    assert count(image, RIGHT) == 0
+    assert count(image, LEFT) > count(drawn([(1, 0.9)], [(1, 0.9)]), LEFT)  # a label besides
+    assert count(drawn([], [(1, 0.9)]), LEFT) == 0
+
+
+def test_what_is_below_the_confidence_is_not_drawn():
+    image = drawn([(1, 0.24)], [(1, 0.24), (2, 0.24)])
+    assert count(image, LEFT) == count(image, RIGHT) == 0
+
+
+def test_the_strip_names_both():
+    image = draw(judged([], []), TITLES)
+    strip = image[:-200]
+    assert tuple(strip[1, -1]) == LEFT
+    assert tuple(strip[-1, -1]) == RIGHT
+    assert count(strip, (255, 255, 255)) > 20  # letters
+
+
+def test_a_picture_of_one_pixel():
+    assert draw(judged([(0, 0.9)], [], size=(1, 1)), TITLES).shape[1] == 1
+
+
+def test_the_worst_are_kept_and_saved(tmp_path):
+    worst = Worst()
+    for index in range(WORST + 5):
+        rows = ([(0, 0.9)], [(0, 0.9, index / 20)])
+        report = report_on(*rows)
+        worst.add(severity(report, RULES.tolerance), judged(*rows, index, f"{index}.png"))
+    missing = ([(0, 0.9)], [])
+    worst.add(severity(report_on(*missing), RULES.tolerance), judged(*missing, 99, "99.jpg"))
+    written = worst.save(OutputFolder(tmp_path), TITLES)
+    assert list(written) == [99, *range(14, 5, -1)]
+    assert written[99] == tmp_path / "99.jpg"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["99.jpg", *(f"{index}.png" for index in range(6, 15))]
+    )
+    assert cv2.imread(str(written[14])).shape[1] == 400
+
+
+def test_a_picture_without_any_difference_is_none_of_the_worst(tmp_path):
+    worst = Worst()
+    worst.add((0, 0.0), judged([(0, 0.9)], [(0, 0.9)]))
+    assert worst.save(OutputFolder(tmp_path), TITLES) == {}
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        OutputFolder(tmp_path / "file")
+
+
+def test_random_pictures_are_the_same_for_a_seed():
+    one, again, other = (random_item(seed, (8, 16)).load() for seed in (1, 1, 2))
+    assert one.pixels.shape == (8, 16, 3)
+    np.testing.assert_array_equal(one.pixels, again.pixels)
+    assert (one.pixels != other.pixels).any()
+    assert random_item(7, (8, 8)).source == "random:7"

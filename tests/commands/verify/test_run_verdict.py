@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_detections import RULES, report_on
+
+from detcli.commands.verify.compare import summarise
+from detcli.commands.verify.report import BisectReport, NodeReport, Order
+from detcli.commands.verify.run import failures, is_evidence
+from detcli.commands.verify.tensors import compare_tensors
+from detcli.commands.verify.tolerance import Tolerance
+
+TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.5, tensor=0.1)
+HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
+
+
+def tensor(right):
+    return compare_tensors("t", np.array([1.0, 2.0]), np.array(right), 0.1, "a.jpg")
+
+
+def test_nothing_was_compared_or_everything_agrees():
+    assert failures(None, None, None, TOLERANCE) == ()
+    assert failures(None, [tensor([1.0, 2.0])], None, TOLERANCE) == ()
+
+
+def test_a_share_of_boxes_may_disagree():
+    assert failures(HALF_OFF, None, None, TOLERANCE) == ()
+    (sentence,) = failures(HALF_OFF, None, None, replace(TOLERANCE, boxes=0.4))
+    assert "of 2 boxes 1 are missing, 0 extra" in sentence
+    assert "50.00%, allowed are 40.00%" in sentence
+
+
+def test_wrong_order_is_no_matter_of_tolerance():
+    wrong = replace(HALF_OFF.pictures[0], order=Order.WRONG)
+    (sentence,) = failures(replace(HALF_OFF, pictures=(wrong,)), None, None, TOLERANCE)
+    assert sentence == "detections do not come by descending score on 1 of 1 pictures"
+
+
+@pytest.mark.parametrize(
+    ("right", "sentence"),
+    [
+        ([1.0, 4.0], "t: differs by 1 of its largest magnitude, allowed are 0.1"),
+        ([1.0, np.inf], "t: 0 NaN and 0 infinities against 0 NaN and 1 infinities"),
+        ([1.0], "t: [2] against [1]"),
+    ],
+)
+def test_tensors(right, sentence):
+    assert failures(None, [tensor(right)], None, TOLERANCE) == (sentence,)
+
+
+def test_tensors_without_a_number_are_no_agreement():
+    broken = compare_tensors("t", *[np.array([np.nan, np.inf])] * 2, 0.1, "a.jpg")
+    assert broken.agrees
+    expected = "t: no entry is a finite number, on either side"
+    assert failures(None, [broken], None, TOLERANCE) == (expected,)
+
+
+def test_what_is_evidence():
+    nothing = summarise([report_on([], [])], RULES)
+    empty = compare_tensors("t", *[np.empty((0, 6))] * 2, 0.1, "a.jpg")
+    assert failures(nothing, [empty], None, TOLERANCE) == ()
+    assert not is_evidence(nothing, [empty])
+    assert not is_evidence(None, None)
+    assert is_evidence(HALF_OFF, None)
+    assert is_evidence(nothing, [tensor([1.0, 2.0])])
+
+
+def test_a_node():
+    found = BisectReport("a", NodeReport("n", "Sub"), "swapped", None, (), (), (), 1, 1)
+    expected = "Sub n is the first node that differs: swapped"
+    assert failures(None, None, found, TOLERANCE) == (expected,)
+    assert failures(None, None, replace(found, node=None), TOLERANCE) == ()

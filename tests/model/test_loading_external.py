@@ -1,0 +1,132 @@
+"""Nothing outside a model's folder is opened, nor what could keep a reader waiting."""
+
+import os
+import sys
+
+import pytest
+
+from detcli.errors import ModelError
+from detcli.model.loading import open_external
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "models"
+    (folder / "deep").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (folder / "weights").write_bytes(b"weights")
+    (folder / "deep" / "weights").write_bytes(b"deep weights")
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize("location", ["weights", "./weights", "deep/weights", "deep//weights"])
+def test_a_file_beside_the_model_or_below_it_is_read(model, location):
+    with open_external(model, location) as file:
+        assert file.read().endswith(b"weights")
+
+
+@pytest.mark.parametrize("relative", ["models/model.onnx", "model.onnx"])
+def test_the_model_may_be_named_from_anywhere(model, monkeypatch, relative):
+    monkeypatch.chdir(model.parents[1] if "/" in relative else model.parent)
+    with open_external(type(model)(relative), "weights") as file:
+        assert file.read() == b"weights"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "../secret",
+        "deep/../../secret",
+        "deep/../weights",
+        "..\\secret",
+        "deep\\..\\..\\secret",
+        "ABSOLUTE/secret",
+        "C:\\secret",
+        "C:secret",
+        "\\\\host\\share\\secret",
+        "//host/share/secret",
+        "secret\0",
+    ],
+)
+def test_a_path_that_leads_out_is_refused_before_it_is_looked_at(model, location, monkeypatch):
+    for function in ("open", "stat", "lstat", "readlink"):
+        monkeypatch.setattr(os, function, lambda *_, **__: pytest.fail("it was looked at"))
+    with pytest.raises(ModelError, match="is no path below the model's folder") as error:
+        open_external(model, location.replace("ABSOLUTE", str(model.parents[1])))
+    assert error.value.hint
+    assert error.value.exit_code == 4
+
+
+@pytest.mark.parametrize("target", ["../secret", "ABSOLUTE/secret", "../models2/weights", ".."])
+@pytest.mark.parametrize("place", ["link", "deep/link"])
+def test_a_link_that_leads_out_is_refused_unopened(model, target, place, monkeypatch):
+    outside = model.parents[1] / "models2"  # its name begins like the model's folder
+    outside.mkdir()
+    (outside / "weights").write_bytes(b"secret")
+    link = model.parent / place
+    target = target.replace("ABSOLUTE", str(model.parents[1]))
+    link.symlink_to(target if "deep" not in place or target[0] == "/" else f"../{target}")
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(ModelError, match="a link leads out of the model's folder") as error:
+        open_external(model, place)
+    assert "cp -L" in error.value.hint
+
+
+def test_a_linked_folder_that_leads_out_is_refused(model):
+    outside = model.parents[1] / "elsewhere"
+    outside.mkdir()
+    (outside / "weights").write_bytes(b"secret")
+    (model.parent / "linked").symlink_to(outside)
+    with pytest.raises(ModelError, match="a link leads out"):
+        open_external(model, "linked/weights")
+
+
+def test_a_link_inside_the_folder_is_followed(model):
+    (model.parent / "link").symlink_to("deep/weights")
+    with open_external(model, "link") as file:
+        assert file.read() == b"deep weights"
+
+
+def test_a_folder_that_is_a_link_itself_is_the_models_folder(model, tmp_path):
+    (tmp_path / "alias").symlink_to(model.parent)
+    with open_external(tmp_path / "alias" / "model.onnx", "weights") as file:
+        assert file.read() == b"weights"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_what_is_no_regular_file_is_refused_without_waiting_for_it(model, monkeypatch):
+    os.mkfifo(model.parent / "pipe")
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
+    for name in ("pipe", "deep"):
+        with pytest.raises(ModelError, match="it is no regular file"):
+            open_external(model, name)
+
+
+def test_a_link_that_is_laid_after_the_check_is_not_followed(model, monkeypatch):
+    judged = os.path.realpath
+
+    def swap(path):
+        found = judged(path)
+        if found.endswith("weights"):
+            (model.parent / "weights").unlink()
+            (model.parent / "weights").symlink_to("../secret")
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", swap)
+    with pytest.raises(ModelError, match="symbolic link"):
+        open_external(model, "weights")
+
+
+@pytest.mark.parametrize("name", ["missing", "missing/weights", "weights/below"])
+def test_a_missing_file_is_named_with_what_to_do(model, name):
+    with pytest.raises(ModelError, match=f"model.onnx cannot be read: {name}: ") as error:
+        open_external(model, name)
+    assert error.value.hint == f"put {name} beside the model"
+
+
+def test_links_in_a_circle_are_an_error(model):
+    (model.parent / "a").symlink_to("b")
+    (model.parent / "b").symlink_to("a")
+    with pytest.raises(ModelError, match="cannot be read: a: "):
+        open_external(model, "a")

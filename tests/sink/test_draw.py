@@ -1,0 +1,172 @@
+"""Boxes and labels on pictures."""
+
+import itertools
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from detcli.detections import Detections
+from detcli.sink.draw import annotate, class_colour
+
+GREY = 114
+SMOOTHED = 30  # what smoothing takes from a colour, even within a line
+JUST_NOTICEABLE = 2.3  # distance of colours in CIE L*a*b* that people begin to see
+
+
+def grey(height, width):
+    return np.full((height, width, 3), GREY, np.uint8)
+
+
+def boxes(*sides, name="cat", score=0.5):
+    """Detections of one class."""
+    count = len(sides)
+    ids = np.zeros(count, np.int64)
+    return Detections(
+        np.array(sides, np.float32).reshape(-1, 4), np.full(count, score, np.float32), ids, (name,)
+    )
+
+
+def drawn(image, *sides, **options):
+    return annotate(image, boxes(*sides, **options))
+
+
+def test_the_input_is_untouched_and_the_output_a_copy():
+    image = grey(100, 120)
+    out = drawn(image, (20, 30, 80, 90))
+    assert (image == GREY).all()
+    assert (out.shape, out.dtype) == (image.shape, np.uint8)
+    assert (out != image).any()
+
+
+def test_no_detections_no_change():
+    image = grey(100, 120)
+    out = annotate(image, Detections.empty(("cat",)))
+    assert out is not image
+    np.testing.assert_array_equal(out, image)
+
+
+def test_the_box_is_where_the_detection_is():
+    out = drawn(grey(200, 200), (60, 80, 160, 180))
+    colour = class_colour(0)
+    for x, y in ((60, 130), (160, 130), (110, 180), (160, 80)):
+        np.testing.assert_allclose(out[y, x], colour, atol=SMOOTHED)
+    assert (out[90:170, 70:150] == GREY).all()
+    assert (out[190:] == GREY).all()
+
+
+def test_colours_of_the_first_80_classes_can_be_told_apart():
+    colours = np.float32([[class_colour(class_id) for class_id in range(80)]]) / 255
+    points = cv2.cvtColor(colours, cv2.COLOR_BGR2Lab)[0]
+    alike = [
+        (one, two)
+        for one, two in itertools.combinations(range(80), 2)
+        if np.linalg.norm(points[one] - points[two]) < JUST_NOTICEABLE
+    ]
+    assert alike == []
+
+
+@pytest.mark.parametrize("class_id", [0, 1, 79, 364, 1202])
+def test_colours_are_bytes_and_stand_out_from_grey(class_id):
+    colour = class_colour(class_id)
+    assert all(isinstance(part, int) and 0 <= part <= 255 for part in colour)
+    assert max(colour) - min(colour) > 100
+
+
+@pytest.mark.parametrize(("side", "thickness"), [(100, 1), (320, 1), (1280, 4), (3200, 10)])
+def test_the_line_grows_with_the_picture(side, thickness):
+    out = drawn(grey(side, side), (side // 2, 0, side - 1, side - 1))
+    row = out[side * 3 // 4, side // 4 : side * 3 // 4, 2]  # crosses the left edge alone
+    full = np.count_nonzero(row > (GREY + class_colour(0)[2]) / 2)  # the edges are smoothed
+    assert full == pytest.approx(thickness, abs=1)
+
+
+def test_the_text_grows_with_the_picture():
+    def ink(side):
+        out = drawn(grey(side, side), (side // 4, side // 2, side * 3 // 4, side * 3 // 4))
+        return np.count_nonzero((out == _ink(out)).all(axis=-1))
+
+    assert ink(1600) > 2 * ink(800)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (3, 7), (3000, 4000)])
+@pytest.mark.parametrize("relative", [(0, 0, 1, 1), (-1, -2, 3, 2), (0.2, 0.2, 0.2, 0.2)])
+def test_any_size_of_picture_and_box_can_be_drawn(size, relative):
+    height, width = size
+    sides = np.array(relative) * (width, height, width, height)
+    assert drawn(grey(*size), sides).shape == (*size, 3)
+
+
+def _ink(out):
+    """The colour of the text: black or white, which nothing else in these pictures has."""
+    return 0 if (out == 0).all(axis=-1).any() else 255
+
+
+CORNERS = {
+    "top left": (0, 0, 40, 40),
+    "top right": (370, 0, 399, 40),
+    "bottom left": (0, 290, 40, 299),
+    "bottom right": (390, 295, 399, 299),
+    "beyond the right": (500, 150, 600, 200),
+    "above": (100, -80, 200, -10),
+    "below": (100, 400, 200, 500),
+    "everything": (0, 0, 400, 300),
+}
+
+
+@pytest.mark.parametrize("sides", CORNERS.values(), ids=CORNERS)
+def test_the_label_stays_inside(sides):
+    def ink(out):
+        return np.count_nonzero((out == _ink(out)).all(axis=-1))
+
+    whole = ink(drawn(grey(300, 400), (150, 150, 250, 250)))
+    assert whole > 20
+    assert ink(drawn(grey(300, 400), sides)) == whole
+
+
+@pytest.mark.parametrize("name", ["é", "ж", "猫", "ü猫"])
+def test_names_beyond_ascii_are_written(name):
+    def label(text):
+        return drawn(grey(300, 400), (50, 100, 350, 250), name=text)
+
+    for other in ("", "?" * len(name), "?" * len(name.encode()), "犬", "\N{REPLACEMENT CHARACTER}"):
+        assert (label(name) != label(other)).any()
+
+
+def test_the_score_is_written_with_two_decimals():
+    def label(score):
+        return drawn(grey(300, 400), (50, 100, 350, 250), score=score)
+
+    assert (label(0.50) != label(0.51)).any()
+    np.testing.assert_array_equal(label(0.501), label(0.499))
+
+
+def test_the_best_is_drawn_on_top():
+    found = Detections(
+        np.array([[50, 100, 150, 200]] * 2, np.float32),
+        np.array([0.9, 0.8], np.float32),
+        np.array([0, 1]),
+        ("cat", "dog"),
+    )
+    out = annotate(grey(300, 400), found)
+    np.testing.assert_allclose(out[200, 100], class_colour(0), atol=SMOOTHED)
+    label = slice(85, 99), slice(50, 80)  # the other's label is wider
+    np.testing.assert_array_equal(out[label], annotate(grey(300, 400), found[:1])[label])
+
+
+@pytest.mark.parametrize("name", ["", "\n", "a\nb", "\t", "\0", "\x1b[1m", "😀", "x" * 1000])
+def test_odd_names_do_not_stop_drawing(name):
+    assert drawn(grey(60, 80), (10, 10, 50, 50), name=name).shape == (60, 80, 3)
+
+
+def test_a_name_that_is_no_unicode_does_not_end_the_process():
+    code = """if True:
+        import numpy as np
+        from detcli.detections import Detections
+        from detcli.sink.draw import annotate
+        half = np.full(1, 0.5, np.float32)
+        found = Detections(np.ones((1, 4), np.float32), half, np.array([0]), ("\\udcff",))
+        annotate(np.zeros((60, 80, 3), np.uint8), found)"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

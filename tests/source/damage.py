@@ -1,0 +1,133 @@
+"""Damaged picture files, the same ones every time.
+
+    python -m stream.damage
+
+decodes them and prints what became of them. It is a process of its own since a native decoder that
+fails takes the process with it.
+"""
+
+import json
+import struct
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import cv2
+import numpy as np
+
+COUNT = 500
+SUFFIXES = "jpg png webp gif bmp tiff avif jp2 ppm".split()  # files are named as any of these
+
+
+def damaged() -> Iterator[tuple[str, str, bytes]]:
+    """Yield the kind of damage, a suffix, and the bytes of a file, `COUNT` times."""
+    random = Random(4)  # noqa: S311 - nothing here is a secret
+    sound = list(_sound())
+    kinds = [_cut, _flip_bits, _rename, _empty, _declare_huge, _shuffle]
+    for index in range(COUNT):
+        suffix, data = random.choice(sound)
+        damage = kinds[index % len(kinds)]
+        if damage is _rename:
+            suffix = random.choice([other for other in SUFFIXES if other != suffix])
+        yield damage.__name__.strip("_"), suffix, damage(data, random)
+
+
+def _sound() -> Iterator[tuple[str, bytes]]:
+    """JPEG, PNG and WebP files of several kinds and sizes, smooth ones and noise."""
+    kinds = [
+        ("jpg", [cv2.IMWRITE_JPEG_QUALITY, 90]),
+        ("jpg", [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
+        ("jpg", [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]),
+        ("png", []),
+        ("webp", []),
+        ("webp", [cv2.IMWRITE_WEBP_QUALITY, 60]),
+    ]
+    for height, width in ((1, 1), (33, 47), (240, 320)):
+        y, x = np.mgrid[:height, :width]
+        smooth = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1)
+        noise = np.random.default_rng(height).integers(0, 255, (height, width, 3))
+        for image in (smooth.astype(np.uint8), noise.astype(np.uint8)):
+            for suffix, options in kinds:
+                yield suffix, cv2.imencode(f".{suffix}", image, options)[1].tobytes()
+
+
+def _cut(data: bytes, random: Random) -> bytes:
+    return data[: random.randrange(1, len(data))]
+
+
+def _flip_bits(data: bytes, random: Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.choice([1, 2, 10, 100])):
+        changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+    return bytes(changed)
+
+
+def _rename(data: bytes, _: Random) -> bytes:
+    return data
+
+
+def _empty(_: bytes, __: Random) -> bytes:
+    return b""
+
+
+def _shuffle(data: bytes, random: Random) -> bytes:
+    """Leave out, repeat or overwrite a stretch."""
+    start, length = random.randrange(len(data)), random.choice([1, 4, 50])
+    middle = random.choice([b"", bytes(length), b"\xff" * length, 3 * data[start : start + length]])
+    return data[:start] + middle + data[start + length :]
+
+
+def _declare_huge(data: bytes, random: Random) -> bytes:
+    """Write a size into the header that the pixels do not have."""
+    width, height = (random.choice([0, 5000, 16_383, 30_000, 65_535]) for _ in range(2))
+    if data.startswith(b"\x89PNG"):
+        header = b"IHDR" + struct.pack(">II", width, height) + data[24:29]
+        return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+    if data.startswith(b"RIFF"):
+        lossy = data[12:16] == b"VP8 "
+        size = struct.pack("<HH", width & 0x3FFF, height & 0x3FFF) if lossy else (
+            struct.pack("<I", width & 0x3FFF | (height & 0x3FFF) << 14)
+        )  # fmt: skip
+        at = 26 if lossy else 21
+        return data[:at] + size + data[at + 4 :]
+    frame = next(at for at in (data.find(b"\xff\xc0"), data.find(b"\xff\xc2")) if at >= 0)
+    return data[: frame + 5] + struct.pack(">HH", height, width) + data[frame + 9 :]
+
+
+def main() -> None:
+    """Decode them all, and say what came of it."""
+    from detcli.errors import DecodeError
+    from detcli.opencv import silence_opencv
+    from detcli.source.decode import load_bytes
+
+    silence_opencv()
+    outcomes: Counter[str] = Counter()
+    texts: set[str] = set()
+    for kind, _, data in damaged():
+        try:
+            picture = load_bytes(data)
+        except DecodeError as error:
+            outcomes[f"{kind}: error"] += 1
+            texts |= {str(error), error.hint}
+        else:
+            outcomes[f"{kind}: picture"] += 1
+            assert picture.pixels.shape == (*picture.size, 3), kind
+            assert picture.pixels.dtype == np.uint8, kind
+    assert "" not in texts
+    json.dump({"outcomes": outcomes, "peak_mib": _peak_mib()}, sys.stdout)
+
+
+def _peak_mib() -> float | None:
+    """The most memory that this process has had; None where nobody says."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+if __name__ == "__main__":
+    main()

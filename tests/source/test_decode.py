@@ -1,0 +1,228 @@
+"""From bytes to upright pictures in colour, or an error."""
+
+import contextlib
+import struct
+import sys
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+
+from detcli.errors import DecodeError, SourceError
+from detcli.opencv import silence_opencv
+from detcli.source.decode import DecodeOptions, load_bytes, load_file
+
+# Format and the greatest difference of a value that it makes.
+FORMATS = {
+    "jpg": 8, "png": 0, "webp": 0, "bmp": 0, "tiff": 0, "avif": 20, "gif": 90, "jp2": 2, "ppm": 0,
+}  # fmt: skip
+RED, GREEN, BLUE, WHITE = (0, 0, 255), (0, 255, 0), (255, 0, 0), (255, 255, 255)
+
+
+def encode(suffix, image, *options):
+    encoded, data = cv2.imencode(f".{suffix}", image, options)
+    assert encoded
+    return data.tobytes()
+
+
+def gradient(height=40, width=56):
+    y, x = np.mgrid[:height, :width]
+    return np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], -1).astype(np.uint8)
+
+
+def png(width, height, kind, pixels, **chunks):
+    """A PNG file of 8 bits; `kind` is its colour type."""
+    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    parts = {"IHDR": header, **chunks, "IDAT": zlib.compress(pixels), "IEND": b""}
+    file = b"\x89PNG\r\n\x1a\n"
+    for name, data in parts.items():
+        body = name.encode() + data
+        file += struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+    return file
+
+
+def decode_bytes(data):
+    picture = load_bytes(data)
+    assert picture.size == picture.pixels.shape[:2]
+    assert picture.pixels.flags.c_contiguous
+    return picture.pixels
+
+
+def assert_close(image, expected, tolerance=0):
+    assert (image.shape, image.dtype) == (expected.shape, np.uint8)
+    difference = np.abs(image.astype(int) - expected)
+    assert difference.max() <= tolerance
+
+
+@pytest.mark.parametrize(("suffix", "tolerance"), FORMATS.items())
+def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
+    image = np.full((40, 56, 3), RED, np.uint8)
+    image[:, 28:] = BLUE
+    assert_close(decode_bytes(encode(suffix, image))[:, :24], image[:, :24], tolerance)
+    assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "tiff", "avif", "jp2"])
+def test_grey_becomes_colour(suffix):
+    grey = gradient()[..., 0].copy()
+    expected = np.repeat(grey[..., None], 3, -1)
+    assert_close(decode_bytes(encode(suffix, grey)), expected, 8)
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "tiff", "bmp"])
+def test_transparency_is_dropped(suffix):
+    image = np.dstack([gradient(), np.full((40, 56), 100, np.uint8)])
+    assert_close(decode_bytes(encode(suffix, image)), gradient())
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "ppm"])
+def test_sixteen_bits_become_eight(suffix):
+    deep = gradient().astype(np.uint16) * 257
+    assert_close(decode_bytes(encode(suffix, deep)), gradient())
+
+
+def test_grey_with_transparency():
+    data = png(2, 1, 4, bytes([0, 10, 255, 200, 0]))
+    assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
+
+
+@pytest.mark.parametrize("chunks", [{}, {"tRNS": b"\0\xff"}])
+def test_a_palette_becomes_colour(chunks):
+    data = png(2, 1, 3, bytes([0, 1, 0]), PLTE=bytes([1, 2, 3, 255, 128, 0]), **chunks)
+    assert decode_bytes(data).tolist() == [[[0, 128, 255], [3, 2, 1]]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floating_point_is_refused_or_right(dtype):
+    try:
+        image = decode_bytes(encode("tiff", gradient().astype(dtype)))
+    except DecodeError as error:
+        assert "no picture" in str(error)  # noqa: PT017 - either will do
+    else:
+        assert_close(image, gradient())
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (3000, 4000)])
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_any_size_is_decoded(suffix, size):
+    image = np.full((*size, 3), (200, 100, 50), np.uint8)
+    assert_close(decode_bytes(encode(suffix, image)), image, 3)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.99, 1], ids=lambda part: f"{part:.0%}")
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_truncated_picture_is_an_error(suffix, part):
+    data = encode(suffix, gradient())
+    with pytest.raises(DecodeError, match="damaged"):
+        decode_bytes(data[: min(int(len(data) * part), len(data) - 1)])
+
+
+@pytest.mark.parametrize(
+    "option", [cv2.IMWRITE_JPEG_PROGRESSIVE, cv2.IMWRITE_JPEG_RST_INTERVAL], ids=["progr", "rst"]
+)
+def test_a_truncated_jpeg_of_another_kind_is_an_error(option):
+    data = encode("jpg", gradient(), option, 1)
+    for length in range(1, len(data), 7):
+        with pytest.raises(DecodeError):
+            decode_bytes(data[:length])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no picture\n" * 50, bytes(1000), b"\xff\xd8\xff", b"%PDF-1"]
+)
+def test_what_is_no_picture_is_an_error_with_a_hint(data):
+    with pytest.raises(DecodeError, match=r"^(no picture|empty)") as caught:
+        decode_bytes(data)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("side", [0, 30_000, 100_000, 2**31 - 1])
+def test_a_header_that_declares_an_impossible_size_is_an_error(side):
+    with pytest.raises(DecodeError, match=r"damaged|decoded|too large"):
+        decode_bytes(png(side, side, 2, bytes(10)))
+
+
+@pytest.fixture
+def silence():
+    """What the command line does at its start, undone afterwards."""
+    level = cv2.utils.logging.getLogLevel()
+    yield silence_opencv
+    cv2.utils.logging.setLogLevel(level)
+
+
+DAMAGES = {
+    "cut": lambda data: data[: len(data) * 2 // 3],
+    "last byte": lambda data: data[:-1],
+    "flipped": lambda data: data[: len(data) // 2] + b"\x55\xaa" + data[len(data) // 2 + 2 :],
+    "zeros": lambda data: data[: len(data) // 2] + bytes(20) + data[len(data) // 2 + 20 :],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("suffix", FORMATS.keys() - {"png"})  # libpng writes to stderr by itself
+def test_libraries_say_nothing_about_a_damaged_file(capfd, silence, suffix, damage):
+    silence()
+    with contextlib.suppress(DecodeError):
+        decode_bytes(damage(encode(suffix, gradient())))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_grey_pfm_becomes_colour():
+    """OpenCV leaves it grey."""
+    data = b"Pf\n2 1\n-1\n" + np.array([10, 200], "<f4").tobytes()
+    assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
+
+
+def test_content_counts_not_the_suffix(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(encode("png", gradient()))
+    assert_close(load_file(path).pixels, gradient())
+
+
+@pytest.mark.parametrize("name", ["vanished.jpg", "folder.jpg", "a\0b.jpg", "x" * 300])
+def test_what_cannot_be_read_is_a_source_error(tmp_path, name):
+    (tmp_path / "folder.jpg").mkdir()
+    with pytest.raises(SourceError) as caught:
+        load_file(tmp_path / name)
+    assert str(caught.value).startswith("cannot be read: ")
+
+
+@pytest.fixture
+def no_decoder(monkeypatch):
+    """Whoever decodes a picture fails the test."""
+
+    def refuse(*_, **__):
+        pytest.fail("it was decoded")
+
+    monkeypatch.setattr(cv2, "imdecode", refuse)
+    if "simplejpeg" in sys.modules:
+        monkeypatch.setattr(sys.modules["simplejpeg"], "decode_jpeg", refuse)
+
+
+@pytest.mark.parametrize("suffix", [*FORMATS, "pam", "sr", "pgm", "pbm", "hdr", "pfm"])
+def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
+    image = gradient()[..., 0].copy() if suffix in {"pgm", "pbm"} else gradient()
+    data = encode(suffix, image.astype(np.float32) if suffix in {"hdr", "pfm"} else image)
+    assert load_bytes(data, DecodeOptions(max_pixels=40 * 56)).size == (40, 56)
+    request.getfixturevalue("no_decoder")
+    with pytest.raises(DecodeError) as caught:
+        load_bytes(data, DecodeOptions(max_pixels=40 * 56 - 1))
+    assert "56x40" in str(caught.value)
+    assert str(40 * 56 - 1) in str(caught.value)
+    assert "--max-pixels" in caught.value.hint
+
+
+@pytest.mark.parametrize(("height", "why"), [(10_000, "damaged"), (10_001, "too large")])
+def test_the_limit_is_200_megapixels(height, why):
+    with pytest.raises(DecodeError, match=why):
+        load_bytes(png(20_000, height, 2, bytes(10)))
+
+
+@pytest.mark.parametrize("length", [10**6, 2**31 - 1, 2**32 - 1])
+def test_a_png_that_promises_more_bytes_than_it_has_reaches_no_decoder(no_decoder, length):  # noqa: ARG001
+    """OpenCV would make room for them: up to 4 GiB for a file of 100 bytes."""
+    data = bytearray(png(2, 1, 2, bytes(7)))
+    struct.pack_into(">I", data, data.index(b"IDAT") - 4, length)
+    with pytest.raises(DecodeError, match="damaged PNG"):
+        load_bytes(bytes(data))

@@ -1,0 +1,64 @@
+"""500 damaged files: none crashes or hangs anything, each is a picture or an error."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from source.damage import COUNT, SUFFIXES, damaged
+
+from detcli.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What became of them in a process of its own."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "stream.damage"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return json.loads(finished.stdout)
+
+
+def test_each_is_a_picture_or_an_error(report):
+    outcomes = report["outcomes"]
+    assert sum(outcomes.values()) == COUNT
+    kinds = Counter(kind for kind, _, _ in damaged())
+    assert outcomes["rename: picture"] == kinds["rename"]
+    assert outcomes["empty: error"] == kinds["empty"]
+    assert outcomes["cut: error"] > kinds["cut"] * 0.9
+    for kind in ("flip_bits", "shuffle", "declare_huge"):
+        assert min(outcomes[f"{kind}: {end}"] for end in ("error", "picture")) > 0
+
+
+def test_none_takes_gigabytes(report):
+    """A picture of 200 megapixels takes 1.2 GB while it is decoded; the small files are small."""
+    if report["peak_mib"] is None:
+        pytest.skip("the memory of a process cannot be read here")
+    assert report["peak_mib"] < 2000
+
+
+def test_each_becomes_a_record(tmp_path, detcli, make_model):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, (_, suffix, data) in enumerate(damaged()):
+        (folder / f"{number:03}.{suffix}").write_bytes(data)
+    finished = detcli("predict", folder, "--model", make_model(), timeout=240)
+    assert finished.returncode == InputError.exit_code, finished.stderr[-2000:]
+    records = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [int(Path(one["source"]).stem) for one in records] == list(range(COUNT))
+    assert all(("error" in one) != ("detections" in one) for one in records)
+    assert {one["error"]["type"] for one in records if "error" in one} == {"DecodeError"}
+
+
+def test_the_files_are_the_same_every_time():
+    assert list(damaged()) == list(damaged())
+    assert {suffix for _, suffix, _ in damaged()} == set(SUFFIXES)

@@ -1,0 +1,137 @@
+"""What folders and patterns stand for."""
+
+import os
+
+import pytest
+
+from detcli.errors import SourceError
+from detcli.source.folders import identity, is_media, is_video, match, search
+from detcli.source.item import Item
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working folder, empty, so that names can be short."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    ("name", "media", "video"),
+    [
+        ("a.jpg", True, False),
+        ("x.y/a.TIFF", True, False),
+        ("a.gif", True, False),
+        ("a.MP4", True, True),
+        ("a.b.webm", True, True),
+        ("a.jpg.txt", False, False),
+        ("jpg", False, False),
+        ("x.jpg/a", False, False),
+        ("", False, False),
+    ],
+)
+def test_suffixes_tell_pictures_and_videos(name, media, video):
+    assert (is_media(name), is_video(name)) == (media, video)
+
+
+def test_each_folder_is_a_part_sorted(here):
+    touch(here, "in/b.jpg", "in/a.mp4", "in/y/c.png", "in/x/z/d.jpg", "in/x/e.txt")
+    assert list(search("in")) == [["in/a.mp4", "in/b.jpg"]]
+    assert list(search("in", recursive=True)) == [
+        ["in/a.mp4", "in/b.jpg"],
+        [],
+        ["in/x/z/d.jpg"],
+        ["in/y/c.png"],
+    ]
+
+
+def test_what_is_hidden_is_left_out(here):
+    touch(here, "in/.a.jpg", "in/._b.jpg", "in/.git/c.jpg")
+    assert list(search("in", recursive=True)) == [[]]
+    assert list(search("in/.git")) == [["in/.git/c.jpg"]]
+
+
+def test_folders_are_listed_when_their_turn_comes(here):
+    touch(here, "in/a.jpg", "in/x/b.jpg", "in/y/c.jpg")
+    parts = search("in", recursive=True)
+    assert next(parts) == ["in/a.jpg"]
+    touch(here, "in/y/d.jpg")
+    assert list(parts) == [["in/x/b.jpg"], ["in/y/c.jpg", "in/y/d.jpg"]]
+
+
+def test_links_are_followed_but_not_in_circles(here):
+    touch(here, "in/a.jpg", "in/x/b.jpg", "other/c.jpg")
+    (here / "in" / "x" / "up").symlink_to("..")
+    (here / "in" / "self").symlink_to(".")
+    (here / "in" / "y").symlink_to("x")
+    (here / "in" / "z").symlink_to("../other")
+    (here / "in" / "loop").symlink_to("loop")
+    (here / "in" / "loop.jpg").symlink_to("loop.jpg")
+    found = [name for part in search("in", recursive=True) for name in part]
+    assert found == ["in/a.jpg", "in/loop.jpg", "in/x/b.jpg", "in/z/c.jpg"]
+
+
+def test_a_link_in_a_folder_that_leads_nowhere_hides_no_others(here):
+    touch(here, "in/a.jpg", "elsewhere/b.png")
+    (here / "in" / "b.jpg").symlink_to("../elsewhere/b.png")
+    (here / "in" / "gone.jpg").symlink_to("gone")
+    assert list(search("in")) == [["in/a.jpg", "in/b.jpg", "in/gone.jpg"]]
+
+
+def test_folders_can_be_omitted(here):
+    touch(here, "in/a.jpg", "in/out/b.jpg", "in/x/c.jpg")
+    parts = search("in", recursive=True, omit={identity("in/out"), identity("in/gone")})
+    assert list(parts) == [["in/a.jpg"], ["in/x/c.jpg"]]
+
+
+def test_a_folder_that_cannot_be_listed_hides_no_others(here, monkeypatch):
+    touch(here, "in/x/a.jpg", "in/y/b.jpg")
+    scandir = os.scandir
+
+    def refuse(path):
+        if path == "in/x":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    first, failure, last = search("in", recursive=True)
+    assert (first, last) == ([], ["in/y/b.jpg"])
+    assert isinstance(failure, Item)
+    assert failure.source == "in/x"
+    with pytest.raises(SourceError, match="cannot list it: Permission denied"):
+        failure.load()
+
+
+def test_no_file_is_looked_at_while_a_folder_is_listed(here, monkeypatch):
+    touch(here, *(f"in/{number}.jpg" for number in range(20)))
+    looked, stat = [], os.stat
+
+    def look(path, **options):
+        looked.append(path)
+        return stat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", look)
+        (names,) = search("in")
+    assert len(names) == 20
+    assert set(looked) == {"in"}
+
+
+def test_patterns_match_files_and_folders(here):
+    touch(here, "b.jpg", "a.jpg", "x/c.jpg")
+    assert match("*") == ["a.jpg", "b.jpg", "x"]
+    assert match("**/*.jpg") == ["a.jpg", "b.jpg", "x/c.jpg"]
+    assert match("*\0") == []
+
+
+def test_identity_is_of_the_file_not_of_its_name(here):
+    touch(here, "a", "b")
+    (here / "link").symlink_to("a")
+    assert identity("a") == identity("link") != identity("b")
+    assert identity("gone") is identity("a\0") is None

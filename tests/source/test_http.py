@@ -1,0 +1,88 @@
+"""Pictures at an address."""
+
+import threading
+
+import cv2
+import numpy as np
+import pytest
+import stream_server
+
+from detcli.errors import DecodeError, SourceError
+from detcli.source.decode import DecodeOptions
+from detcli.source.http import load_address
+from detcli.source.sources import Sources
+
+
+@pytest.fixture
+def server():
+    with stream_server.serve() as server:
+        encoded, data = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))
+        assert encoded
+        server.files["/a%20b.png?size=1"] = data.tobytes()
+        server.files["/%C3%A4.png"] = data.tobytes()
+        server.files["/a.png"] = data.tobytes()
+        yield server
+
+
+def load(url, stop=None, **options):
+    return load_address(url, DecodeOptions(**options), stop or threading.Event())
+
+
+@pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
+def test_a_picture_is_fetched(server, path):
+    picture = load(server.url(path))
+    assert picture.size == (24, 32)
+    assert (picture.pixels == 50).all()
+
+
+def test_it_is_a_picture_among_others(server):
+    with Sources([server.url("/a.png", user="eve:pw@")]) as sources:
+        (item,) = sources
+        assert sources.total == 1
+        assert (item.source, item.path, item.frame) == (server.url("/a.png"), None, None)
+        assert item.load().size == (24, 32)
+
+
+def test_a_password_is_told_to_who_asks(server):
+    load(server.url("/a.png", user="eve:p%40w@"))
+    assert server.requests == [("/a.png", "")]
+    server.password = "eve:p@w"  # noqa: S105
+    load(server.url("/a.png", user="eve:p%40w@"))
+    assert server.requests[1:] == [("/a.png", ""), ("/a.png", "eve:p@w")]
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "reason"),
+    [
+        ("/gone.png", "", "the server answers 404 Not Found"),
+        ("/a.png", "", "the server answers 401 Unauthorized"),
+        ("/a.png", "eve:wrong@", "the server answers 401 Unauthorized"),
+    ],
+)
+def test_what_cannot_be_fetched_is_an_error(server, path, user, reason):
+    server.password = "eve:pw" if path == "/a.png" else None
+    with pytest.raises(SourceError) as caught:
+        load(server.url(path, user=user))
+    assert str(caught.value) == f"cannot be fetched: {reason}"
+    assert caught.value.hint
+
+
+def test_what_is_no_picture_is_an_error(server):
+    server.files["/a.png"] = b"<html>"
+    with pytest.raises(DecodeError):
+        load(server.url("/a.png"))
+
+
+def test_what_is_too_large_is_refused(server):
+    with pytest.raises(DecodeError, match="too large"):
+        load(server.url("/a.png"), max_pixels=100)
+    server.files["/a.png"] = bytes(2**24 + 1000)
+    with pytest.raises(SourceError, match="more than 16778016 bytes"):
+        load(server.url("/a.png"), max_pixels=100)
+
+
+def test_fetching_can_be_ended(server):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(SourceError, match="interrupted"):
+        load(server.url("/a.png"), stop)

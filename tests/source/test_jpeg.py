@@ -1,0 +1,308 @@
+"""JPEG: the pixels of OpenCV, upright, also where OpenCV has to decode it after all."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_jpegs import encode, exif, insert, orientation, picture, segment, without
+
+from detcli import Letterbox
+from detcli.backend.preprocess import letterbox_image
+from detcli.errors import DecodeError
+from detcli.source.decode import DecodeOptions, load_bytes
+from detcli.source.jpeg import read_header
+
+SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
+SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]
+
+
+def assert_as_opencv(jpeg):
+    """The same pixels, or an error where OpenCV decodes nothing."""
+    expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    if expected is None:
+        with pytest.raises(DecodeError):
+            load_bytes(jpeg)
+        return
+    found = load_bytes(jpeg)
+    assert found.size == expected.shape[:2]
+    assert found.pixels.flags.c_contiguous
+    np.testing.assert_array_equal(found.pixels, expected)
+
+
+@pytest.fixture
+def without_opencv(monkeypatch):
+    """Whoever calls cv2.imdecode fails the test."""
+    pytest.importorskip("simplejpeg")
+
+    def refuse(*_):
+        pytest.fail("OpenCV decoded it")
+
+    monkeypatch.setattr(cv2, "imdecode", refuse)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("quality", [1, 60, 100])
+def test_every_subsampling(size, sampling, quality):
+    noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
+    for image in (picture(*size), noise):
+        assert_as_opencv(encode(image, SAMPLING_FACTOR=sampling, QUALITY=quality))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "options",
+    [{"PROGRESSIVE": 1}, {"OPTIMIZE": 1}, {"RST_INTERVAL": 1}, {"PROGRESSIVE": 1, "QUALITY": 100}],
+    ids=str,
+)
+def test_every_coding(size, options):
+    assert_as_opencv(encode(picture(*size), **options))
+    assert_as_opencv(encode(picture(*size)[..., 0].copy(), **options))
+
+
+ICC = b"ICC_PROFILE\0\1\1" + bytes(128)
+XMP = b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>"
+
+
+def adobe(transform):
+    return segment(0xEE, b"Adobe\0d\0\0\0\0" + bytes([transform]))
+
+
+PLAIN = {
+    "colour": encode(picture()),
+    "grey": encode(picture()[..., 0].copy()),
+    "comment": insert(encode(picture()), segment(0xFE, b"hello")),
+    "empty segment": insert(encode(picture()), segment(0xE1, b"")),
+    "icc": insert(encode(picture()), segment(0xE2, ICC)),
+    "xmp": insert(encode(picture()), segment(0xE1, XMP)),
+    "fill bytes": insert(encode(picture()), b"\xff\xff\xff"),
+    "no jfif": without(encode(picture()), 0xE0),
+    "adobe rgb": insert(without(encode(picture(), SAMPLING_FACTOR=0x111111), 0xE0), adobe(0)),
+    "adobe ycc": insert(without(encode(picture()), 0xE0), adobe(1)),
+    "more behind the end": encode(picture()) + b"and more" * 100,
+}
+
+
+@pytest.mark.parametrize("jpeg", PLAIN.values(), ids=PLAIN)
+def test_plain_pictures_need_no_opencv(request, jpeg):
+    assert_as_opencv(jpeg)
+    request.getfixturevalue("without_opencv")
+    load_bytes(jpeg)
+
+
+def patched(jpeg, marker, offset, *values):
+    """Write over bytes of a segment."""
+    data = bytearray(jpeg)
+    at = jpeg.index(b"\xff" + bytes([marker])) + 4 + offset
+    data[at : at + len(values)] = values
+    return bytes(data)
+
+
+def with_junk(jpeg):
+    """Put bytes that libjpeg skips between the first two segments."""
+    return jpeg[:20] + b"junk" + jpeg[20:]
+
+
+ODD = {
+    "precision of 12 bits": patched(encode(picture()), 0xC0, 0, 12),
+    "lossless": encode(picture()).replace(b"\xff\xc0", b"\xff\xc3"),
+    "arithmetic": encode(picture()).replace(b"\xff\xc0", b"\xff\xc9"),
+    "two components": patched(encode(picture()), 0xC0, 5, 2),
+    "five components": patched(encode(picture()), 0xC0, 5, 5),
+    "no height": patched(encode(picture()), 0xC0, 1, 0, 0),
+    "higher than it is": patched(encode(picture()), 0xC0, 1, 9, 9),
+    "no tables, as in a video": without(encode(picture()), 0xC4),
+    "no quantisation": without(encode(picture()), 0xDB),
+    "no frame": without(encode(picture()), 0xC0),
+    "two frames": insert(encode(picture()), segment(0xC0, b"\x08\0\x30\0\x40\x01\x01\x11\0")),
+    "two starts": insert(encode(picture()), b"\xff\xd8"),
+    "junk at the start": insert(encode(picture()), b"junk"),
+    "junk before a segment": with_junk(encode(picture())),
+    "adobe 2": insert(without(encode(picture()), 0xE0), adobe(2)),
+    "a segment of length 0": insert(encode(picture()), b"\xff\xe1\0\0"),
+    "a segment behind the end": insert(encode(picture()), b"\xff\xe1\xff\xff"),
+    "only the start": encode(picture())[:3],
+    "no scan": encode(picture()).partition(b"\xff\xda")[0],
+    "no end": encode(picture())[:-2],
+    "damaged": patched(encode(picture()), 0xDA, 40, 0xFF, 0x55, 0xFF, 0x66),
+    "too many segments": insert(encode(picture()), *[segment(0xFE, b"")] * 20_000),
+}
+
+
+@pytest.mark.parametrize("jpeg", ODD.values(), ids=ODD)
+def test_odd_pictures_are_what_opencv_makes_of_them(jpeg):
+    assert_as_opencv(jpeg)
+
+
+def test_a_header_without_end_is_not_walked_through():
+    assert read_header(ODD["too many segments"]) is None
+
+
+def test_four_inks_are_what_opencv_makes_of_them():
+    simplejpeg = pytest.importorskip("simplejpeg")
+    inks = np.dstack([picture(), 255 - picture()[..., 0]])
+    jpeg = simplejpeg.encode_jpeg(inks, colorspace="CMYK")
+    assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
+    assert_as_opencv(jpeg)
+    assert_as_opencv(patched(jpeg, 0xEE, 11, 0))
+
+
+UPRIGHT = {
+    1: lambda image: image,
+    2: np.fliplr,
+    3: lambda image: np.rot90(image, 2),
+    4: np.flipud,
+    5: lambda image: image.swapaxes(0, 1),
+    6: lambda image: np.rot90(image, -1),
+    7: lambda image: np.rot90(image, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("value", "upright"), UPRIGHT.items())
+def test_the_orientation_is_applied(request, value, upright, order):
+    jpeg = encode(picture())
+    turned = insert(jpeg, exif(orientation(value), order=order))
+    assert_as_opencv(turned)
+    request.getfixturevalue("without_opencv")
+    np.testing.assert_array_equal(load_bytes(turned).pixels, upright(load_bytes(jpeg).pixels))
+
+
+MAKE = (0x10F, 2, 3, 0x6261)  # "ab"
+FAR = (0x10F, 2, 100, 5000)  # a text behind the end
+EXIF = {
+    "no orientation": [exif(MAKE)],
+    "behind another field": [exif(MAKE, orientation(6))],
+    "before a field that cannot be read": [exif(orientation(6), (0x131, 2, 100, 5000))],
+    "behind a field that cannot be read": [exif(FAR, orientation(6))],
+    "out of order": [exif((0x11A, 5, 1, 60_000), orientation(6))],
+    "twice": [exif(orientation(6), orientation(1))],
+    "in two segments": [exif(orientation(1)), exif(orientation(6))],
+    "in the second of two segments": [exif(MAKE), exif(orientation(6))],
+    "behind xmp": [segment(0xE1, XMP), exif(orientation(6))],
+    "in an odd place": [exif(orientation(6), gap=100)],
+    "as a long": [exif(orientation(6, kind=4))],
+    "as a long in big endian": [exif(orientation(6, kind=4), order=">")],
+    "twice in one field": [exif(orientation(6, count=2))],
+    "0": [exif(orientation(0))],
+    "9": [exif(orientation(9))],
+    "no tiff": [exif(orientation(6), magic=43)],
+    "no exif": [exif(orientation(6), prefix=b"Fxif\0\0")],
+    "nearly exif": [exif(orientation(6), prefix=b"Exif\0\1")],
+    "nothing else": [segment(0xE1, b"Exif\0\0")],
+    "cut": [segment(0xE1, exif(orientation(6))[4:25])],
+    "more fields than there are": [exif(orientation(6)).replace(b"\1\0\x12", b"\5\0\x12")],
+}
+
+
+@pytest.mark.parametrize("segments", EXIF.values(), ids=EXIF)
+def test_odd_exif_is_read_as_opencv_does(segments):
+    assert_as_opencv(insert(encode(picture()), *segments))
+    late = encode(picture()).partition(b"\xff\xda")
+    assert_as_opencv(late[0] + b"".join(segments) + b"".join(late[1:]))
+
+
+@given(
+    order=st.sampled_from("<>"),
+    value=st.integers(1, 8),
+    changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_damaged_exif_is_read_as_opencv_does(order, value, changes):
+    payload = bytearray(exif(MAKE, orientation(value), (0x11A, 5, 1, 40), order=order)[4:])
+    for place, byte in changes:
+        payload[place % len(payload)] = byte
+    assert_as_opencv(insert(PLAIN["grey"], segment(0xE1, bytes(payload))))
+
+
+@given(data=st.binary(max_size=60))
+def test_any_bytes_have_a_header_or_none(data):
+    header = read_header(b"\xff\xd8\xff" + data)
+    assert header is None or min(header.size) >= 0
+
+
+def test_photographs_are_those_of_opencv(shared):
+    files = sorted(shared("data").glob("*/**/*.jpg"))
+    assert files
+    for file in files:
+        assert_as_opencv(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("size", "canvas", "reduced"),
+    [
+        ((400, 300), (100, 100), (100, 75)),
+        ((400, 300), (101, 101), (200, 150)),
+        ((400, 300), (200, 200), (200, 150)),
+        ((400, 300), (201, 201), (400, 300)),
+        ((400, 300), (50, 50), (50, 38)),
+        ((400, 300), (10, 10), (50, 38)),
+        ((401, 301), (100, 100), (101, 76)),
+        ((300, 400), (320, 100), (75, 100)),
+        ((400, 300), (100, 640), (100, 75)),
+        ((60, 800), (100, 100), (8, 100)),
+    ],
+)
+def test_large_pictures_are_reduced_when_decoded_fast(without_opencv, size, canvas, reduced):  # noqa: ARG001
+    found = load_bytes(encode(picture(*size)), DecodeOptions(fast_for=canvas))
+    assert (found.size, found.pixels.shape) == (size, (*reduced, 3))
+    assert found.pixels.flags.c_contiguous
+
+
+@pytest.mark.parametrize("value", UPRIGHT)
+def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
+    canvas = (128, 128)
+    jpeg = insert(encode(picture(520, 400), QUALITY=95), exif(orientation(value)))
+    full, fast = load_bytes(jpeg), load_bytes(jpeg, DecodeOptions(fast_for=canvas))
+    letterbox = Letterbox.fit(full.size, canvas)
+    assert fast.size == full.size
+    if "simplejpeg" in sys.modules:
+        assert 3 * fast.pixels.size < full.pixels.size
+    shown = [letterbox_image(one.pixels, letterbox).astype(int) for one in (full, fast)]
+    assert np.abs(shown[0] - shown[1]).mean() < 3
+
+
+@pytest.mark.parametrize("name", ["cmyk", "png", "damaged", "cut"])
+def test_what_opencv_decodes_is_never_reduced(name):
+    large = picture(400, 300)
+    match name:
+        case "cmyk":
+            simplejpeg = pytest.importorskip("simplejpeg")
+            data = simplejpeg.encode_jpeg(np.dstack([large, large[..., 0]]), colorspace="CMYK")
+        case "png":
+            data = cv2.imencode(".png", large)[1].tobytes()
+        case "damaged":
+            data = with_junk(encode(large))
+        case "cut":
+            data = encode(large)[:-200]
+            with pytest.raises(DecodeError):
+                load_bytes(data, DecodeOptions(fast_for=(64, 64)))
+            return
+    found = load_bytes(data, DecodeOptions(fast_for=(64, 64)))
+    assert found.size == found.pixels.shape[:2] == (400, 300)
+
+
+def test_without_simplejpeg_opencv_decodes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)  # importing it fails
+    jpeg = insert(encode(picture(400, 300)), exif(orientation(6)))
+    assert_as_opencv(jpeg)
+    assert load_bytes(jpeg, DecodeOptions(fast_for=(64, 64))).pixels.shape == (300, 400, 3)
+
+
+def test_simplejpeg_is_imported_for_a_jpeg_only():
+    code = "import sys, detcli.source.decode; print('simplejpeg' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert finished.stdout.strip() == b"False"
+
+
+def test_threads_decode_side_by_side():
+    jpegs = [insert(encode(picture(200, 100 + i)), exif(orientation(1 + i % 8))) for i in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(load_bytes, jpegs))
+    for jpeg, one in zip(jpegs, found, strict=True):
+        np.testing.assert_array_equal(one.pixels, load_bytes(jpeg).pixels)

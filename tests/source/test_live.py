@@ -1,0 +1,306 @@
+"""Cameras and network streams."""
+
+import itertools
+import threading
+import time
+
+import number_video
+import pytest
+from source_items import error_of
+
+from detcli.errors import DecodeError, SourceError
+from detcli.source import live
+from detcli.source.item import Intake
+from detcli.source.live import LiveSource, watch
+from detcli.source.video import FrameOptions
+
+WAIT_S = 60
+"""Longer than anything takes here."""
+
+
+class Camera:
+    """Stands in for a capture: gives so many frames, each when the test lets it."""
+
+    def __init__(self, frames, *, free=True, size=(64, 160)):
+        self._left = frames
+        self._free = free
+        self._permits = threading.Semaphore(0)
+        self._size = size
+        self.number = -1
+        self.asked = 0
+        self.over = threading.Event()
+        self.released = threading.Event()
+
+    def allow(self, frames=1):
+        self._permits.release(frames)
+
+    def get(self, prop):
+        return float(self._size[{4: 0, 3: 1}[prop]])
+
+    def grab(self):
+        self.asked += 1
+        if not self._free:
+            while not self._permits.acquire(timeout=0.05):
+                if self.over.is_set():
+                    return False
+        else:
+            time.sleep(0.002)
+        self._left -= 1
+        self.number += 1
+        return self._left >= 0
+
+    def retrieve(self):
+        return True, number_video.frame(self.number)
+
+    def release(self):
+        self.released.set()
+
+
+class Shelf:
+    """Hands out captures one after the other; an error is raised, None means one is not there."""
+
+    def __init__(self, *captures):
+        self._captures = iter(captures)
+        self.opened = 0
+
+    def __call__(self):
+        self.opened += 1
+        capture = next(self._captures, None)
+        if capture is None:
+            raise SourceError("cannot be opened", "look")
+        return capture
+
+
+@pytest.fixture(autouse=True)
+def _no_delay(monkeypatch):
+    monkeypatch.setattr(live, "FIRST_DELAY_S", 0.01)
+
+
+def source(*captures, name="camera:0", **options):
+    return LiveSource(name, Shelf(*captures), **options)
+
+
+def follow(*sources, patience_s=0.0, intake=None, **options):
+    return watch(sources, FrameOptions(**options), patience_s, intake or Intake())
+
+
+def eventually(condition):
+    deadline = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert condition()
+
+
+def test_frames_have_numbers_and_times():
+    camera = Camera(1000, free=False)
+    items = follow(source(camera))
+    found = []
+    for _ in range(3):
+        camera.allow()
+        found.append(next(items))
+    camera.over.set()
+    items.close()
+    assert [item.frame for item in found] == [0, 1, 2]
+    assert found[0].time_s == 0 < found[1].time_s < found[2].time_s
+    assert {(item.source, item.clip.source, item.clip.live) for item in found} == {
+        ("camera:0", "camera:0", True)
+    }
+    assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
+
+
+def test_the_newest_frame_wins_and_the_others_are_counted():
+    camera, intake = Camera(1000, free=False), Intake()
+    items = follow(source(camera), intake=intake)
+    camera.allow()
+    assert next(items).frame == 0
+    camera.allow(7)
+    eventually(lambda: camera.asked == 9)
+    newest = next(items)
+    camera.over.set()
+    items.close()
+    assert (newest.frame, intake.dropped) == (7, 6)
+
+
+def test_a_stride_counts_frames_that_came():
+    camera, intake = Camera(1000, free=False), Intake()
+    items = follow(source(camera), intake=intake, stride=3)
+    found = []
+    for _ in range(3):
+        camera.allow(3)
+        found.append(next(items).frame)
+    camera.over.set()
+    items.close()
+    assert (found, intake.dropped) == ([0, 3, 6], 0)
+
+
+def test_the_first_seconds_can_be_left_out():
+    items = follow(source(Camera(10**6)), start_s=0.1)
+    first = next(items)
+    items.close()
+    assert first.time_s >= 0.1
+    assert first.frame > 0
+
+
+def test_a_live_source_can_be_watched_for_a_time():
+    camera, intake = Camera(10**6), Intake()
+    found = list(follow(source(camera), intake=intake, end_s=0.2))
+    assert all(item.clip for item in found)  # no error
+    assert max(item.time_s for item in found) < 0.2
+    assert camera.released.is_set()
+
+
+def test_a_source_that_gives_nothing_any_more_ends_in_time():
+    """Its time is over, whether or not frames come."""
+    found = list(follow(source(Camera(1)), patience_s=1000, end_s=0.2))
+    assert [item.frame for item in found] == [0]
+
+
+def test_a_source_that_cannot_be_opened_is_an_error_at_once():
+    shelf = source()
+    (item,) = follow(shelf, patience_s=1000)
+    assert (item.source, error_of(item)) == ("camera:0", "cannot be opened")
+    assert shelf.open.opened == 1
+
+
+def test_a_source_that_gives_no_frame_is_an_error_at_once():
+    camera = Camera(0)
+    (item,) = follow(source(camera), patience_s=1000)
+    assert error_of(item) == "sends no picture"
+    assert camera.released.is_set()
+
+
+def test_frames_can_be_too_large():
+    (item,) = follow(source(Camera(5)), max_pixels=100)
+    with pytest.raises(DecodeError, match="too large: 160x64 are 10240 pixels"):
+        item.load()
+
+
+def test_a_source_that_is_lost_is_opened_again(caplog):
+    cameras = [Camera(40), None, None, Camera(10**6)]
+    shelf = source(*cameras)
+    items = follow(shelf, patience_s=WAIT_S)
+    numbers = list(itertools.takewhile(lambda number: number < 45, (i.frame for i in items)))
+    items.close()
+    assert numbers == sorted(set(numbers))  # they go on where they were
+    assert shelf.open.opened == 4
+    assert cameras[0].released.is_set()
+    assert cameras[3].released.is_set()
+    assert caplog.messages.count("camera:0: lost, trying to open it again") == 1
+
+
+def test_it_is_tried_again_less_and_less_often(monkeypatch):
+    monkeypatch.setattr(live, "LONGEST_DELAY_S", 0.08)
+    waits = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout=None):
+            waits.append(timeout)
+            if len(waits) == 9:
+                self.set()
+            return self.is_set()
+
+    shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
+    watcher = live._Watcher(shelf, FrameOptions(), WAIT_S, threading.Condition(), Stop())  # noqa: SLF001
+    watcher.start()
+    watcher.join(WAIT_S)
+    assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
+
+
+def test_a_source_that_is_not_found_again_is_an_error():
+    found = list(follow(source(Camera(3)), patience_s=0.05))
+    assert found[-2].frame == 2
+    assert "lost, and not found again" in error_of(found[-1])
+
+
+def test_an_error_does_not_hide_the_last_frame():
+    short, other = Camera(1), Camera(10, free=False)
+    items = follow(source(short), source(other, name="camera:1"))
+    other.allow()
+    found = [next(items)]
+    eventually(short.released.is_set)  # long before anybody asks again
+    other.over.set()
+    found += items
+    assert [item.frame for item in found if item.source == "camera:0"] == [0, None]
+
+
+def test_a_stream_of_one_picture_is_a_picture():
+    (item,) = follow(source(Camera(1), may_be_picture=True), patience_s=1000)
+    assert item.frame == 0
+
+
+def test_damaged_frames_are_passed_over():
+    class Damaged(Camera):
+        def grab(self):
+            return super().grab() and self.number % 4 == 0
+
+    shelf = source(Damaged(10**6))
+    items = follow(shelf)
+    found = [next(items) for _ in range(3)]
+    items.close()
+    assert {number_video.number(item.load().pixels) % 4 for item in found} == {0}
+    assert shelf.open.opened == 1
+
+
+def test_frames_that_cannot_be_decoded_are_left_out():
+    class Undecodable(Camera):
+        def retrieve(self):
+            return self.number % 2 == 0, super().retrieve()[1]
+
+    items = follow(source(Undecodable(10**6)))
+    found = [next(items).frame for _ in range(3)]
+    items.close()
+    assert {number % 2 for number in found} == {0}
+
+
+def test_several_sources_are_watched_in_turns():
+    cameras = [Camera(100, free=False) for _ in range(2)]
+    items = follow(*(source(camera, name=f"camera:{at}") for at, camera in enumerate(cameras)))
+    for camera in cameras:
+        camera.allow()
+    found = [next(items).source, next(items).source]
+    for asked in range(3, 10):  # from here on both have a frame whenever one is taken
+        for camera in cameras:
+            camera.allow()
+        eventually(lambda asked=asked: all(camera.asked == asked for camera in cameras))
+        found.append(next(items).source)
+    for camera in cameras:
+        camera.over.set()
+    items.close()
+    assert set(found[:2]) == {"camera:0", "camera:1"}
+    assert all(one != other for one, other in itertools.pairwise(found))
+    assert all(camera.released.is_set() for camera in cameras)
+
+
+def test_a_lost_source_does_not_stop_the_others():
+    items = follow(source(), source(Camera(5), name="camera:1"))
+    found = list(items)
+    assert {item.source for item in found if item.clip} == {"camera:1"}
+    assert sorted(item.source for item in found if not item.clip) == ["camera:0", "camera:1"]
+
+
+def test_what_nobody_expects_is_an_error():
+    class Surprise(Camera):
+        def grab(self):
+            raise RuntimeError("rtsp://user:password@host")
+
+    (item,) = follow(source(Surprise(1)))
+    assert error_of(item) == "cannot be read: RuntimeError"
+
+
+def test_a_wait_for_frames_can_be_ended():
+    intake = Intake()
+    camera = Camera(5, free=False)
+    threading.Timer(0.1, intake.stop.set).start()
+    threading.Timer(0.2, camera.over.set).start()
+    assert list(follow(source(camera), intake=intake)) == []
+    assert intake.stop.is_set()
+
+
+def test_a_wait_for_a_lost_source_can_be_ended(monkeypatch):
+    monkeypatch.setattr(live, "FIRST_DELAY_S", 1000.0)
+    monkeypatch.setattr(live, "LONGEST_DELAY_S", 1000.0)
+    items = follow(source(Camera(1)), patience_s=1000)
+    assert next(items).frame == 0
+    before = threading.active_count()
+    items.close()
+    assert threading.active_count() < before

@@ -1,0 +1,110 @@
+"""Network streams over HTTP, from a server on this machine."""
+
+import itertools
+import subprocess
+import sys
+
+import cv2
+import number_video
+import pytest
+import stream_server
+from source_items import error_of
+
+from detcli.source import capture, live
+from detcli.source.sources import SourceOptions, Sources
+
+WAIT_S = 60
+"""Longer than anything takes here."""
+
+
+@pytest.fixture(autouse=True)
+def _no_delay(monkeypatch):
+    monkeypatch.setattr(live, "FIRST_DELAY_S", 0.01)
+
+
+@pytest.fixture
+def server():
+    with stream_server.serve() as server:
+        yield server
+
+
+def test_a_stream_over_http_is_watched(server):
+    with Sources([server.url()]) as sources:
+        items = list(itertools.islice(sources, 5))
+        assert sources.total is None
+    shown = [number_video.number(item.load().pixels) for item in items]
+    assert shown == [item.frame for item in items]
+    assert {item.source for item in items} == {server.url()}
+
+
+def test_a_stream_takes_a_password_and_does_not_tell_it(server):
+    server.password = "eve:hunter 2"  # noqa: S105
+    with Sources([server.url(user="eve:hunter%202@")]) as sources:
+        item = next(iter(sources))
+    assert (item.source, item.frame) == (server.url(), 0)
+    with Sources([server.url(user="eve:wrong@")]) as sources:
+        (item,) = sources
+    assert (item.source, error_of(item)) == (server.url(), "cannot be opened")
+
+
+def test_a_stream_that_ends_is_opened_again(server):
+    server.frames = 5
+    with Sources([server.url()]) as sources:
+        for item in sources:
+            if item.frame >= 12:
+                break
+    assert len(server.requests) >= 3
+
+
+def test_a_stream_that_stalls_is_lost(server, monkeypatch):
+    monkeypatch.setattr(capture, "READ_TIMEOUT_MS", 300)
+    with Sources([server.url()], SourceOptions(reconnect_s=0)) as sources:
+        items = iter(sources)
+        next(items)
+        server.stall.set()
+        *_, last = items
+    assert "lost, and not found again" in error_of(last)
+
+
+def test_two_streams_are_watched_at_the_same_time(server):
+    with Sources([server.url("/stream1"), server.url("/stream2")]) as sources:
+        found = {item.source for item in itertools.islice(sources, 30)}
+    assert found == {server.url("/stream1"), server.url("/stream2")}
+
+
+def test_a_picture_without_a_suffix_is_a_picture(server):
+    server.files["/snapshot"] = cv2.imencode(".jpg", number_video.frame(0))[1].tobytes()
+    with Sources([server.url("/snapshot")]) as sources:
+        (item,) = sources
+    assert number_video.number(item.load().pixels) == 0
+
+
+def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
+    path = number_video.write(tmp_path / "v.mp4", 20)
+    server.files["/v.mp4?key=secret"] = path.read_bytes()
+    with Sources([server.url("/v.mp4?key=secret")], SourceOptions(stride=3)) as sources:
+        items = list(sources)
+        assert sources.total == len(items)
+    assert [item.frame for item in items] == list(range(0, 20, 3))
+    assert {item.source for item in items} == {server.url("/v.mp4?key=***")}
+
+
+def test_a_process_that_watches_ends_in_peace(server):
+    """However a run ends, the threads that watch are gone before Python is."""
+    code = """
+import sys
+from detcli.opencv import silence_opencv
+from detcli.source.sources import Sources
+silence_opencv()
+with Sources([sys.argv[1]]) as sources:
+    print(next(iter(sources)).frame)
+"""
+    server.pause = 0.2
+    finished = subprocess.run(
+        [sys.executable, "-c", code, server.url()],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "0\n", "")

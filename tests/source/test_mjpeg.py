@@ -1,0 +1,234 @@
+"""Pictures out of a stream of JPEG files."""
+
+import itertools
+import struct
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.errors import DecodeError
+from detcli.source.mjpeg import JpegSplitter
+
+SOI, EOI = b"\xff\xd8", b"\xff\xd9"
+LIMIT = 200_000
+
+
+def jpeg(number, *options, size=(24, 32)):
+    """A JPEG file; each number makes another one."""
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
+    encoded, data = cv2.imencode(".jpg", pixels, options)
+    assert encoded
+    return data.tobytes()
+
+
+def segment(marker, content):
+    return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
+
+
+def with_segment(picture, marker, content):
+    """A picture with a segment behind its start."""
+    return picture[:2] + segment(marker, content) + picture[2:]
+
+
+def index(*entries, order="<"):
+    """Content of a segment that lists pictures, each by its size and where it begins."""
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, 2)
+    fields = struct.pack(f"{order}HHII", 0xB001, 4, 1, len(entries))
+    fields += struct.pack(f"{order}HHII", 0xB002, 7, 16 * len(entries), 38)
+    table = b"".join(struct.pack(f"{order}IIIHH", 0, *entry, 0, 0) for entry in entries)
+    return b"MPF\0" + head + fields + struct.pack(f"{order}I", 0) + table
+
+
+def with_attached(picture, *attached, gap=0, order="<"):
+    """A file as phones write it, with more pictures behind the main one."""
+    length = len(with_segment(picture, 0xE2, index(*[(0, 0)] * (len(attached) + 1))))
+    entries, at = [(length, 0)], length
+    for one in attached:
+        at += gap
+        entries.append((len(one), at - 10))  # counted from the index, which begins at 10
+        at += len(one)
+    main = with_segment(picture, 0xE2, index(*entries, order=order))
+    return main + b"".join(bytes(gap) + one for one in attached)
+
+
+KINDS = {
+    "plain": jpeg(1),
+    "progressive": jpeg(2, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "with restarts": jpeg(3, cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
+    "large": jpeg(4, cv2.IMWRITE_JPEG_QUALITY, 100, size=(160, 160)),
+    "with a preview": with_segment(jpeg(5), 0xE1, b"Exif\0\0" + jpeg(6)),
+    "with a longest segment": with_segment(jpeg(7), 0xEF, b"\xff\xd8\xff\xd9" * 16383),
+    "with filling": jpeg(8)[:2] + b"\xff\xff" + jpeg(8)[2:-2] + b"\xff\xff" + EOI,
+    "with an end in a comment": with_segment(jpeg(9), 0xFE, EOI + SOI),
+}
+
+
+def split(stream, *cuts, limit=LIMIT):
+    """Pictures, and errors, of a stream that comes in chunks."""
+    splitter = JpegSplitter(limit)
+    edges = [0, *sorted(cuts), len(stream)]
+    parts = [
+        part
+        for begin, end in itertools.pairwise(edges)
+        for part in splitter.feed(stream[begin:end])
+    ]
+    return [*parts, *splitter.finish()]
+
+
+def texts(parts):
+    return [part if isinstance(part, bytes) else str(part) for part in parts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_comes_out_as_it_went_in(kind):
+    picture = KINDS[kind]
+    assert split(picture) == [picture]
+    assert split(picture * 3) == [picture] * 3
+    assert split(picture, *range(len(picture))) == [picture]
+
+
+@given(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
+def test_chunks_make_no_difference(data, kinds):
+    pictures = [KINDS[kind] for kind in kinds]
+    stream = b"".join(pictures)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
+    assert split(stream, *cuts) == pictures
+
+
+@given(data=st.data())
+def test_chunks_make_no_difference_to_damage(data):
+    """Damage gives errors, and they do not depend on chunks; pictures that follow are found."""
+    picture, last = KINDS["with a preview"], KINDS["plain"]
+    damaged = bytearray(picture * 2)
+    for _ in range(data.draw(st.integers(1, 8))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(0, len(damaged))) :]
+    # Longer than any segment can be: what the damage makes of lengths cannot hide the last ones.
+    stream = bytes(damaged) + bytes(2**16) + last * 2
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
+    parts = split(stream)
+    assert texts(split(stream, *cuts)) == texts(parts)
+    assert parts[-1] == last
+
+
+def test_a_picture_comes_as_soon_as_its_last_byte_is_there():
+    splitter = JpegSplitter(LIMIT)
+    for picture in KINDS.values():
+        assert list(splitter.feed(picture[:-1])) == []
+        assert list(splitter.feed(picture[-1:])) == [picture]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_that_breaks_off_is_an_error_and_the_next_is_found(kind):
+    picture, following = KINDS[kind], jpeg(20)
+    for end in (len(picture) // 2, len(picture) - 3, len(picture) - 2, len(picture) - 1):
+        error, *others = split(picture[:end] + following * 2)
+        assert isinstance(error, DecodeError)
+        if kind == "with a preview" and end == len(picture) // 2:
+            preview_error, *others = others
+            assert isinstance(preview_error, DecodeError)
+        assert others == [following] * 2
+
+
+@pytest.mark.parametrize("end", range(3, 30))
+def test_a_header_that_breaks_off_hides_no_picture(end):
+    picture, following = KINDS["plain"], jpeg(20)
+    parts = split(picture[:end] + following * 2)
+    # Where the cut hits the end of a part, both make a picture: that of the second.
+    assert parts[-1] == following
+    assert following[10:] in parts[-2]
+    assert len(parts) <= 3
+
+
+@pytest.mark.parametrize("end", [30, 100, -2])
+def test_a_picture_that_breaks_off_hides_none(end):
+    picture = KINDS["plain"]
+    parts = split(picture[:end] + picture * 2)
+    assert [isinstance(part, bytes) for part in parts] == [False, True, True]
+
+
+def test_junk_between_pictures_is_one_error():
+    picture = KINDS["plain"]
+    parts = split(picture + b"junk" + EOI + b"\xff\xd8\xfe" + picture + picture)
+    assert texts(parts) == [picture, "9 bytes in the stream belong to no picture", picture, picture]
+
+
+def test_damage_is_told_once():
+    picture = KINDS["plain"]
+    broken = picture[:20] + b"\0" * 50 + picture[20:]
+    parts = split(broken + picture)
+    assert [isinstance(part, bytes) for part in parts] == [False, True]
+
+
+def test_what_is_left_is_told():
+    picture = KINDS["plain"]
+    incomplete = "an incomplete picture in the stream: the stream ends in it"
+    assert texts(split(picture + picture[:50])) == [picture, incomplete]
+    assert texts(split(picture * 2 + b"junk")) == [
+        picture,
+        picture,
+        "4 bytes in the stream belong to no picture",
+    ]
+    assert split(b"") == []
+
+
+def test_what_follows_a_single_picture_is_part_of_its_file():
+    picture = KINDS["plain"]
+    assert split(picture + b"junk") == [picture]
+
+
+def test_what_is_left_of_damage_is_not_told_again():
+    picture = KINDS["plain"]
+    parts = split(picture[:20] + bytes(100))
+    assert [isinstance(part, bytes) for part in parts] == [False]
+
+
+def test_no_more_than_a_picture_is_held():
+    splitter = JpegSplitter(10_000)
+    endless = KINDS["plain"][:-2] + bytes(2000)
+    errors = [part for _ in range(100) for part in splitter.feed(bytes(1000))]
+    errors += list(splitter.feed(endless))
+    for _ in range(1000):
+        errors += splitter.feed(bytes(1000))
+        assert len(splitter._data) < 13_000  # noqa: SLF001 - there is no other way to see it
+    assert [str(error) for error in errors] == [
+        "100000 bytes in the stream belong to no picture",
+        "an incomplete picture in the stream: more than 10000 bytes",
+    ]
+    assert list(splitter.feed(KINDS["plain"] * 2)) == [KINDS["plain"]] * 2
+
+
+def test_a_picture_that_is_too_large_is_refused_however_it_comes():
+    picture = KINDS["large"]
+    assert split(picture, limit=len(picture)) == [picture]
+    for cuts in ([], [len(picture) - 1]):
+        parts = split(picture + KINDS["plain"], *cuts, limit=len(picture) - 1)
+        assert isinstance(parts[0], DecodeError)
+        assert parts[-1] == KINDS["plain"]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("gap", [0, 7])
+def test_what_a_phone_puts_behind_a_picture_belongs_to_it(order, gap):
+    file = with_attached(jpeg(1), jpeg(2), jpeg(3), gap=gap, order=order)
+    main = file[: file.index(jpeg(2)) - gap]
+    following = jpeg(4)
+    for cuts in ([], range(0, len(file), 11)):
+        parts = split(file * 2 + following, *cuts)
+        assert texts(parts) == [main, main, following]
+
+
+def test_what_only_looks_attached_is_a_picture():
+    file = with_attached(jpeg(1), jpeg(2))
+    main = file[: -len(jpeg(2))]  # somebody has cut the rest off
+    other = jpeg(5, size=(40, 40))
+    assert split(main + other + jpeg(2)) == [main, other, jpeg(2)]
+
+
+@pytest.mark.parametrize("length", [4, 7, 8, 12, 20, 30, 45, 60])
+def test_a_damaged_index_is_none(length):
+    picture = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
+    assert split(picture + jpeg(2)) == [picture, jpeg(2)]

@@ -1,0 +1,206 @@
+"""Pictures on standard input."""
+
+import os
+import sys
+import threading
+import tracemalloc
+
+import cv2
+import numpy as np
+import pytest
+
+from detcli.errors import DecodeError, SourceError
+from detcli.source import pipe
+from detcli.source.decode import DecodeOptions
+from detcli.source.item import Intake
+from detcli.source.stdin import read_stdin
+
+
+def encode(grey, suffix=".jpg"):
+    """A picture file of one grey."""
+    encoded, data = cv2.imencode(suffix, np.full((24, 32, 3), grey, np.uint8))
+    assert encoded
+    return data.tobytes()
+
+
+def grey(item):
+    """The grey of an item's picture, to the next ten; or its error."""
+    try:
+        return int(round(item.load().pixels.mean(), -1))
+    except DecodeError as error:
+        return str(error)
+
+
+class Writer:
+    """Writes to standard input, as far as a test lets it."""
+
+    def __init__(self, monkeypatch):
+        inlet, self._outlet = os.pipe()
+        self.stdin = os.fdopen(inlet)
+        monkeypatch.setattr(sys, "stdin", self.stdin)
+
+    def write(self, data):
+        threading.Thread(target=self._write, args=[data]).start()
+
+    def _write(self, data):
+        try:
+            while data:
+                data = data[os.write(self._outlet, data) :]
+        except BrokenPipeError:
+            pass
+
+    def close(self):
+        os.close(self._outlet)
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    writer = Writer(monkeypatch)
+    yield writer
+    writer.stdin.close()
+
+
+@pytest.fixture
+def read(monkeypatch, tmp_path):
+    """Source, number and grey of the pictures in some bytes, and the total."""
+
+    def read(data, **options):
+        (tmp_path / "stdin").write_bytes(data)
+        intake = Intake(1)
+        with (tmp_path / "stdin").open() as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            items = list(read_stdin(DecodeOptions(**options), intake))
+        assert {item.source for item in items} == {"-"}
+        assert {(item.path, item.time_s, item.clip) for item in items} == {(None, None, None)}
+        return [(item.frame, grey(item)) for item in items], intake.total
+
+    return read
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_one_picture_has_no_number(read, suffix):
+    assert read(encode(50, suffix)) == ([(None, 50)], 1)
+
+
+def test_pictures_of_a_stream_are_numbered(read):
+    stream = encode(50) + encode(100) + encode(150)
+    assert read(stream) == ([(0, 50), (1, 100), (2, 150)], None)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\xff\xd8", b"hello" * 100, encode(50)[:-2]])
+def test_what_is_no_picture_is_an_error(read, data):
+    ((frame, text),), total = read(data)
+    assert (frame, total) == (None, 1)
+    assert isinstance(text, str)
+
+
+def test_what_follows_a_picture_in_its_file_is_no_matter(read):
+    assert read(encode(50) + b"made by a phone") == ([(None, 50)], 1)
+
+
+def test_a_picture_that_opencv_can_read_is_read(read):
+    """Stray bytes between the parts of a file are none of the splitter's business."""
+    picture = encode(50)
+    data = picture[:20] + b"stray" + picture[20:]
+    assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) is not None
+    assert read(data) == ([(None, 50)], 1)
+
+
+def test_damage_in_a_stream_is_an_error_and_has_a_number(read):
+    parts, total = read(encode(50) + b"junk" + encode(100) + encode(150)[:-9] + encode(200))
+    assert total is None
+    assert [frame for frame, _ in parts] == [0, 1, 2, 3, 4]
+    assert [parts[at][1] for at in (0, 2, 4)] == [50, 100, 200]
+    assert parts[1][1] == "4 bytes in the stream belong to no picture"
+    assert "incomplete picture" in parts[3][1]
+
+
+def test_a_stream_that_breaks_off_is_an_error(read):
+    ((first, second), total) = read(encode(50) + encode(100)[:-9])
+    assert (first, total) == ((0, 50), None)
+    assert "the stream ends in it" in second[1]
+
+
+def test_damage_before_the_first_picture_of_a_stream_is_an_error(read):
+    parts, _ = read(encode(50)[:100] + encode(100))
+    assert parts[0][0] == 0
+    assert "incomplete picture" in parts[0][1]
+    assert parts[1] == (1, 100)
+
+
+def test_a_picture_may_have_too_many_pixels(read):
+    ((frame, text),), _ = read(encode(50), max_pixels=100)
+    assert frame is None
+    assert "too large" in text
+
+
+def test_endless_bytes_are_refused(read):
+    ((frame, text),), _ = read(bytes(2**25), max_pixels=100)
+    assert frame is None
+    assert "no stream of JPEG files" in text
+
+
+def test_each_picture_comes_when_it_is_complete(writer):
+    items = read_stdin(DecodeOptions(), Intake())
+    writer.write(encode(50) + encode(100) + encode(150)[:50])
+    assert [grey(next(items)), grey(next(items))] == [50, 100]
+    writer.write(encode(150)[50:])
+    assert grey(next(items)) == 150
+    writer.close()
+    assert list(items) == []
+
+
+def test_the_first_picture_does_not_wait_for_ever(writer, monkeypatch):
+    monkeypatch.setattr(pipe, "PATIENCE_S", 0.2)
+    items = read_stdin(DecodeOptions(), Intake())
+    writer.write(encode(50))
+    first = next(items)  # nothing follows, and the pipe is open
+    assert (first.frame, grey(first)) == (0, 50)
+    writer.write(encode(100))
+    second = next(items)
+    assert (second.frame, grey(second)) == (1, 100)
+    writer.close()
+    assert list(items) == []
+
+
+def test_reading_can_be_ended(writer):
+    intake = Intake()
+    items = read_stdin(DecodeOptions(), intake)
+    writer.write(encode(50) * 2)
+    assert grey(next(items)) == 50
+    intake.stop.set()
+    assert len(list(items)) <= 1
+
+
+def test_a_long_stream_takes_no_more_memory(monkeypatch):
+    def peak(count):
+        chunk = encode(50)
+        monkeypatch.setattr(pipe, "read_stdin", lambda _: (chunk for _ in range(count)))
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_stdin(DecodeOptions(), Intake())) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(10_000) < peak(100) + 100_000  # the stream has millions
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(5, "Input/output error"), "cannot be read: Input/output error"),
+        (SourceError("standard input is closed", "open it"), "standard input is closed"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(monkeypatch, error, reason):
+    def fail(stop):  # noqa: ARG001
+        raise error
+        yield
+
+    monkeypatch.setattr(pipe, "read_stdin", fail)
+    (item,) = read_stdin(DecodeOptions(), Intake())
+    assert item.source == "-"
+    with pytest.raises(SourceError, match=reason) as caught:
+        item.load()
+    assert caught.value.hint

@@ -1,0 +1,317 @@
+"""Videos, frame by frame."""
+
+import itertools
+import math
+import struct
+from functools import partial
+
+import cv2
+import number_video
+import pytest
+from number_video import CODES
+
+from detcli.errors import InputError
+from detcli.source.capture import open_file
+from detcli.source.item import Intake
+from detcli.source.video import FrameOptions, read_video
+
+
+def read(path, **options):
+    """Items of a video, and the total that is known in the end."""
+    intake = Intake(1)
+    name = str(path)
+    items = list(read_video(name, partial(open_file, name), FrameOptions(**options), intake))
+    assert {item.source for item in items} <= {name}
+    assert intake.total in {len(items), None}
+    return items
+
+
+def split(items):
+    """Numbers that the frames show, and the error behind them, if there is one."""
+    error = None
+    if items and items[-1].clip is None:
+        with pytest.raises(InputError) as caught:
+            items.pop().load()
+        error = caught.value
+        assert error.hint
+    shown = [number_video.number(item.load().pixels) for item in items]
+    assert [item.frame for item in items] == shown
+    return shown, str(error) if error else None
+
+
+def numbers(path, **options):
+    shown, error = split(read(path, **options))
+    assert error is None
+    return shown
+
+
+@pytest.mark.parametrize("suffix", CODES)
+def test_every_frame_comes_with_its_number_and_time(video, suffix):
+    path = video(suffix)
+    items = read(path)
+    assert [item.time_s for item in items] == pytest.approx([n / 25 for n in range(50)])
+    assert {(item.clip.source, item.clip.frames_per_second) for item in items} == {(str(path), 25)}
+    assert not any(item.clip.live or item.path for item in items)
+    assert split(items) == (list(range(50)), None)
+
+
+def test_frames_are_colour_pictures_in_full_size(video):
+    picture = read(video(frames=1))[0].load()
+    assert picture.size == number_video.SIZE[::-1]
+    assert picture.pixels.shape == (*picture.size, 3)
+
+
+@pytest.mark.parametrize("suffix", CODES)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"stride": 7}, range(0, 300, 7)),
+        ({"stride": 1000}, [0]),
+        ({"end_s": 1}, range(25)),
+        ({"end_s": 1.01}, range(26)),
+        ({"start_s": 2}, range(50, 300)),
+        ({"start_s": 2.01, "end_s": 2.2}, range(51, 55)),
+        ({"start_s": 9, "end_s": 9.5}, range(225, 238)),
+        ({"start_s": 9.01, "end_s": 10.01, "stride": 10}, range(226, 251, 10)),
+        ({"start_s": 11.96}, [299]),
+        ({"end_s": 1e-9}, []),
+        ({"end_s": 1000}, range(300)),
+    ],
+)
+def test_some_frames_are_chosen_exactly(video, suffix, options, expected):
+    path = video(suffix, 300)
+    if not expected:
+        assert split(read(path, **options))[0] == []
+    else:
+        assert numbers(path, **options) == list(expected)
+
+
+def test_parts_make_the_whole(video):
+    path = video(frames=300, rate=30000 / 1001)
+    cuts = [0, 1, 5.005, 6.1, 9.9, None]
+    shown = [
+        number
+        for begin, end in itertools.pairwise(cuts)
+        for number in numbers(path, start_s=begin, end_s=end)
+    ]
+    assert shown == list(range(300))
+
+
+def test_the_rate_is_that_of_the_chosen_frames(video):
+    (first, *_) = read(video(), stride=4)
+    assert first.clip.frames_per_second == 25 / 4
+
+
+@pytest.mark.parametrize("start_s", [3, 20])
+def test_a_start_behind_the_end_is_an_error(video, start_s):
+    shown, error = split(read(video(), start_s=start_s))
+    assert shown == []
+    assert "it ends at 1.96 s" in error
+
+
+def test_the_total_is_known_at_the_first_frame(video):
+    intake = Intake(3)
+    path = str(video(frames=50))
+    options = FrameOptions(stride=2, start_s=0.4, end_s=1.2)
+    items = read_video(path, partial(open_file, path), options, intake)
+    next(items)
+    assert intake.total == 2 + len(range(10, 30, 2))
+    list(items)
+    assert intake.total == 2 + len(range(10, 30, 2))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "turned"),
+    [
+        ((0, 1, -1, 0), lambda image: image.swapaxes(0, 1)[:, ::-1]),
+        ((-1, 0, 0, -1), lambda image: image[::-1, ::-1]),
+        ((0, -1, 1, 0), lambda image: image.swapaxes(0, 1)[::-1]),
+    ],
+)
+def test_frames_are_upright(video, matrix, turned):
+    """Phones write the picture as the sensor sees it, and a matrix that turns it."""
+    path = video(frames=3)
+    plain = read(path)[2].load().pixels
+    one, last = 1 << 16, 1 << 30
+    identity = struct.pack(">9i", one, 0, 0, 0, one, 0, 0, 0, last)
+    a, b, c, d = (one * value for value in matrix)
+    data = path.read_bytes()
+    start = data.index(identity, data.index(b"tkhd"))
+    rotation = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, last)
+    path.write_bytes(data[:start] + rotation + data[start + len(rotation) :])
+    assert (read(path)[2].load().pixels == turned(plain)).all()
+
+
+@pytest.mark.parametrize("suffix", ["avi", "mkv", "webm", "ts"])
+def test_a_video_that_breaks_off_gives_what_is_there_and_an_error(video, suffix):
+    path = video(suffix, 200)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    shown, error = split(read(path))
+    assert 50 < len(shown) < 150
+    assert shown == list(range(len(shown)))
+    if suffix != "ts":  # which declares nothing
+        assert f"breaks off: {len(shown)} of 200 frames are there" in error
+        assert split(read(path, end_s=1)) == (list(range(25)), None)
+        assert "breaks off" in split(read(path, start_s=100))[1]
+
+
+def test_a_video_whose_end_is_blank_breaks_off(video):
+    path = video("avi", 200)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+    _, error = split(read(path))
+    assert "of 200 frames are there" in error
+
+
+def test_a_video_without_its_index_is_an_error(video):
+    path = video("mp4")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert split(read(path)) == ([], "no video that FFmpeg knows, or a damaged one")
+
+
+def test_damaged_frames_are_left_out_and_counted(video):
+    path = video("avi")
+    data = bytearray(path.read_bytes())
+    start = 0
+    for _ in range(20):
+        start = data.index(b"\xff\xd8\xff", start + 1)
+    data[start : start + 200] = bytes(200)
+    path.write_bytes(data)
+    shown, error = split(read(path))
+    assert shown == [number for number in range(50) if number != 19]
+    assert error == "50 frames, 1 of them damaged and left out"
+
+
+def test_frames_that_are_not_meant_to_be_shown_are_not_missed(video):
+    """A cut without encoding anew leaves frames before it in the file."""
+    path = video("mp4", 50)
+    data = bytearray(path.read_bytes())
+    edit = data.index(b"elst") + 12
+    scale = struct.unpack_from(">I", data, data.index(b"mdhd") + 16)[0]
+    struct.pack_into(">II", data, edit, 1200, scale * 4 // 5)
+    path.write_bytes(data)
+    items = read(path)
+    shown = [number_video.number(item.load().pixels) for item in items]
+    assert shown == list(range(20, 50))
+    assert [item.frame for item in items] == list(range(30))
+
+
+def test_frames_can_be_too_large(video):
+    assert "too large" in split(read(video(), max_pixels=100))[1]
+
+
+def test_a_video_that_is_not_there_is_an_error(tmp_path):
+    items = read(tmp_path / "gone.mp4")
+    assert "cannot be read" in split(items)[1]
+
+
+class Double:
+    """Stands in for a capture: refuses frames that are not listed, and tells made-up times."""
+
+    def __init__(self, positions, *, rate=10.0, declared=0.0):
+        self._positions = positions
+        self._rate = rate
+        self._declared = declared
+        self._at = -1
+        self.released = 0
+        self.grabbed = 0
+
+    def get(self, prop):
+        return {
+            cv2.CAP_PROP_FPS: self._rate,
+            cv2.CAP_PROP_FRAME_COUNT: self._declared,
+            cv2.CAP_PROP_POS_MSEC: self._positions[min(max(self._at, 0), len(self._positions) - 1)],
+        }.get(prop, 0.0)
+
+    def set(self, *_):
+        return False
+
+    def grab(self):
+        self.grabbed += 1
+        self._at += 1
+        return self._at < len(self._positions) and self._positions[self._at] is not None
+
+    def retrieve(self):
+        return True, number_video.frame(self._at)
+
+    def release(self):
+        self.released += 1
+
+
+def times(positions, **options):
+    items = read_video("v", lambda: Double(positions, **options), FrameOptions(), Intake(1))
+    return [(item.frame, item.time_s) for item in items if item.clip]
+
+
+def test_times_that_make_no_sense_follow_from_the_rate():
+    positions = [0.0, 100.0, 0.0, math.nan, -5.0, 500.0, 1e300 * 1e300, 700.0]
+    expected = [(number, pytest.approx(number / 10)) for number in range(8)]
+    assert times(positions) == expected
+
+
+def test_times_never_go_back():
+    assert times([0.0, 5000.0, 200.0], rate=0.0) == [(0, 0.0), (1, 5.0), (2, 5.0)]
+
+
+def test_damaged_frames_have_numbers():
+    assert times([0.0, None, None, 300.0]) == [(0, 0.0), (3, pytest.approx(0.3))]
+
+
+@pytest.mark.parametrize("declared", [0.0, -9e18, 50.0, 9e8])
+def test_the_end_is_found_whatever_is_declared(declared):
+    double = Double([0.0, 100.0], declared=declared)
+    items = read_video("v", lambda: double, FrameOptions(), Intake(1))
+    assert [item.frame for item in items][:2] == [0, 1]
+    assert double.grabbed < 3000
+
+
+def test_the_capture_is_released_when_nobody_wants_more():
+    double = Double([0.0, 100.0])
+    items = read_video("v", lambda: double, FrameOptions(), Intake(1))
+    next(items)
+    assert double.released == 0
+    items.close()
+    assert double.released == 1
+
+
+def test_a_search_for_the_start_can_be_ended():
+    intake = Intake(1)
+    double = Double([0.0] * 10**6, rate=0.0)
+    double.grab = lambda: intake.stop.set() or True
+    assert list(read_video("v", lambda: double, FrameOptions(start_s=10), intake)) == []
+    assert double.released == 2  # once more from the beginning, when the search had failed
+
+
+def test_where_frames_come_irregularly_the_start_is_counted_to():
+    """There the number of a frame does not follow from its time."""
+
+    class Irregular(Double):
+        def set(self, *_):
+            self._at = 90
+            return True
+
+    positions = [100.0 * n + 40 * (n % 2) for n in range(120)]
+    opened = []
+
+    def reopen():
+        opened.append(Irregular(positions))
+        return opened[-1]
+
+    items = list(read_video("v", reopen, FrameOptions(start_s=11), Intake(1)))
+    assert [item.frame for item in items] == list(range(110, 120))
+    assert [double.released for double in opened] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["car-detection.mp4", "bottle-detection.mp4"])
+def test_real_videos_are_read_to_their_ends(shared, name):
+    path = shared(f"data/videos/{name}")
+    items = read(path, stride=10)
+    frames = {"car-detection.mp4": 377, "bottle-detection.mp4": 1189}[name]
+    assert [item.frame for item in items] == list(range(0, frames, 10))
+    later = read(path, start_s=20.05, end_s=21)
+    whole = [item for item in read(path) if 20.05 <= item.time_s < 21]
+    assert [(item.frame, item.time_s) for item in later] == [
+        (item.frame, item.time_s) for item in whole
+    ]
+    for one, other in zip(later, whole, strict=True):
+        assert (one.load().pixels == other.load().pixels).all()
