@@ -160,7 +160,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("suffix", FORMATS.keys() - {"png"})  # libpng writes to stderr by itself
+@pytest.mark.parametrize(
+    "suffix", sorted(FORMATS.keys() - {"png"})
+)  # libpng writes to stderr by itself
 def test_libraries_say_nothing_about_a_damaged_file(capfd, silence, suffix, damage):
     silence()
     with contextlib.suppress(DecodeError):
