@@ -1,1 +1,1 @@
-"""Commands: a folder or a file each, named as the user types them; `shared` is what several need."""
+"""Commands: a folder or a file each, named as typed; `shared` is what several need."""
