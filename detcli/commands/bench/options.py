@@ -7,7 +7,7 @@ import typer
 
 from detcli.commands.bench.modes import Mode as _Mode
 
-Sources = Annotated[
+SourcesOption = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SOURCE]...",
@@ -15,7 +15,7 @@ Sources = Annotated[
         show_default=False,
     ),
 ]
-Model = Annotated[
+ModelOption = Annotated[
     str | None,
     typer.Option(
         *("--model", "-m"),
@@ -24,13 +24,13 @@ Model = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[
+DeviceOption = Annotated[
     str,
     typer.Option(
         metavar="DEVICE", help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."
     ),
 ]
-Mode = Annotated[
+ModeOption = Annotated[
     _Mode | None,
     typer.Option(
         metavar="latency|throughput|topk",
@@ -38,7 +38,7 @@ Mode = Annotated[
         "ways. Default: latency; with --sweep, throughput.",
     ),
 ]
-Sweep = Annotated[
+SweepOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="AXIS=A,B...",
@@ -46,31 +46,31 @@ Sweep = Annotated[
         "batch, device, workers, imgsz and model.",
     ),
 ]
-Seconds = Annotated[
+SecondsOption = Annotated[
     float, typer.Option(metavar="S", help="How long to measure, after the warm-up.")
 ]
-ColdStarts = Annotated[
+ColdStartsOption = Annotated[
     int, typer.Option(metavar="N", min=0, help="Time so many whole processes before.")
 ]
-Lengths = Annotated[
+LengthsOption = Annotated[
     str, typer.Option("--n", metavar="LIST", help="Lengths of rows, for --mode topk.")
 ]
-Wanted = Annotated[
+WantedOption = Annotated[
     int, typer.Option("--k", metavar="N", min=1, help="How many are wanted, for --mode topk.")
 ]
-Plot = Annotated[
+PlotOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Draw a sweep, or --mode topk, as PNG or SVG."),
 ]
-SaveBaseline = Annotated[
+SaveBaselineOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Keep the samples for a later --baseline.")
 ]
-Baseline = Annotated[
+BaselineOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Compare with this; exit with 6 if it has become slower for certain."
     ),
 ]
-MaxRegress = Annotated[
+MaxRegressOption = Annotated[
     str, typer.Option(metavar="PERCENT", help="How much slower than the baseline it may be.")
 ]

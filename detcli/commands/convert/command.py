@@ -13,35 +13,37 @@ from detcli.errors import CheckError, UsageError
 if TYPE_CHECKING:
     from detcli.commands.convert.options import Batch
 
-Output = Annotated[
+OutputOption = Annotated[
     Path,
     typer.Option(
         *("--output", "-o"), metavar="OUT", help="ONNX file to write.", show_default=False
     ),
 ]
-Cut = Annotated[bool, typer.Option("--cut", help="Leave the network body alone: [B, 4+C, N].")]
-Guard = Annotated[
+CutOption = Annotated[
+    bool, typer.Option("--cut", help="Leave the network body alone: [B, 4+C, N].")
+]
+GuardOption = Annotated[
     bool,
     typer.Option(
         "--guard-transpose",
         help="Put a Concat behind a Transpose that feeds an output; some engines forget it there.",
     ),
 ]
-Half = Annotated[
+HalfOption = Annotated[
     bool,
     typer.Option(
         "--half",
         help="Compute in float16; in float32 where that would overflow, and where boxes are made.",
     ),
 ]
-KeepIo = Annotated[
+KeepIoOption = Annotated[
     bool, typer.Option("--keep-io", help="With --half: inputs and outputs stay float32.")
 ]
-Int8 = Annotated[
+Int8Option = Annotated[
     bool,
     typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate."),
 ]
-Calibrate = Annotated[
+CalibrateOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FOLDER",
@@ -50,14 +52,14 @@ Calibrate = Annotated[
         show_default=False,
     ),
 ]
-BatchSize = Annotated[
+BatchSizeOption = Annotated[
     str | None, typer.Option(metavar="N|dynamic", help="Take so many pictures at a time.")
 ]
-ImageSize = Annotated[
+ImageSizeOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Take pictures of NxN pixels."),
 ]
-Metadata = Annotated[
+MetadataOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
@@ -65,26 +67,26 @@ Metadata = Annotated[
         show_default=False,
     ),
 ]
-EndToEnd = Annotated[
+EndToEndOption = Annotated[
     bool,
     typer.Option(
         "--end-to-end",
         help="Append detcli's selection as nodes of the graph: [B, K, 6] for other runtimes.",
     ),
 ]
-MaxDet = Annotated[
+MaxDetOption = Annotated[
     int | None,
     typer.Option(
         "--max-det", metavar="K", help="With --end-to-end: rows of its output; default: 300."
     ),
 ]
-Image = Annotated[
+ImageOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE", help="Picture to compare old and new on; default: one that is built in."
     ),
 ]
-Tolerance = Annotated[
+ToleranceOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
@@ -92,33 +94,33 @@ Tolerance = Annotated[
         "share of all; default: by what was converted.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over OUT if it is there.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over OUT if it is there.")]
 
 
 def convert(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    model: options.ModelFile,
+    model: options.ModelFileOption,
     *,
-    output: Output,
-    cut: Cut = False,
-    guard_transpose: Guard = False,
-    half: Half = False,
-    keep_io: KeepIo = False,
-    int8: Int8 = False,
-    calibrate: Calibrate = None,
-    recursive: options.Recursive = False,
-    batch: BatchSize = None,
-    imgsz: ImageSize = None,
-    names: options.Names = None,
-    metadata: Metadata = None,
-    end_to_end: EndToEnd = False,
-    max_det: MaxDet = None,
-    box_format: options.Boxes = None,
-    image: Image = None,
-    tolerance: Tolerance = None,
-    force: Force = False,
-    report_format: options.ReportFormat = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    output: OutputOption,
+    cut: CutOption = False,
+    guard_transpose: GuardOption = False,
+    half: HalfOption = False,
+    keep_io: KeepIoOption = False,
+    int8: Int8Option = False,
+    calibrate: CalibrateOption = None,
+    recursive: options.RecursiveOption = False,
+    batch: BatchSizeOption = None,
+    imgsz: ImageSizeOption = None,
+    names: options.NamesOption = None,
+    metadata: MetadataOption = None,
+    end_to_end: EndToEndOption = False,
+    max_det: MaxDetOption = None,
+    box_format: options.BoxesOption = None,
+    image: ImageOption = None,
+    tolerance: ToleranceOption = None,
+    force: ForceOption = False,
+    report_format: options.ReportFormatOption = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
 ) -> None:
     """Make another model file of one: cut, float16, 8 bits, batch, size, names, selection.
 

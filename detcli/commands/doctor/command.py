@@ -14,9 +14,9 @@ KNOWN = re.compile(r"cpu|(cuda|tensorrt)(:\d+)?", re.ASCII)
 
 def doctor(
     *,
-    device: options.NeededDevice = None,
-    clear_cache: options.ClearCache = False,
-    report_format: options.ReportFormat = None,
+    device: options.NeededDeviceOption = None,
+    clear_cache: options.ClearCacheOption = False,
+    report_format: options.ReportFormatOption = None,
 ) -> None:
     """Say which devices can be used here, and what would make the others usable.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from detcli.commands.eval.report import EvalReport
     from detcli.record import Record
 
-Data = Annotated[
+DataOption = Annotated[
     Path,
     typer.Option(
         metavar="DATA",
@@ -23,13 +23,13 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-Images = Annotated[
+ImagesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER", help="Pictures of an instances.json; default: images beside it."
     ),
 ]
-Split = Annotated[
+SplitOption = Annotated[
     str | None,
     typer.Option(
         metavar="train|val|test",
@@ -37,11 +37,11 @@ Split = Annotated[
         show_default=False,
     ),
 ]
-Confidence = Annotated[
+ConfidenceOption = Annotated[
     float,
     typer.Option(metavar="SCORE", help="Evaluate scores above this; a higher one lowers mAP."),
 ]
-MaxDet = Annotated[
+MaxDetOption = Annotated[
     int,
     typer.Option(
         "--max-det",
@@ -50,46 +50,46 @@ MaxDet = Annotated[
         "class.",
     ),
 ]
-Plots = Annotated[
+PlotsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         help="Draw precision-recall, F1 by confidence and the confusion matrix, as PNG.",
     ),
 ]
-Advise = Annotated[
+AdviseOption = Annotated[
     bool,
     typer.Option("--advise", help="Say which --conf gives the best F1, overall and by class."),
 ]
 
 
 def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    model: options.ModelFile,
+    model: options.ModelFileOption,
     *,
-    data: Data,
-    images: Images = None,
-    split: Split = None,
-    device: options.Device = "auto",
-    conf: Confidence = 0.001,
-    max_det: MaxDet = 300,
-    nms: options.Nms = None,
-    unique: options.Unique = False,
-    imgsz: options.ImageSize = None,
-    rect: options.Rect = False,
-    names: options.Names = None,
-    box_format: options.Boxes = None,
-    max_pixels: options.MaxPixels = 200_000_000,
-    batch: options.Batch = None,
-    workers: options.Workers = None,
-    cuda_graph: options.CudaGraph = None,
-    gpu_mem_limit: options.MemoryLimit = None,
-    half: options.Half = False,
-    advise: Advise = False,
-    plots: Plots = None,
-    save_coco: options.SaveCoco = None,
-    report_format: options.ReportFormat = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    data: DataOption,
+    images: ImagesOption = None,
+    split: SplitOption = None,
+    device: options.DeviceOption = "auto",
+    conf: ConfidenceOption = 0.001,
+    max_det: MaxDetOption = 300,
+    nms: options.NmsOption = None,
+    unique: options.UniqueOption = False,
+    imgsz: options.ImageSizeOption = None,
+    rect: options.RectOption = False,
+    names: options.NamesOption = None,
+    box_format: options.BoxesOption = None,
+    max_pixels: options.MaxPixelsOption = 200_000_000,
+    batch: options.BatchOption = None,
+    workers: options.WorkersOption = None,
+    cuda_graph: options.CudaGraphOption = None,
+    gpu_mem_limit: options.MemoryLimitOption = None,
+    half: options.HalfOption = False,
+    advise: AdviseOption = False,
+    plots: PlotsOption = None,
+    save_coco: options.SaveCocoOption = None,
+    report_format: options.ReportFormatOption = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
 ) -> None:
     """Measure a model on labelled pictures: mAP and recall as COCO has them, by class and size.
 

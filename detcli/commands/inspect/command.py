@@ -6,14 +6,14 @@ from detcli.errors import ModelError
 
 
 def inspect(  # noqa: PLR0913 - one parameter an option
-    model: options.ModelFile,
+    model: options.ModelFileOption,
     *,
-    imgsz: options.ImageSize = None,
-    box_format: options.Boxes = None,
-    names: options.Names = None,
-    report_format: options.ReportFormat = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    imgsz: options.ImageSizeOption = None,
+    box_format: options.BoxesOption = None,
+    names: options.NamesOption = None,
+    report_format: options.ReportFormatOption = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
 ) -> None:
     """Say what a model is: layout, classes, size, where it runs, what deserves a look.
 

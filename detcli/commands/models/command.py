@@ -19,21 +19,23 @@ def _names(incomplete: str) -> list[str]:
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
-Name = Annotated[
+NameOption = Annotated[
     str,
     typer.Argument(metavar="NAME", help="As `detcli models list` shows it.", autocompletion=_names),
 ]
-Names = Annotated[
+NamesOption = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...", help="As `detcli models list` shows them.", autocompletion=_names
     ),
 ]
-HalfFile = Annotated[bool, typer.Option("--half", help="The float16 file, not the float32 one.")]
+HalfFileOption = Annotated[
+    bool, typer.Option("--half", help="The float16 file, not the float32 one.")
+]
 
 
 @app.command("list")
-def list_models(report_format: options.ReportFormat = None) -> None:
+def list_models(report_format: options.ReportFormatOption = None) -> None:
     """List the models, where they are, their sizes and licences.
 
     No hub is asked: a model that has not been fetched has no size yet, only an estimate from
@@ -48,11 +50,11 @@ def list_models(report_format: options.ReportFormat = None) -> None:
 
 @app.command()
 def pull(
-    names: Names,
+    names: NamesOption,
     *,
-    half: HalfFile = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    half: HalfFileOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
 ) -> None:
     """Fetch models, and print where they are.
 
@@ -68,13 +70,13 @@ def pull(
 
 
 @app.command()
-def path(name: Name, *, half: HalfFile = False) -> None:
+def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print where a model's file is."""
     typer.echo(zoo.where(name, half=half))
 
 
 @app.command()
-def remove(names: Names, *, quiet: options.Quiet = False) -> None:
+def remove(names: NamesOption, *, quiet: options.QuietOption = False) -> None:
     """Remove fetched models, with their float16 files.
 
     What other programs keep in the Hugging Face cache stays.

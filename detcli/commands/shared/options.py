@@ -30,7 +30,7 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL
 
 
-Sources = Annotated[
+SourcesOption = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SOURCE...",
@@ -39,33 +39,39 @@ Sources = Annotated[
         show_default=False,
     ),
 ]
-FilesFrom = Annotated[
+FilesFromOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|-", help="Read names of pictures and videos from here, a line each."
     ),
 ]
-Null = Annotated[
+NullOption = Annotated[
     bool, typer.Option("--null", "-0", help="Names in --files-from end with NUL, not a newline.")
 ]
-Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Search folders of folders.")]
-VideoStride = Annotated[
+RecursiveOption = Annotated[
+    bool, typer.Option("--recursive", "-r", help="Search folders of folders.")
+]
+VideoStrideOption = Annotated[
     int,
     typer.Option("--vid-stride", metavar="N", min=1, help="Look at every Nth frame of a video."),
 ]
-Start = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Where to begin in a video.")]
-End = Annotated[
+StartOption = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0, help="Where to begin in a video.")
+]
+EndOption = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=0, help="Where to stop in a video.")
 ]
-MaxPixels = Annotated[int, typer.Option(metavar="N", min=1, help="Refuse pictures of more pixels.")]
-FastDecode = Annotated[
+MaxPixelsOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Refuse pictures of more pixels.")
+]
+FastDecodeOption = Annotated[
     bool,
     typer.Option(
         "--fast-decode", help="Decode large JPEGs at reduced size; boxes may differ slightly."
     ),
 ]
 
-Model = Annotated[
+ModelOption = Annotated[
     str,
     typer.Option(
         "--model",
@@ -74,7 +80,7 @@ Model = Annotated[
         help="ONNX file, or a name that `detcli models list` shows.",
     ),
 ]
-ModelFile = Annotated[
+ModelFileOption = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
@@ -82,45 +88,45 @@ ModelFile = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[
+DeviceOption = Annotated[
     str,
     typer.Option(
         metavar="DEVICE",
         help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; several with commas.",
     ),
 ]
-ImageSize = Annotated[
+ImageSizeOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Input side length in pixels, for dynamic graphs."),
 ]
-Rect = Annotated[
+RectOption = Annotated[
     bool,
     typer.Option("--rect", help="Feed the smallest rectangle, not a square, to a dynamic graph."),
 ]
-Names = Annotated[
+NamesOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Class names, one a line, in place of the model's."),
 ]
-Boxes = Annotated[
+BoxesOption = Annotated[
     BoxFormat | None,
     typer.Option(
         metavar="xyxy|cxcywh", help="What the head's boxes are, where the graph does not show it."
     ),
 ]
-CudaGraph = Annotated[
+CudaGraphOption = Annotated[
     bool | None,
     typer.Option(
         "--cuda-graph/--no-cuda-graph",
         help="Replay the network as a CUDA graph; default: where its shapes are static.",
     ),
 ]
-MemoryLimit = Annotated[
+MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE", help="GPU memory that the network may take, as in 2GiB or 512MiB."
     ),
 ]
-Half = Annotated[
+HalfOption = Annotated[
     bool,
     typer.Option(
         "--half",
@@ -128,11 +134,11 @@ Half = Annotated[
         "model that goes by name.",
     ),
 ]
-Batch = Annotated[
+BatchOption = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="Pictures in a batch; default: what suits the device."),
 ]
-Workers = Annotated[
+WorkersOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
@@ -141,28 +147,28 @@ Workers = Annotated[
     ),
 ]
 
-Confidence = Annotated[
+ConfidenceOption = Annotated[
     str,
     typer.Option(
         metavar="SCORE", help="Keep scores above this; for single classes as in 0.25,person=0.5."
     ),
 ]
-MaxDet = Annotated[
+MaxDetOption = Annotated[
     int, typer.Option("--max-det", metavar="N", help="Keep at most so many in a picture.")
 ]
-Classes = Annotated[
+ClassesOption = Annotated[
     str | None,
     typer.Option(metavar="LIST", help="Only these: names or ids, as in person,car or 0,2."),
 ]
-Nms = Annotated[
+NmsOption = Annotated[
     float | None,
     typer.Option(metavar="IOU", help="Drop boxes of a class that overlap more than this."),
 ]
-Unique = Annotated[
+UniqueOption = Annotated[
     bool, typer.Option("--unique", help="At most one class for each place (anchor).")
 ]
 
-OutputFormat = Annotated[
+OutputFormatOption = Annotated[
     Format | None,
     typer.Option(
         "--format",
@@ -170,7 +176,7 @@ OutputFormat = Annotated[
         help="Default: by FILE's suffix, else table on a terminal, jsonl in a pipe.",
     ),
 ]
-ReportFormat = Annotated[
+ReportFormatOption = Annotated[
     _ReportFormat | None,
     typer.Option(
         "--format",
@@ -178,46 +184,46 @@ ReportFormat = Annotated[
         help="Default: table on a terminal, json in a pipe.",
     ),
 ]
-Output = Annotated[
+OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write records to this file."),
 ]
-Resume = Annotated[
+ResumeOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Append JSON Lines to this file, and skip what is already in it."
     ),
 ]
-Save = Annotated[
+SaveOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write annotated pictures and videos to this folder."),
 ]
-SaveText = Annotated[
+SaveTextOption = Annotated[
     Path | None, typer.Option("--save-txt", metavar="DIR", help="Write YOLO labels to this folder.")
 ]
-SaveConfidence = Annotated[
+SaveConfidenceOption = Annotated[
     bool, typer.Option("--save-conf", help="Labels with a sixth column, the score.")
 ]
-SaveCoco = Annotated[
+SaveCocoOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write COCO results to this file.")
 ]
-CocoImages = Annotated[
+CocoImagesOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="COCO instances.json that has the ids of the pictures."),
 ]
-SaveCrops = Annotated[
+SaveCropsOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write each detection as a picture, a folder a class."),
 ]
-Show = Annotated[bool, typer.Option("--show", help="Show annotated pictures in a window.")]
-FailIf = Annotated[
+ShowOption = Annotated[bool, typer.Option("--show", help="Show annotated pictures in a window.")]
+FailIfOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CONDITION", help="Exit with 6 if it holds in the end: 'person>0', 'any==0'."
     ),
 ]
 
-NeededDevice = Annotated[
+NeededDeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
@@ -225,12 +231,12 @@ NeededDevice = Annotated[
         help="Exit with 5 unless this one can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
     ),
 ]
-ClearCache = Annotated[
+ClearCacheOption = Annotated[
     bool, typer.Option("--clear-cache", help="First remove what detcli has cached.")
 ]
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")]
-Verbose = Annotated[
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only fatal errors on stderr.")]
+VerboseOption = Annotated[
     int,
     typer.Option(
         *("--verbose", "-v"), count=True, show_default=False, help="Say more; -vv for tracebacks."

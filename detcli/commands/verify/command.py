@@ -10,13 +10,13 @@ from detcli.commands.shared.messages import report, set_verbosity
 from detcli.commands.verify.tolerance import parse_tolerance
 from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
 
-Other = Annotated[
+OtherOption = Annotated[
     str | None,
     typer.Argument(
         metavar="OTHER", help="ONNX file to compare with; default: MODEL.", show_default=False
     ),
 ]
-Images = Annotated[
+ImagesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FOLDER",
@@ -24,7 +24,7 @@ Images = Annotated[
         show_default=False,
     ),
 ]
-RandomSeed = Annotated[
+RandomSeedOption = Annotated[
     int | None,
     typer.Option(
         "--random",
@@ -33,14 +33,14 @@ RandomSeed = Annotated[
         help="A random picture instead; for --tensors and --bisect only.",
     ),
 ]
-Device = Annotated[
+DeviceOption = Annotated[
     str,
     typer.Option(
         metavar="DEVICE",
         help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
     ),
 ]
-Against = Annotated[
+AgainstOption = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE|graph",
@@ -48,11 +48,11 @@ Against = Annotated[
         "Default: graph if MODEL is end-to-end and alone, else as --device.",
     ),
 ]
-Iou = Annotated[
+IouOption = Annotated[
     float,
     typer.Option("--iou", metavar="IOU", help="Boxes that overlap less are no pair."),
 ]
-Tolerance = Annotated[
+ToleranceOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
@@ -60,14 +60,14 @@ Tolerance = Annotated[
         "boxes a share of all; default: by precision.",
     ),
 ]
-Tensors = Annotated[
+TensorsOption = Annotated[
     bool, typer.Option("--tensors", help="Compare the networks' raw outputs as well.")
 ]
-Bisect = Annotated[
+BisectOption = Annotated[
     bool,
     typer.Option("--bisect", help="If these differ, find the first node that does, and name it."),
 ]
-SaveWorst = Annotated[
+SaveWorstOption = Annotated[
     Path | None,
     typer.Option(
         "--save", metavar="DIR", help="Draw both sides on the worst pictures, into this folder."
@@ -76,29 +76,29 @@ SaveWorst = Annotated[
 
 
 def verify(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    model: options.ModelFile,
-    other: Other = None,
+    model: options.ModelFileOption,
+    other: OtherOption = None,
     *,
-    images: Images = None,
-    random: RandomSeed = None,
-    recursive: options.Recursive = False,
-    device: Device = "cpu",
-    against: Against = None,
-    half: options.Half = False,
+    images: ImagesOption = None,
+    random: RandomSeedOption = None,
+    recursive: options.RecursiveOption = False,
+    device: DeviceOption = "cpu",
+    against: AgainstOption = None,
+    half: options.HalfOption = False,
     conf: Annotated[
         float, typer.Option(metavar="SCORE", help="Compare detections with scores above this.")
     ] = 0.25,
-    nms: options.Nms = None,
-    imgsz: options.ImageSize = None,
-    box_format: options.Boxes = None,
-    least_iou: Iou = 0.5,
-    tolerance: Tolerance = None,
-    tensors: Tensors = False,
-    bisect: Bisect = False,
-    save: SaveWorst = None,
-    report_format: options.ReportFormat = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    nms: options.NmsOption = None,
+    imgsz: options.ImageSizeOption = None,
+    box_format: options.BoxesOption = None,
+    least_iou: IouOption = 0.5,
+    tolerance: ToleranceOption = None,
+    tensors: TensorsOption = False,
+    bisect: BisectOption = False,
+    save: SaveWorstOption = None,
+    report_format: options.ReportFormatOption = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
 ) -> None:
     """Run two ways and compare the detections: two models, two devices, or two selections.
 
