@@ -1,0 +1,129 @@
+"""The package's structure as its imports show it.
+
+    python -m tests.structure
+
+prints the number of files and lines, the rooms (folders and root modules) by layer, and what each imports.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "detcli"
+
+
+def files() -> list[Path]:
+    """Every Python file of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a file, such as "detcli.sink.csv"."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of detcli that a file imports, at its top or inside functions."""
+    modules = {module_name(file) for file in files()}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "detcli":
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in modules else str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "detcli")
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The modules that each module imports.
+
+    The package itself is left out: it imports its public names only when they are asked for.
+    """
+    return {
+        name: {other for other in imports(path) if other not in {name, "detcli"}}
+        for path in files()
+        if (name := module_name(path)) != "detcli"
+    }
+
+
+def room(module: str) -> str:
+    """The room of a module: a folder of the package, a command, or a root module."""
+    parts = module.split(".")[1:]
+    return "/".join(parts[:2]) if parts[0] == "commands" else parts[0]
+
+
+def room_graph() -> dict[str, set[str]]:
+    """The rooms that each room imports."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, imported in import_graph().items():
+        found[room(module)] |= {room(other) for other in imported} - {room(module)}
+    return dict(found)
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes that reach each other."""
+    reached = {node: _reachable(graph, node) for node in graph}
+    groups = {
+        frozenset({node} | {other for other in reached[node] if node in reached.get(other, ())})
+        for node in graph
+        if node in reached[node]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
+def layers(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Nodes by layer, the ground first: each stands above everything that it imports.
+
+    Raises:
+        ValueError: Some nodes import each other.
+    """
+    if found := cycles(graph):
+        raise ValueError(f"import cycles: {found}")
+    heights: dict[str, int] = {}
+
+    def height(node: str) -> int:
+        if node not in heights:
+            heights[node] = 1 + max(map(height, graph.get(node, ())), default=-1)
+        return heights[node]
+
+    for node in graph:
+        height(node)
+    ordered: list[list[str]] = [[] for _ in range(max(heights.values()) + 1)]
+    for node, at in sorted(heights.items()):
+        ordered[at].append(node)
+    return ordered
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [*graph.get(start, ())]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += graph.get(node, ())
+    return seen
+
+
+def main() -> None:
+    """Print the structure."""
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files()}
+    of_room: dict[str, list[int]] = defaultdict(list)
+    for path, size in sizes.items():
+        if (name := module_name(path)) != "detcli":
+            of_room[room(name)].append(size)
+    graph = room_graph()
+    arrows = sum(map(len, graph.values()))
+    print(f"{len(sizes)} files, {sum(sizes.values())} lines, {len(graph)} rooms, {arrows} arrows")
+    print(f"cycles of modules: {cycles(import_graph()) or 'none'}")
+    for number, layer in reversed(list(enumerate(layers(graph)))):
+        print(f"\nlayer {number}")
+        for name in layer:
+            size = f"{len(of_room[name])} files, {sum(of_room[name])} lines"
+            print(f"  {name:18} {size:22} imports {' '.join(sorted(graph[name])) or 'nothing'}")
+
+
+if __name__ == "__main__":
+    main()
