@@ -13,14 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.table import Table
-from rich.text import Text
-
 from detcli.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 
 Report = TypeVar("Report", bound="DataclassInstance")
@@ -93,8 +92,11 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
     return value
 
 
-def facts(rows: Iterable[tuple[str, str]]) -> Table:
+def facts(rows: Iterable[tuple[str, str]]) -> "Table":
     """Titles and what there is to say of each, in two columns."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -103,6 +105,8 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def line(*parts: tuple[str, str]) -> Text:
+def line(*parts: tuple[str, str]) -> "Text":
     """A line of texts, each with its style."""
+    from rich.text import Text
+
     return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)
