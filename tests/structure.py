@@ -2,7 +2,7 @@
 
     python -m tests.structure
 
-prints the number of files and lines, the rooms (folders and root modules) by layer, and what each imports.
+prints the number of files and lines, and the rooms (folders and root modules) by layer.
 """
 
 import ast
