@@ -11,8 +11,9 @@ from detcli.commands.schema import schema
 from detcli.errors import OutputError, UsageError
 
 NAMES = sorted(
-    entry.name.removesuffix(".json")
-    for entry in resources.files("detcli").joinpath("schemas").iterdir()
+    folder.name
+    for folder in resources.files("detcli.commands").iterdir()
+    if folder.joinpath("schema.json").is_file()
 )
 
 
@@ -24,7 +25,7 @@ def test_each_is_a_schema(name, capsys):
     assert printed["$id"] == f"urn:detcli:{name}:1"
 
 
-@pytest.mark.parametrize("name", ["nonsense", "", "../schemas/predict", "predict.json"])
+@pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])
 def test_a_command_without_one_gets_the_list(name):
     with pytest.raises(UsageError, match="has no schema") as caught:
         schema(name)
