@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from detcli import Detector
-from detcli.commands.shared.heap import keep_freed_memory
+from detcli.commands.shared.setup import keep_freed_memory
 from detcli.settings import Settings
 from detcli.source.decode import DecodeOptions, load_bytes
 

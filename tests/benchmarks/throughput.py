@@ -21,7 +21,7 @@ import onnxruntime
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.options import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.commands.shared.heap import keep_freed_memory
+from detcli.commands.shared.setup import keep_freed_memory
 from detcli.pipeline import Pipeline
 from detcli.source.decode import load_file
 from detcli.source.sources import SourceOptions, Sources

@@ -11,7 +11,6 @@ from detcli.commands.bench.modes import Mode, Verdict
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.reports import ReportFormat, write_report
-from detcli.commands.shared.sizes import parse_size
 from detcli.errors import CheckError, DetcliError, DetcliWarning, UsageError
 
 if TYPE_CHECKING:
@@ -55,35 +54,38 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import DeviceOptions
     from detcli.commands.bench.request import Request
-    from detcli.commands.shared.heap import keep_freed_memory
+    from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.model.zoo import DEFAULT
-    from detcli.opencv import silence_opencv
-    from detcli.settings import Settings
 
     outputs = _Outputs(report_format, plot, save_baseline, baseline, max_regress)
     mode = mode or (Mode.THROUGHPUT if sweep else Mode.LATENCY)
-    silence_opencv()
-    keep_freed_memory()
+    set_up_process()
     if mode is Mode.TOPK:
         _refuse_pictures(source, sweep, model)
         _tell_duration(seconds, 0, quiet=quiet)
         _bench_top_k(n, k, device, seconds, outputs)
         return
+    run = run_options(
+        model or DEFAULT,
+        device,
+        batch=batch,
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=gpu_mem_limit,
+        half=half,
+        nms=nms,
+        imgsz=imgsz,
+        box_format=box_format,
+    )
     request = Request(
-        model=model or DEFAULT,
+        model=run.model,
         mode=mode,
         device=device,
         sources=tuple(source or ()),
         batch=batch,
         workers=workers,
-        settings=Settings(nms=nms, imgsz=imgsz, box_format=box_format),
-        options=DeviceOptions(
-            cuda_graph=cuda_graph,
-            gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
-            half=half,
-        ),
+        settings=run.settings,
+        options=run.device_options,
         seconds=seconds,
         cold_starts=cold_starts,
     )

@@ -13,7 +13,7 @@ from detcli import __version__
 from detcli.backend.options import available_cores
 from detcli.commands.bench.gpu import GpuState
 from detcli.commands.bench.report import Machine, Model, Software
-from detcli.commands.shared.processor import processor_name
+from detcli.commands.shared.reports import processor_name
 from detcli.errors import ModelError
 from detcli.model.zoo import find
 

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from detcli.commands.doctor.report import Memory, Processor, System, Terminal
 from detcli.commands.doctor.surroundings import is_container, is_wsl, read_text
-from detcli.commands.shared.processor import processor_name
+from detcli.commands.shared.reports import processor_name
 
 # Instruction sets that decide how fast a network runs, of x86 and of Arm, as Linux names them.
 FEATURES = re.compile(

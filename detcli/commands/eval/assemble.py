@@ -57,7 +57,7 @@ def assemble(
     pictures = sorted(comparison.compared, key=lambda one: one.image_id)
     mapping, categories = sides.mapping, sides.mapping.categories
     scores = score(pictures, categories)
-    conf = request.settings.conf
+    conf = request.run.settings.conf
     names = sides.detector.contract.names
     classes = tuple(_classes(sides, scores))
     for one in classes:
@@ -76,7 +76,7 @@ def assemble(
         evaluator=require_evaluator(),
         model=_model(request, sides.detector),
         data=_data(request, sides, pictures, scores),
-        limits=Limits(conf, request.settings.max_det, PER_CLASS, request.settings.nms),
+        limits=Limits(conf, request.run.settings.max_det, PER_CLASS, request.run.settings.nms),
         metrics=scores.overall,
         classes=classes,
         confusions=confused,
@@ -91,7 +91,7 @@ def _model(request: Request, detector: Detector) -> Model:
     with request.file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     classes = detector.contract.class_count
-    return Model(request.model, digest, detector.device, detector.canvas, classes)
+    return Model(request.run.model, digest, detector.device, detector.canvas, classes)
 
 
 def _data(request: Request, sides: Sides, pictures: list[Compared], scores: Scores) -> Data:

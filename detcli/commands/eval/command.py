@@ -98,45 +98,38 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.backend.options import available_cores
     from detcli.commands.eval.data import DataOptions
     from detcli.commands.eval.render import render
     from detcli.commands.eval.request import Request
     from detcli.commands.eval.run import open_evaluation
-    from detcli.commands.shared.heap import keep_freed_memory
-    from detcli.commands.shared.progress import Tally, count_on_stderr, find_model
+    from detcli.commands.shared.progress import Tally, count_on_stderr
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.shared.sizes import parse_size
-    from detcli.opencv import silence_opencv
-    from detcli.settings import Settings
+    from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.source.decode import DecodeOptions
 
-    silence_opencv()
-    keep_freed_memory()
-    devices = tuple(one.strip() for one in device.split(","))
-    device_options = DeviceOptions(
-        cuda_graph=cuda_graph,
-        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
-        half=half,
+    set_up_process()
+    run = run_options(
+        model,
+        device,
+        batch=batch,
         workers=available_cores() if workers is None else workers,
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=gpu_mem_limit,
+        half=half,
+        conf=conf,
+        max_det=max_det,
+        nms=nms,
+        unique=unique,
+        imgsz=imgsz,
+        rect=rect,
+        names=names,
+        box_format=box_format,
     )
     request = Request(
-        model=model,
-        file=find_model(model, half=device_options.wants_half_file(devices[0])).path,
+        run=run,
+        file=run.find_model(),
         data=DataOptions(data, images, split),
-        settings=Settings(
-            conf=conf,
-            max_det=max_det,
-            nms=nms,
-            unique=unique,
-            imgsz=imgsz,
-            rect=rect,
-            names=names,
-            box_format=box_format,
-        ),
-        devices=devices,
-        device_options=device_options,
-        batch=batch,
         decode=DecodeOptions(max_pixels=max_pixels),
         advise=advise,
         plots=plots,

@@ -12,10 +12,8 @@ from detcli.commands.eval.findings import Findings
 from detcli.commands.eval.plots import FILES, require_matplotlib
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.eval.request import Request
-from detcli.detector import Detector
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, make_folder
-from detcli.pipeline import Pipeline
 from detcli.record import Record
 from detcli.sink.coco import CocoSink
 from detcli.source.guard import InputGuard
@@ -38,8 +36,7 @@ def open_evaluation(request: Request) -> Iterator["Evaluation"]:
         require_matplotlib()
         make_folder(request.plots)
     findings = Findings()
-    model, options = request.model, request.device_options
-    with Detector(model, request.devices[0], request.settings, options) as detector:
+    with request.run.open_detector() as detector:
         contract = detector.contract
         dataset = open_dataset(request.data, contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
@@ -52,9 +49,7 @@ class Evaluation:
     def __init__(self, request: Request, sides: Sides, findings: Findings) -> None:
         self._request, self._sides, self._findings = request, sides, findings
         self._comparison = Comparison(sides.dataset, sides.mapping, findings)
-        detector = sides.detector
-        clones = [detector.device] * (detector.workers - 1) + [*request.devices[1:]]
-        self._pipeline = Pipeline(detector, request.batch or detector.batch, clones)
+        self._pipeline = request.run.open_pipeline(sides.detector)
         self._protect_inputs()
 
     @property

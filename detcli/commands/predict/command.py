@@ -9,8 +9,7 @@ import typer
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import choose_format
-from detcli.commands.shared.progress import Tally, find_model, progress
-from detcli.commands.shared.sizes import parse_size
+from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 
@@ -63,14 +62,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import DeviceOptions, available_cores
+    from detcli.backend.options import available_cores
     from detcli.commands.predict.conditions import check_conditions, parse_condition
-    from detcli.commands.shared.heap import keep_freed_memory
+    from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.commands.shared.sinks import SinkOptions, open_sinks
-    from detcli.detector import Detector
-    from detcli.opencv import silence_opencv
-    from detcli.pipeline import Pipeline
-    from detcli.settings import Settings
     from detcli.sink import Stopped
     from detcli.source.decode import DecodeOptions
     from detcli.source.guard import InputGuard
@@ -82,28 +77,26 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         )
     if not source and files_from is None:
         raise UsageError("there is nothing to detect on", "name pictures, or use --files-from")
-    silence_opencv()
-    keep_freed_memory()
-    least, class_conf = _parse_confidence(conf)
-    settings = Settings(
-        conf=least,
-        class_conf=class_conf,
+    set_up_process()
+    if workers is None:
+        workers = 1 if _is_one_picture(source, files_from) else available_cores()
+    run = run_options(
+        model,
+        device,
+        batch=batch,
+        workers=workers,
+        cuda_graph=cuda_graph,
+        gpu_mem_limit=gpu_mem_limit,
+        half=half,
+        conf=conf,
         max_det=max_det,
-        classes=_split(classes),
+        classes=classes,
         nms=nms,
         unique=unique,
         imgsz=imgsz,
         rect=rect,
         names=names,
         box_format=box_format,
-    )
-    if workers is None:
-        workers = 1 if _is_one_picture(source, files_from) else available_cores()
-    device_options = DeviceOptions(
-        cuda_graph=cuda_graph,
-        gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
-        half=half,
-        workers=workers,
     )
     sink_options = SinkOptions(
         form=choose_format(output_format, output),
@@ -127,17 +120,14 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         decode=DecodeOptions(max_pixels=max_pixels),
         written=sink_options.folders,
     )
-    first, *others = (device.strip() for device in device.split(","))
-    file = find_model(model, half=device_options.wants_half_file(first)).path
-    read = [*(source or []), str(file), *map(str, filter(None, (names, coco_images)))]
+    read = [*(source or []), str(run.find_model()), *map(str, filter(None, (names, coco_images)))]
     guard = InputGuard(read, source_options)
-    with Detector(model, first, settings, device_options) as detector:
+    with run.open_detector() as detector:
         conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
             decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
             source_options = replace(source_options, decode=decode)
-        clones = [detector.device] * (detector.workers - 1) + others
-        pipeline = Pipeline(detector, batch or detector.batch, clones)
+        pipeline = run.open_pipeline(detector)
         tally = Tally(quiet=quiet, errors_shown=sink_options.shows_errors)
         with (
             contextlib.suppress(Stopped),  # somebody closed the window
@@ -164,29 +154,3 @@ def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
     from detcli.source.folders import is_video
 
     return source[0] == "-" or (Path(source[0]).is_file() and not is_video(source[0]))
-
-
-def _parse_confidence(text: str) -> tuple[float, tuple[tuple[str, float], ...]]:
-    """Read "0.25,person=0.5": the confidence of all classes, and of some."""
-    everything, some = 0.25, []
-    for entry in _split(text):
-        name, equals, number = entry.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise UsageError(
-                f"--conf '{text}': '{number}' is no number", "write 0.25, or 0.25,person=0.5"
-            ) from None
-        if equals:
-            some.append((name.strip(), value))
-        else:
-            everything = value
-    return everything, tuple(some)
-
-
-def _split(classes: str | None) -> tuple[str, ...]:
-    """Entries of a list such as "person,car"."""
-    wanted = tuple(entry.strip() for entry in (classes or "").split(",") if entry.strip())
-    if classes is not None and not wanted:
-        raise UsageError(f"'{classes}' lists nothing", "leave the option out")
-    return wanted

@@ -1,5 +1,6 @@
-"""The options of the commands, each once: its type, its names, its line of help."""
+"""The options of the commands, each once: its type, its names, its line of help; and parsers."""
 
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
+from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 
 
@@ -242,3 +244,57 @@ VerboseOption = Annotated[
         *("--verbose", "-v"), count=True, show_default=False, help="Say more; -vv for tracebacks."
     ),
 ]
+
+
+_BYTES = {"": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _BYTES |= {_letter: 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)}
+    _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
+
+    KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
+
+    Raises:
+        UsageError: The text is not a size.
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
+    if parts is None or parts[2].lower() not in _BYTES:
+        raise UsageError(f"'{text}' is no size", "write 2GiB, 512MiB, or a number of bytes")
+    return int(float(parts[1]) * _BYTES[parts[2].lower()])
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Read the entries of a list: `person,car`.
+
+    Raises:
+        UsageError: The list is empty.
+    """
+    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
+    if not entries:
+        raise UsageError(f"'{text}' lists nothing", "leave the option out")
+    return entries
+
+
+def parse_confidence(text: str) -> tuple[float, tuple[tuple[str, float], ...]]:
+    """Read `0.25,person=0.5`: the confidence of all classes, and those of single ones.
+
+    Raises:
+        UsageError: A confidence is not a number.
+    """
+    everything, single = 0.25, []
+    for entry in parse_list(text):
+        name, equals, number = entry.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(
+                f"--conf '{text}': '{number}' is no number", "write 0.25, or 0.25,person=0.5"
+            ) from None
+        if equals:
+            single.append((name.strip(), value))
+        else:
+            everything = value
+    return everything, tuple(single)

@@ -9,7 +9,7 @@ from detcli.commands.eval.advice import advise, best_confidence, decimal
 from detcli.commands.eval.classes import ClassMapping, MappedBy
 from detcli.commands.eval.curves import Curve
 from detcli.commands.eval.metrics import Ranking
-from detcli.commands.predict.command import _parse_confidence
+from detcli.commands.shared.options import parse_confidence
 from detcli.settings import class_thresholds
 
 FLOOR = 0.001
@@ -59,7 +59,7 @@ def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     curve = Curve.of([ranking(boxes, *rows)])
     # As the detector reads and applies what is printed.
-    least, _ = _parse_confidence(decimal(best_confidence(curve, FLOOR)))
+    least, _ = parse_confidence(decimal(best_confidence(curve, FLOOR)))
     threshold = class_thresholds(least, (), ("x",))[0]
 
     def f1(limit):
@@ -119,7 +119,7 @@ def test_the_argument_is_read_as_it_was_meant_whatever_classes_are_called(names)
     found = advise(rankings, mapping(0, 1), names, FLOOR)
     option, text = shlex.split(found.by_class_argument)
     assert option == "--conf"
-    least, by_class = _parse_confidence(text)
+    least, by_class = parse_confidence(text)
     thresholds = class_thresholds(least, by_class, names)
     assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
 

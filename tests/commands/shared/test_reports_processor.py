@@ -3,7 +3,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from detcli.commands.shared.processor import processor_name
+from detcli.commands.shared.reports import processor_name
 
 
 def test_linux_tells_in_a_file(tmp_path):

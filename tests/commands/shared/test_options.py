@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.commands.shared.sizes import parse_size
+from detcli.commands.shared.options import parse_size
 from detcli.errors import UsageError
 
 

@@ -1,0 +1,126 @@
+"""Sets up a run: the process, and which model runs where and how, as the options say."""
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from detcli.backend.options import DeviceOptions
+from detcli.commands.shared.options import parse_confidence, parse_list, parse_size
+from detcli.commands.shared.progress import find_model
+from detcli.detector import Detector
+from detcli.model.contract import BoxFormat
+from detcli.opencv import silence_opencv
+from detcli.pipeline import Pipeline
+from detcli.settings import Settings
+
+# glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
+# kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
+# decoding it. Such blocks come from the heap instead, which keeps what is given back.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
+MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Which model runs where, and how.
+
+    Attributes:
+        model: Its path or name, as it was given.
+        devices: Where to run; one detector or more on each.
+        settings: How to read the model, and which detections to keep.
+        device_options: How to use the devices.
+        batch: Pictures in a batch; None for what suits the device.
+    """
+
+    model: str
+    devices: tuple[str, ...]
+    settings: Settings
+    device_options: DeviceOptions
+    batch: int | None
+
+    def find_model(self) -> Path:
+        """The model's file, which is fetched if need be.
+
+        Raises:
+            ModelError: There is no such file or name, or it cannot be fetched.
+            OutputError: The cache cannot be written to.
+        """
+        half = self.device_options.wants_half_file(self.devices[0])
+        return find_model(self.model, half=half).path
+
+    def open_detector(self) -> Detector:
+        """The model on the first device; for errors see `Detector`."""
+        return Detector(self.model, self.devices[0], self.settings, self.device_options)
+
+    def open_pipeline(self, detector: Detector) -> Pipeline:
+        """A pipeline over the detector and its clones, on all devices."""
+        clones = [detector.device] * (detector.workers - 1) + [*self.devices[1:]]
+        return Pipeline(detector, self.batch or detector.batch, clones)
+
+
+def run_options(  # noqa: PLR0913 - one parameter an option
+    model: str,
+    device: str,
+    *,
+    batch: int | None,
+    cuda_graph: bool | None,
+    gpu_mem_limit: str | None,
+    half: bool,
+    nms: float | None,
+    imgsz: int | None,
+    box_format: BoxFormat | None,
+    conf: str | float = 0.25,
+    max_det: int = 300,
+    classes: str | None = None,
+    unique: bool = False,
+    rect: bool = False,
+    names: Path | None = None,
+    workers: int = 1,
+) -> RunOptions:
+    """Read the options that predict, eval and bench share; each is named as on the command line.
+
+    Raises:
+        UsageError: A value is malformed or out of range.
+    """
+    least, class_conf = parse_confidence(conf) if isinstance(conf, str) else (conf, ())
+    return RunOptions(
+        model=model,
+        devices=tuple(name.strip() for name in device.split(",")),
+        settings=Settings(
+            conf=least,
+            class_conf=class_conf,
+            max_det=max_det,
+            classes=() if classes is None else parse_list(classes),
+            nms=nms,
+            unique=unique,
+            imgsz=imgsz,
+            rect=rect,
+            names=names,
+            box_format=box_format,
+        ),
+        device_options=DeviceOptions(
+            cuda_graph=cuda_graph,
+            gpu_mem_limit=None if gpu_mem_limit is None else parse_size(gpu_mem_limit),
+            half=half,
+            workers=workers,
+        ),
+        batch=batch,
+    )
+
+
+def set_up_process() -> None:
+    """Silence OpenCV and keep freed memory; to be called before the first picture is read."""
+    silence_opencv()
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator, if it is glibc's, keep the memory of one picture for the next."""
+    if not sys.platform.startswith("linux"):
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt") and hasattr(library, "gnu_get_libc_version"):
+        library.mallopt(M_MMAP_THRESHOLD, MAX_HEAP_BLOCK)
+        library.mallopt(M_TRIM_THRESHOLD, MAX_HEAP_FREE)
