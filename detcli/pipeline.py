@@ -207,17 +207,13 @@ class Worker:
         for entry in batch:
             error = entry.error or failure
             entry.record = Record(
-                source=entry.item.source,
+                origin=entry.item.origin,
                 index=entry.index,
                 model=detector.model_name,
                 device=detector.device,
                 picture=None if error else entry.picture,
                 detections=None if error else next(following),
                 error=error,
-                path=entry.item.path,
-                frame=entry.item.frame,
-                time_s=entry.item.time_s,
-                clip=entry.item.clip,
             )
         self._inbox.put(Done())
 

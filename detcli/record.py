@@ -26,18 +26,12 @@ class Clip:
     live: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Record:
-    """What one input gave.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a picture comes from.
 
     Attributes:
-        source: The input as its user named it.
-        index: Its place among the inputs, from 0.
-        model: Name of the model.
-        device: Where it ran.
-        picture: The picture; None if there is an error.
-        detections: What was found; None if there is an error.
-        error: Why there are no detections; None if there are.
+        source: The input as its user named it, without credentials.
         path: The file, for a picture in a file.
         frame: Number of the frame in its video, from 0.
         time_s: Seconds from the start of the video.
@@ -45,28 +39,45 @@ class Record:
     """
 
     source: str
+    path: Path | None = None
+    frame: int | None = None
+    time_s: float | None = None
+    clip: Clip | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Record:
+    """What one input gave.
+
+    Attributes:
+        origin: The input.
+        index: Its place among the inputs, from 0.
+        model: Name of the model.
+        device: Where it ran.
+        picture: The picture; None if there is an error.
+        detections: What was found; None if there is an error.
+        error: Why there are no detections; None if there are.
+    """
+
+    origin: Origin
     index: int
     model: str
     device: str
     picture: Picture | None = None
     detections: Detections | None = None
     error: DetcliError | None = None
-    path: Path | None = None
-    frame: int | None = None
-    time_s: float | None = None
-    clip: Clip | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready form, see detcli/schemas/predict.json; boxes to 1/100 pixel."""
         head: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
-            "source": self.source,
+            "source": self.origin.source,
             "index": self.index,
         }
-        if self.frame is not None:
-            head["frame"] = self.frame
-        if self.time_s is not None:
-            head["time_s"] = round(self.time_s, 3)
+        if self.origin.frame is not None:
+            head["frame"] = self.origin.frame
+        if self.origin.time_s is not None:
+            head["time_s"] = round(self.origin.time_s, 3)
         if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
         height, width = self.picture.size

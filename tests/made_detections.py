@@ -6,6 +6,7 @@ from detcli.commands.verify.compare import Rules, judge, picture_report
 from detcli.commands.verify.report import PictureReport
 from detcli.commands.verify.tolerance import Tolerance
 from detcli.detections import Detections
+from detcli.record import Origin
 from detcli.source.item import Item
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
@@ -26,4 +27,5 @@ def found(*rows: tuple[float, ...]) -> Detections:
 
 def report_on(left: list, right: list, name: str = "a.jpg") -> PictureReport:
     left, right = found(*left), found(*right)
-    return picture_report(Item(name, lambda: None), left, right, judge(left, right, RULES), RULES)
+    item = Item(Origin(name), lambda: None)
+    return picture_report(item, left, right, judge(left, right, RULES), RULES)

@@ -7,7 +7,7 @@ import numpy as np
 from detcli.detections import Detections
 from detcli.errors import DecodeError, InferenceError
 from detcli.geometry import Picture
-from detcli.record import Clip, Record
+from detcli.record import Clip, Origin, Record
 
 FILM = Clip("in/film.avi", 10.0)
 
@@ -20,12 +20,12 @@ def picture(  # noqa: PLR0913 - one argument a property
     ids = np.zeros(count, np.int64)
     found = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
     pixels = Picture.whole(np.zeros((40, 60, 3), np.uint8))
-    return Record(source, index, "m", "cpu", pixels, found)
+    return Record(Origin(source), index, "m", "cpu", pixels, found)
 
 
 def failure(source="torn.jpg", message="it is torn", index=0, *, hint="fetch it again"):
     """An input that could not be decoded."""
-    return Record(source, index, "m", "cpu", error=DecodeError(message, hint))
+    return Record(Origin(source), index, "m", "cpu", error=DecodeError(message, hint))
 
 
 def frame(number=0, clip=FILM, shade=0, **options):
@@ -35,7 +35,13 @@ def frame(number=0, clip=FILM, shade=0, **options):
     record = picture(clip.source, index=number, count=count)
     pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
     time_s = options.pop("time_s", number / rate)
-    return replace(record, picture=pixels, frame=number, time_s=time_s, clip=clip, **options)
+    origin = Origin(clip.source, frame=number, time_s=time_s, clip=clip)
+    return replace(record, picture=pixels, origin=origin, **options)
+
+
+def numbered(number, source="-"):
+    """A picture of a stream that is not a video."""
+    return replace(picture(source), origin=Origin(source, frame=number))
 
 
 def failed_frame(number, clip=FILM, **options):

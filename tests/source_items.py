@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from detcli.errors import InputError, SourceError
+from detcli.record import Origin
 from detcli.source.sources import SourceOptions, Sources
 
 
@@ -19,8 +20,8 @@ def found(*names, **options):
     with Sources(names, SourceOptions(**options)) as sources:
         items = list(sources)
         assert sources.total == len(items)
-    assert [item.path for item in items] == [Path(item.source) for item in items]
-    return [item.source for item in items]
+    assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
+    return [item.origin.source for item in items]
 
 
 def failure(name, kind=SourceError, **options):
@@ -28,7 +29,7 @@ def failure(name, kind=SourceError, **options):
     with Sources([name], SourceOptions(**options)) as sources:
         (item,) = sources
         assert sources.total in {1, None}
-    assert (item.source, item.path, item.frame) == (name, None, None)
+    assert item.origin == Origin(name)
     with pytest.raises(kind) as caught:
         item.load()
     assert caught.value.hint
@@ -38,7 +39,7 @@ def failure(name, kind=SourceError, **options):
 def frames(*names, **options):
     """Source and number of each frame."""
     with Sources(names, SourceOptions(**options)) as sources:
-        items = [(item.source, item.frame) for item in sources]
+        items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.total == len(items)
     return items
 

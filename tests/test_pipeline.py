@@ -14,7 +14,7 @@ from detcli.detections import Detections
 from detcli.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
 from detcli.geometry import Picture
 from detcli.pipeline import Pipeline
-from detcli.record import Clip
+from detcli.record import Clip, Origin
 from detcli.source.item import Item, failed
 from detcli.timing import StageTimes
 
@@ -65,7 +65,7 @@ def shade(value):
 
 
 def items(values):
-    return [Item(f"item {value}", lambda value=value: shade(value)) for value in values]
+    return [Item(Origin(f"item {value}"), lambda value=value: shade(value)) for value in values]
 
 
 def counts(records):
@@ -81,7 +81,7 @@ def test_a_record_an_item_in_order(batch, clones, in_flight):
     records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
     assert counts(records) == list(range(50))
     assert [one.index for one in records] == list(range(50))
-    assert [one.source for one in records] == [f"item {i}" for i in range(50)]
+    assert [one.origin.source for one in records] == [f"item {i}" for i in range(50)]
 
 
 def test_no_items_no_records():
@@ -117,7 +117,7 @@ def test_as_many_batches_are_in_flight_as_the_device_likes():
         loaded.wait(10)
         return shade(value)
 
-    source = [Item(str(value), lambda value=value: load(value)) for value in range(4)]
+    source = [Item(Origin(str(value)), lambda value=value: load(value)) for value in range(4)]
     pipeline = Pipeline(detector, 1)
     # Four loaders, whatever the machine: each waits for the others.
     with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +146,7 @@ def test_records_say_where_they_ran():
 
 
 def test_what_cannot_be_loaded_is_a_record_with_its_error():
-    torn, bug = SourceError("torn", "mend it"), Item("bug", lambda: 1 / 0)
+    torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)
     source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
     records = list(Pipeline(Double(), 2).run(source))
     assert counts(records) == [3, None, 4, None, 5]
@@ -244,7 +244,7 @@ def test_reading_goes_only_as_far_ahead_as_there_is_room():
         nonlocal last
         while True:
             last = next(asked)
-            yield Item("again", lambda: shade(1))
+            yield Item(Origin("again"), lambda: shade(1))
 
     records = Pipeline(Double(), 2).run(endless())
     for _ in range(20):
@@ -257,7 +257,7 @@ def test_reading_goes_only_as_far_ahead_as_there_is_room():
 def test_closing_stops_the_threads():
     before = threading.active_count()
     records = Pipeline(Double(), 1, ["cpu"]).run(
-        Item("again", lambda: shade(1)) for _ in range(10**9)
+        Item(Origin("again"), lambda: shade(1)) for _ in range(10**9)
     )
     next(records)
     records.close()
@@ -275,14 +275,14 @@ def test_skipped_items_are_counted_but_not_loaded():
 
 def test_a_frame_keeps_its_place_in_the_video():
     clip = Clip("a.mp4", 25.0)
-    item = Item("a.mp4", lambda: shade(1), frame=7, time_s=0.28, clip=clip)
-    (record,) = Pipeline(Double(), 1).run([item])
-    assert (record.frame, record.time_s, record.clip) == (7, 0.28, clip)
+    origin = Origin("a.mp4", frame=7, time_s=0.28, clip=clip)
+    (record,) = Pipeline(Double(), 1).run([Item(origin, lambda: shade(1))])
+    assert record.origin == origin
 
 
 def test_two_cpu_detectors_give_what_one_gives(make_model, random):
     pictures = [Picture.whole(random.integers(0, 256, (64, 64, 3), np.uint8)) for _ in range(40)]
-    source = [Item(str(i), lambda one=one: one) for i, one in enumerate(pictures)]
+    source = [Item(Origin(str(i)), lambda one=one: one) for i, one in enumerate(pictures)]
     with Detector(make_model(), "cpu", Settings(conf=0.1), DeviceOptions(workers=2)) as detector:
         expected = [detector(picture.pixels) for picture in pictures]
         records = list(Pipeline(detector, 3, ["cpu"]).run(source))

@@ -10,7 +10,7 @@ import pytest
 from detcli.detections import Detections
 from detcli.errors import DecodeError, InferenceError, SourceError
 from detcli.geometry import Picture
-from detcli.record import SCHEMA_VERSION, Record, error_to_json
+from detcli.record import SCHEMA_VERSION, Origin, Record, error_to_json
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
 STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
@@ -22,9 +22,10 @@ def detections(*rows, names=("person", "car")):
     return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
 
 
-def record(found, height=40, width=60, **fields):
+def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
     return Record(
-        **{"source": "a.jpg", "index": 3, "model": "m", "device": "cpu"} | fields,
+        origin,
+        **{"index": 3, "model": "m", "device": "cpu"} | fields,
         picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
         detections=found,
     )
@@ -59,7 +60,7 @@ def test_detections_become_a_record_of_the_schema():
 
 
 def test_a_frame_has_its_number_and_time():
-    fields = read_back(record(detections(), frame=7, time_s=0.28034))
+    fields = read_back(record(detections(), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
     assert (fields["frame"], fields["time_s"]) == (7, 0.28)
     assert "frame" not in read_back(record(detections()))
 
@@ -71,7 +72,7 @@ def test_a_picture_without_detections_has_an_empty_list():
 @pytest.mark.parametrize("error", [SourceError, DecodeError, InferenceError])
 @pytest.mark.parametrize("hint", ["", "try again"])
 def test_an_error_becomes_a_record_of_the_schema(error, hint):
-    one = Record("a.jpg", 3, "m", "cpu", error=error("it is torn", hint))
+    one = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
     assert read_back(one) == {
         "schema_version": SCHEMA_VERSION,
         "source": "a.jpg",
@@ -117,7 +118,7 @@ def test_no_numpy_type_leaks():
     "source", ["-", "a,b", 'q"uote', "new\nline", "猫.jpg", "\udcff.jpg", "a\0b"]
 )
 def test_any_name_comes_back(source):
-    assert read_back(record(detections(), source=source))["source"] == source
+    assert read_back(record(detections(), origin=Origin(source)))["source"] == source
 
 
 def test_a_row_that_breaks_the_schema_is_noticed():

@@ -34,9 +34,10 @@ class PerClip(Generic[State]):
 
     def of(self, record: Record) -> State:
         """What belongs to the video of a frame; to be asked once for each frame."""
-        key = record.source, record.clip
-        if record.clip is None or not record.clip.live:
-            frame = record.frame or 0
+        origin = record.origin
+        key = origin.source, origin.clip
+        if origin.clip is None or not origin.clip.live:
+            frame = origin.frame or 0
             if key != self._file or frame <= self._frame:  # or the same once more
                 self._leave()
             self._file, self._frame = key, frame

@@ -48,8 +48,8 @@ class NumbersFromNames:
 
     def image_id(self, record: Record) -> int:
         """The number in the name, else the place among the inputs."""
-        match = NUMBER_IN_STEM.fullmatch(PurePath(record.source).stem)
-        if match and record.frame is None:
+        match = NUMBER_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
+        if match and record.origin.frame is None:
             return int(match[1])
         return record.index + 1
 
@@ -89,13 +89,13 @@ class NumbersFromFile:
 
     def image_id(self, record: Record) -> int:
         """Id of the picture whose file name the source ends with."""
-        parts = PurePath(record.source).parts
+        parts = PurePath(record.origin.source).parts
         for first in range(len(parts)):
             found = self._images.get("/".join(parts[first:]))
-            if found is not None and record.frame is None:
+            if found is not None and record.origin.frame is None:
                 return found
         raise UsageError(
-            f"{record.source} is not among the images of {self._path}",
+            f"{record.origin.source} is not among the images of {self._path}",
             "name only pictures that are, or leave out --coco-images: ids then come from names",
         )
 
@@ -159,7 +159,7 @@ class CocoSink:
         image_id = self._numbers.image_id(record)
         if image_id in self._given:
             raise UsageError(
-                f"{record.source} has the COCO image id {image_id}, as a picture before it",
+                f"{record.origin.source} has the COCO image id {image_id}, as a picture before it",
                 "name each picture once; --coco-images FILE gives ids other than those in names",
             )
         self._given.add(image_id)

@@ -172,7 +172,7 @@ class OutputFolder:
         self._inputs = inputs
         self._keep = keep
         self._names = Names()
-        self._families = PerClip(lambda record: self._names.family(stem(record.source)))
+        self._families = PerClip(lambda record: self._names.family(stem(record.origin.source)))
 
     def file_for(self, source: str, suffix: str) -> Path:
         """Path of a file that is named after an input."""
@@ -186,15 +186,15 @@ class OutputFolder:
 
         To be called once for a record, as `family_of`.
         """
-        if record.frame is None:
-            return self.file_for(record.source, suffix)
-        return self._member(self.path, f"{self._families.of(record)}_{record.frame}", suffix)
+        if record.origin.frame is None:
+            return self.file_for(record.origin.source, suffix)
+        return self._member(self.path, f"{self._families.of(record)}_{record.origin.frame}", suffix)
 
     def family_of(self, record: Record) -> str:
         """How the names of the files begin that a record gives: `bus`, `film_17` for a frame."""
-        if record.frame is None:
-            return self._names.family(stem(record.source))
-        return f"{self._families.of(record)}_{record.frame}"
+        if record.origin.frame is None:
+            return self._names.family(stem(record.origin.source))
+        return f"{self._families.of(record)}_{record.origin.frame}"
 
     def member(self, folder: Path, family: str, number: int, suffix: str) -> Path:
         """Path of a numbered file in a folder below this one."""

@@ -22,10 +22,10 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
     Raises:
         OutputError: Not even PNG takes it.
     """
-    if record.frame is not None or record.source == "-":
+    if record.origin.frame is not None or record.origin.source == "-":
         wanted = ".jpg"
     else:
-        wanted = PurePath(record.source).suffix
+        wanted = PurePath(record.origin.source).suffix
         wanted = wanted if wanted.lower() in SUFFIXES else ".png"
     # No format takes pictures of every size: WebP none that are wider than 16383 pixels.
     for suffix in dict.fromkeys((wanted, ".png")):
@@ -34,7 +34,7 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
             return data, suffix
     height, width = picture.shape[:2]
     raise OutputError(
-        f"cannot encode the picture of {record.source} ({width}x{height} pixels)",
+        f"cannot encode the picture of {record.origin.source} ({width}x{height} pixels)",
         "leave out --save and --save-crops",
     )
 
@@ -59,7 +59,7 @@ class ImageSink:
 
     def write(self, record: Record) -> None:
         """Write one picture; an error has none."""
-        if record.picture is None or record.detections is None or record.clip is not None:
+        if record.picture is None or record.detections is None or record.origin.clip is not None:
             return
         data, suffix = encode(annotate(record.picture.pixels, record.detections), record)
         write_file(self._folder.file_of(record, suffix), data)

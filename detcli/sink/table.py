@@ -34,12 +34,13 @@ def _parts(record: Record) -> list[Table | Text]:
     """A heading, then a table if there is something to show."""
     fields = record.to_json()
     if "error" in fields:
-        message = Text(printable(f"{record.source}: {fields['error']['message']}"), style="red")
+        source = record.origin.source
+        message = Text(printable(f"{source}: {fields['error']['message']}"), style="red")
         if fields["error"]["hint"]:
             message.append(printable(f"  ({fields['error']['hint']})"), style="not red dim")
         return [message]
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{printable(record.source)}  {size}", style="bold")
+    heading = Text(f"{printable(record.origin.source)}  {size}", style="bold")
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim")]
     table = Table(box=None, pad_edge=False)

@@ -54,7 +54,7 @@ class VideoSink:
         Raises:
             OutputError: No video of that size can be written, or the disk is full.
         """
-        if record.clip is not None and record.frame is not None:
+        if record.origin.clip is not None and record.origin.frame is not None:
             self._films.of(record).write(record)
 
     def close(self) -> None:
@@ -71,11 +71,12 @@ class Film:
 
     def __init__(self, folder: OutputFolder, first: Record) -> None:
         self._folder = folder
-        self._source = first.source
-        rate = first.clip.frames_per_second if first.clip else 0.0
+        self._source = first.origin.source
+        clip = first.origin.clip
+        rate = clip.frames_per_second if clip else 0.0
         self._rate = rate if RATES[0] <= rate <= RATES[1] else LIVE_RATE
-        self._live = first.clip is not None and first.clip.live
-        self._start_s = first.time_s or 0.0
+        self._live = clip is not None and clip.live
+        self._start_s = first.origin.time_s or 0.0
         self._due = 0  # frames that the video should have by now, in all its files
         self._owed = 0  # those of them that are not written yet
         self._file: VideoFile | None = None
@@ -111,9 +112,9 @@ class Film:
 
     def _steps(self, record: Record) -> int:
         """How many frames the video grows by: one, but for live sources."""
-        if not self._live or record.time_s is None:
+        if not self._live or record.origin.time_s is None:
             return 1
-        steps = round((record.time_s - self._start_s) * self._rate) + 1 - self._due
+        steps = round((record.origin.time_s - self._start_s) * self._rate) + 1 - self._due
         too_many = steps - round(LONGEST_PAUSE_S * self._rate)
         if too_many > 0:
             self._start_s += too_many / self._rate

@@ -56,8 +56,8 @@ class WindowSink:
             return
         picture = annotate(record.picture.pixels, record.detections)
         self._open(picture.shape[1], picture.shape[0])
-        still = record.frame is None
-        title = f"{record.source} ({KEY_NAMES})" if still else record.source
+        still = record.origin.frame is None
+        title = f"{record.origin.source} ({KEY_NAMES})" if still else record.origin.source
         # Half characters, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)

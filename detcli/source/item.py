@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 
 from detcli.errors import InputError
 from detcli.geometry import Picture
-from detcli.record import Clip
+from detcli.record import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,29 +14,21 @@ class Item:
     """One input.
 
     Attributes:
-        source: The name that records give it.
+        origin: Where it comes from.
         load: Reads and decodes it; called once, on another thread. Raises InputError.
-        path: The file, for a picture in a file.
-        frame: Number of the frame in its video, from 0.
-        time_s: Seconds from the start of the video.
-        clip: The video that the frame belongs to.
     """
 
-    source: str
+    origin: Origin
     load: Callable[[], Picture]
-    path: Path | None = None
-    frame: int | None = None
-    time_s: float | None = None
-    clip: Clip | None = None
 
 
-def failed(source: str, error: InputError) -> Item:
-    """An input of which there is nothing but the reason why it cannot be read."""
+def failed(source: str, error: InputError, frame: int | None = None) -> Item:
+    """An input that failed before it could be opened; loading it raises the error."""
 
     def load() -> Picture:
         raise error
 
-    return Item(source, load)
+    return Item(Origin(source, frame=frame), load)
 
 
 @dataclass(slots=True)

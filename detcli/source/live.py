@@ -14,7 +14,7 @@ from typing import Self
 
 from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
-from detcli.record import Clip
+from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera, public_name
 from detcli.source.capture import Capture, check_size, open_address, open_camera, retrieve
 from detcli.source.item import Intake, Item, failed
@@ -239,8 +239,8 @@ class _Watcher:
         image = retrieve(capture)
         if image is None:
             return
-        load = partial(Picture.whole, image)
-        item = Item(self._source.name, load, frame=number, time_s=time_s, clip=self._clip)
+        origin = Origin(self._source.name, frame=number, time_s=time_s, clip=self._clip)
+        item = Item(origin, partial(Picture.whole, image))
         with self._news:
             self._dropped += len(self.waiting)
             self.waiting = [item]

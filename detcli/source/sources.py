@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from detcli.errors import SourceError, UsageError
+from detcli.record import Origin
 from detcli.source.address import check_address, is_address, is_live, path_of, public_name
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.folders import identity, is_video, match, search
@@ -157,7 +158,8 @@ class Sources:
     def _file(self, name: str) -> Iterator[Item]:
         if not is_video(name):
             path = Path(name)
-            yield Item(public_name(name), partial(load_file, path, self._options.decode), path)
+            load = partial(load_file, path, self._options.decode)
+            yield Item(Origin(public_name(name), path), load)
             return
         from detcli.source.capture import open_file
         from detcli.source.video import read_video
@@ -226,7 +228,8 @@ class Sources:
         else:
             from detcli.source.http import load_address
 
-            yield Item(public, partial(load_address, url, self._options.decode, self._intake.stop))
+            load = partial(load_address, url, self._options.decode, self._intake.stop)
+            yield Item(Origin(public), load)
 
     def _watch(self, names: Iterable[str]) -> Iterator[Item]:
         """Cameras and streams that are named one after the other: watched at the same time."""

@@ -2,10 +2,10 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from detcli.errors import DecodeError, InputError, SourceError
+from detcli.record import Origin
 from detcli.source import pipe
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.item import Intake, Item, failed
@@ -46,7 +46,7 @@ def _read(chunks: Iterator[bytes], options: DecodeOptions, intake: Intake) -> It
     if head.startswith(START):
         yield from _split(chunks, options, most_bytes, intake)
     else:
-        yield Item(STDIN, partial(load_bytes, _join(chunks, most_bytes), options))
+        yield Item(Origin(STDIN), partial(load_bytes, _join(chunks, most_bytes), options))
 
 
 def _chain(head: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -98,5 +98,5 @@ def _split(
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
     if isinstance(part, DecodeError):
-        return replace(failed(STDIN, part), frame=frame)
-    return Item(STDIN, partial(load_bytes, part, options), frame=frame)
+        return failed(STDIN, part, frame)
+    return Item(Origin(STDIN, frame=frame), partial(load_bytes, part, options))

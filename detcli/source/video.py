@@ -10,7 +10,7 @@ from threading import Event
 from detcli.errors import DecodeError, InputError, SourceError
 from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
-from detcli.record import Clip
+from detcli.record import Clip, Origin
 from detcli.source.capture import (
     Capture,
     check_size,
@@ -125,8 +125,8 @@ def _select(source: str, frames: "_Frames", options: FrameOptions) -> Iterator[I
             continue
         image = frames.retrieve()
         if image is not None:
-            load = partial(Picture.whole, image)
-            yield Item(source, load, frame=frames.number, time_s=frames.time_s, clip=clip)
+            origin = Origin(source, frame=frames.number, time_s=frames.time_s, clip=clip)
+            yield Item(origin, partial(Picture.whole, image))
 
 
 class _Frames:

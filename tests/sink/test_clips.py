@@ -1,9 +1,7 @@
 """What is kept for each video."""
 
-from dataclasses import replace
-
 import pytest
-from sample_records import frame, picture
+from sample_records import frame, numbered
 
 from detcli.errors import OutputError
 from detcli.record import Clip
@@ -22,7 +20,7 @@ def seen():
 @pytest.fixture
 def per_clip(seen):
     def begin(record):
-        seen.append(f"+{record.source}")
+        seen.append(f"+{record.origin.source}")
         return object()
 
     names = {}
@@ -36,7 +34,7 @@ def visit(per_clip, *records):
     states = []
     for record in records:
         states.append(per_clip.of(record))
-        per_clip.names[states[-1]] = record.source
+        per_clip.names[states[-1]] = record.origin.source
     return states
 
 
@@ -72,7 +70,7 @@ def test_live_sources_come_together(per_clip, seen):
 
 
 def test_frames_without_a_clip_are_told_by_their_source(per_clip):
-    piped = [replace(picture("-"), frame=number) for number in range(3)]
+    piped = [numbered(number) for number in range(3)]
     one, *others = visit(per_clip, *piped)
     assert others == [one, one]
 
@@ -83,7 +81,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(seen):
         if source == YARD.source:
             raise OutputError("the disk is full")
 
-    per_clip = PerClip(lambda record: record.source, end)
+    per_clip = PerClip(lambda record: record.origin.source, end)
     for clip in (DOOR, YARD, OTHER):
         per_clip.of(frame(0, clip))
     with pytest.raises(OutputError, match="full"):

@@ -1,14 +1,13 @@
 """Paths in a folder, whatever the inputs are called."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nasty_names import anything
-from sample_records import frame, picture
+from sample_records import frame, numbered, picture
 
 from detcli.errors import OutputError
 from detcli.record import Clip
@@ -68,7 +67,7 @@ def test_live_frames_come_together_and_keep_their_names(folder):
 
 
 def test_frames_on_standard_input(folder):
-    piped = [replace(picture("-"), frame=number) for number in range(2)]
+    piped = [numbered(number) for number in range(2)]
     assert names(folder, *piped) == ["stdin_0.txt", "stdin_1.txt"]
 
 

@@ -79,7 +79,7 @@ def test_standard_input_has_a_name(here):
 
 
 def test_jpegs_on_standard_input_are_numbered(here):
-    piped = [replace(picture("-"), frame=number) for number in range(2)]
+    piped = [sample_records.numbered(number) for number in range(2)]
     assert save(here / "out", *piped) == ["stdin_0.jpg", "stdin_1.jpg"]
 
 

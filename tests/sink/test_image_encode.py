@@ -1,11 +1,9 @@
 """Pictures as bytes of a file."""
 
-from dataclasses import replace
-
 import cv2
 import numpy as np
 import pytest
-from sample_records import frame, picture
+from sample_records import frame, numbered, picture
 
 from detcli.errors import OutputError
 from detcli.sink.image import SUFFIXES, encode
@@ -42,7 +40,7 @@ def test_any_other_becomes_png(source):
     np.testing.assert_array_equal(decoded(data), GREY)
 
 
-@pytest.mark.parametrize("record", [picture("-"), frame(0), replace(picture("-"), frame=3)])
+@pytest.mark.parametrize("record", [picture("-"), frame(0), numbered(3)])
 def test_frames_and_standard_input_become_jpeg(record):
     assert encode(GREY, record)[1] == ".jpg"
 

@@ -2,12 +2,11 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sample_records import failure, picture
+from sample_records import failure, numbered, picture
 from small_disk import small_disk
 
 from detcli.errors import OutputError, UsageError
@@ -62,7 +61,7 @@ def test_an_input_that_is_named_twice_is_there_twice(path):
 
 
 def test_frames_are_told_apart(path):
-    write(path, replace(picture("v.mp4"), frame=0), replace(picture("v.mp4"), frame=1))
+    write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
     journal = Journal(path)
     assert [journal.skip("v.mp4", frame) for frame in (0, 1, 2)] == [True, True, False]
     journal.close()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_videos import DOOR, YARD, film, live, play
 from nasty_names import NASTY
-from sample_records import failed_frame, failure, frame, picture
+from sample_records import failed_frame, failure, frame, numbered, picture
 
 from detcli.geometry import Picture
 from detcli.record import Clip
@@ -45,7 +45,7 @@ def test_an_empty_run_makes_an_empty_folder(save):
 
 
 def test_pictures_are_left_to_the_image_sink(save):
-    assert save(picture(), failure(), replace(picture("-"), frame=0)) == {}
+    assert save(picture(), failure(), numbered(0)) == {}
 
 
 def test_a_frame_a_frame_in_order(save):

@@ -8,6 +8,7 @@ import pytest
 import stream_server
 
 from detcli.errors import DecodeError, SourceError
+from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
 from detcli.source.http import load_address
 from detcli.source.sources import Sources
@@ -39,7 +40,7 @@ def test_it_is_a_picture_among_others(server):
     with Sources([server.url("/a.png", user="eve:pw@")]) as sources:
         (item,) = sources
         assert sources.total == 1
-        assert (item.source, item.path, item.frame) == (server.url("/a.png"), None, None)
+        assert item.origin == Origin(server.url("/a.png"))
         assert item.load().size == (24, 32)
 
 

@@ -111,7 +111,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
         items = iter(sources)
         first = [next(items).source for _ in range(2)]
         taken.set()
-        assert [*first, *(item.source for item in items)] == ["a.jpg", "b.jpg", "c.jpg"]
+        assert [*first, *(item.origin.source for item in items)] == ["a.jpg", "b.jpg", "c.jpg"]
     writer.join(60)
 
 

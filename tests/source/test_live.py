@@ -9,6 +9,7 @@ import pytest
 from source_items import error_of
 
 from detcli.errors import DecodeError, SourceError
+from detcli.record import Clip
 from detcli.source import live
 from detcli.source.item import Intake
 from detcli.source.live import LiveSource, watch
@@ -100,11 +101,10 @@ def test_frames_have_numbers_and_times():
         found.append(next(items))
     camera.over.set()
     items.close()
-    assert [item.frame for item in found] == [0, 1, 2]
-    assert found[0].time_s == 0 < found[1].time_s < found[2].time_s
-    assert {(item.source, item.clip.source, item.clip.live) for item in found} == {
-        ("camera:0", "camera:0", True)
-    }
+    assert [item.origin.frame for item in found] == [0, 1, 2]
+    assert found[0].origin.time_s == 0 < found[1].origin.time_s < found[2].origin.time_s
+    assert {item.origin.source for item in found} == {"camera:0"}
+    assert {item.origin.clip for item in found} == {Clip("camera:0", 0.0, live=True)}
     assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
 
 
@@ -112,13 +112,13 @@ def test_the_newest_frame_wins_and_the_others_are_counted():
     camera, intake = Camera(1000, free=False), Intake()
     items = follow(source(camera), intake=intake)
     camera.allow()
-    assert next(items).frame == 0
+    assert next(items).origin.frame == 0
     camera.allow(7)
     eventually(lambda: camera.asked == 9)
     newest = next(items)
     camera.over.set()
     items.close()
-    assert (newest.frame, intake.dropped) == (7, 6)
+    assert (newest.origin.frame, intake.dropped) == (7, 6)
 
 
 def test_a_stride_counts_frames_that_came():
@@ -127,7 +127,7 @@ def test_a_stride_counts_frames_that_came():
     found = []
     for _ in range(3):
         camera.allow(3)
-        found.append(next(items).frame)
+        found.append(next(items).origin.frame)
     camera.over.set()
     items.close()
     assert (found, intake.dropped) == ([0, 3, 6], 0)
@@ -137,28 +137,28 @@ def test_the_first_seconds_can_be_left_out():
     items = follow(source(Camera(10**6)), start_s=0.1)
     first = next(items)
     items.close()
-    assert first.time_s >= 0.1
-    assert first.frame > 0
+    assert first.origin.time_s >= 0.1
+    assert first.origin.frame > 0
 
 
 def test_a_live_source_can_be_watched_for_a_time():
     camera, intake = Camera(10**6), Intake()
     found = list(follow(source(camera), intake=intake, end_s=0.2))
-    assert all(item.clip for item in found)  # no error
-    assert max(item.time_s for item in found) < 0.2
+    assert all(item.origin.clip for item in found)  # no error
+    assert max(item.origin.time_s for item in found) < 0.2
     assert camera.released.is_set()
 
 
 def test_a_source_that_gives_nothing_any_more_ends_in_time():
     """Its time is over, whether or not frames come."""
     found = list(follow(source(Camera(1)), patience_s=1000, end_s=0.2))
-    assert [item.frame for item in found] == [0]
+    assert [item.origin.frame for item in found] == [0]
 
 
 def test_a_source_that_cannot_be_opened_is_an_error_at_once():
     shelf = source()
     (item,) = follow(shelf, patience_s=1000)
-    assert (item.source, error_of(item)) == ("camera:0", "cannot be opened")
+    assert (item.origin.source, error_of(item)) == ("camera:0", "cannot be opened")
     assert shelf.open.opened == 1
 
 
@@ -179,7 +179,7 @@ def test_a_source_that_is_lost_is_opened_again(caplog):
     cameras = [Camera(40), None, None, Camera(10**6)]
     shelf = source(*cameras)
     items = follow(shelf, patience_s=WAIT_S)
-    numbers = list(itertools.takewhile(lambda number: number < 45, (i.frame for i in items)))
+    numbers = list(itertools.takewhile(lambda number: number < 45, (i.origin.frame for i in items)))
     items.close()
     assert numbers == sorted(set(numbers))  # they go on where they were
     assert shelf.open.opened == 4
@@ -208,7 +208,7 @@ def test_it_is_tried_again_less_and_less_often(monkeypatch):
 
 def test_a_source_that_is_not_found_again_is_an_error():
     found = list(follow(source(Camera(3)), patience_s=0.05))
-    assert found[-2].frame == 2
+    assert found[-2].origin.frame == 2
     assert "lost, and not found again" in error_of(found[-1])
 
 
@@ -220,12 +220,12 @@ def test_an_error_does_not_hide_the_last_frame():
     eventually(short.released.is_set)  # long before anybody asks again
     other.over.set()
     found += items
-    assert [item.frame for item in found if item.source == "camera:0"] == [0, None]
+    assert [item.origin.frame for item in found if item.origin.source == "camera:0"] == [0, None]
 
 
 def test_a_stream_of_one_picture_is_a_picture():
     (item,) = follow(source(Camera(1), may_be_picture=True), patience_s=1000)
-    assert item.frame == 0
+    assert item.origin.frame == 0
 
 
 def test_damaged_frames_are_passed_over():
@@ -247,7 +247,7 @@ def test_frames_that_cannot_be_decoded_are_left_out():
             return self.number % 2 == 0, super().retrieve()[1]
 
     items = follow(source(Undecodable(10**6)))
-    found = [next(items).frame for _ in range(3)]
+    found = [next(items).origin.frame for _ in range(3)]
     items.close()
     assert {number % 2 for number in found} == {0}
 
@@ -274,8 +274,9 @@ def test_several_sources_are_watched_in_turns():
 def test_a_lost_source_does_not_stop_the_others():
     items = follow(source(), source(Camera(5), name="camera:1"))
     found = list(items)
-    assert {item.source for item in found if item.clip} == {"camera:1"}
-    assert sorted(item.source for item in found if not item.clip) == ["camera:0", "camera:1"]
+    origins = [item.origin for item in found]
+    assert {origin.source for origin in origins if origin.clip} == {"camera:1"}
+    assert sorted(one.source for one in origins if not one.clip) == ["camera:0", "camera:1"]
 
 
 def test_what_nobody_expects_is_an_error():
@@ -300,7 +301,7 @@ def test_a_wait_for_a_lost_source_can_be_ended(monkeypatch):
     monkeypatch.setattr(live, "FIRST_DELAY_S", 1000.0)
     monkeypatch.setattr(live, "LONGEST_DELAY_S", 1000.0)
     items = follow(source(Camera(1)), patience_s=1000)
-    assert next(items).frame == 0
+    assert next(items).origin.frame == 0
     before = threading.active_count()
     items.close()
     assert threading.active_count() < before

@@ -33,25 +33,25 @@ def test_a_stream_over_http_is_watched(server):
         items = list(itertools.islice(sources, 5))
         assert sources.total is None
     shown = [number_video.number(item.load().pixels) for item in items]
-    assert shown == [item.frame for item in items]
-    assert {item.source for item in items} == {server.url()}
+    assert shown == [item.origin.frame for item in items]
+    assert {item.origin.source for item in items} == {server.url()}
 
 
 def test_a_stream_takes_a_password_and_does_not_tell_it(server):
     server.password = "eve:hunter 2"  # noqa: S105
     with Sources([server.url(user="eve:hunter%202@")]) as sources:
         item = next(iter(sources))
-    assert (item.source, item.frame) == (server.url(), 0)
+    assert (item.origin.source, item.origin.frame) == (server.url(), 0)
     with Sources([server.url(user="eve:wrong@")]) as sources:
         (item,) = sources
-    assert (item.source, error_of(item)) == (server.url(), "cannot be opened")
+    assert (item.origin.source, error_of(item)) == (server.url(), "cannot be opened")
 
 
 def test_a_stream_that_ends_is_opened_again(server):
     server.frames = 5
     with Sources([server.url()]) as sources:
         for item in sources:
-            if item.frame >= 12:
+            if item.origin.frame >= 12:
                 break
     assert len(server.requests) >= 3
 
@@ -68,7 +68,7 @@ def test_a_stream_that_stalls_is_lost(server, monkeypatch):
 
 def test_two_streams_are_watched_at_the_same_time(server):
     with Sources([server.url("/stream1"), server.url("/stream2")]) as sources:
-        found = {item.source for item in itertools.islice(sources, 30)}
+        found = {item.origin.source for item in itertools.islice(sources, 30)}
     assert found == {server.url("/stream1"), server.url("/stream2")}
 
 
@@ -85,8 +85,8 @@ def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
     with Sources([server.url("/v.mp4?key=secret")], SourceOptions(stride=3)) as sources:
         items = list(sources)
         assert sources.total == len(items)
-    assert [item.frame for item in items] == list(range(0, 20, 3))
-    assert {item.source for item in items} == {server.url("/v.mp4?key=***")}
+    assert [item.origin.frame for item in items] == list(range(0, 20, 3))
+    assert {item.origin.source for item in items} == {server.url("/v.mp4?key=***")}
 
 
 def test_a_process_that_watches_ends_in_peace(server):
@@ -97,7 +97,7 @@ from detcli.opencv import silence_opencv
 from detcli.source.sources import Sources
 silence_opencv()
 with Sources([sys.argv[1]]) as sources:
-    print(next(iter(sources)).frame)
+    print(next(iter(sources)).origin.frame)
 """
     server.pause = 0.2
     finished = subprocess.run(

@@ -28,7 +28,7 @@ def test_a_file_is_itself_whatever_its_suffix(here, name):
 def test_a_picture_is_read_when_it_is_loaded(make_picture):
     (item,) = Sources([str(make_picture("a.png", size=(32, 48)))])
     assert item.load().size == (32, 48)
-    assert (item.frame, item.time_s, item.clip) == (None, None, None)
+    assert (item.origin.frame, item.origin.time_s, item.origin.clip) == (None, None, None)
 
 
 def test_pictures_load_nothing_that_other_sources_need(make_picture):
@@ -185,7 +185,7 @@ def test_a_file_may_have_the_name_of_a_dash(here):
 def test_an_error_does_not_stop_the_others(here):
     touch(here / "a.jpg", here / "b.jpg")
     items = list(Sources(["a.jpg", "no.jpg", "b.jpg"]))
-    assert [item.path is None for item in items] == [False, True, False]
+    assert [item.origin.path is None for item in items] == [False, True, False]
 
 
 def test_a_list_names_files(here):
@@ -194,7 +194,7 @@ def test_a_list_names_files(here):
     names = ["a.jpg", "-", "gone.jpg", "c.mp4", "in", "camera:0", "a[1].jpg", "http://x/y", "*"]
     Path("list").write_text("".join(f"{name}\n" for name in names))
     with Sources(["first.jpg"], SourceOptions(files_from="list")) as sources:
-        items = [(item.source, item.frame) for item in sources]
+        items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.total is None
     names[3:4] = ["c.mp4", "c.mp4"]
     numbers = [None, None, None, 0, 1, *[None] * 5]
@@ -206,7 +206,7 @@ def test_what_a_list_names_and_cannot_be_read_is_an_error(here, name):
     (here / "in").mkdir()
     Path("list").write_text(f"{name}\n")
     (item,) = Sources([], SourceOptions(files_from="list"))
-    assert item.source == name
+    assert item.origin.source == name
     with pytest.raises(SourceError):
         item.load()
 
@@ -215,7 +215,7 @@ def test_what_a_list_names_and_cannot_be_read_is_an_error(here, name):
 def test_a_name_that_is_too_long_is_an_error_of_the_list():
     Path("list").write_text("a" * 70000)
     (item,) = Sources([], SourceOptions(files_from="list"))
-    assert item.source == "list"
+    assert item.origin.source == "list"
     with pytest.raises(SourceError, match="more than 65536 bytes"):
         item.load()
 
@@ -272,7 +272,7 @@ def test_errors_and_sources_tell_no_secret(caplog):
     for item in items:
         with pytest.raises(InputError) as caught:
             item.load()
-        told += f"{item.source} {caught.value} {caught.value.hint} {caught.value.__cause__}"
+        told += f"{item.origin.source} {caught.value} {caught.value.hint} {caught.value.__cause__}"
     assert len(items) == len(names)
     assert "hunter2" not in told
     assert "eve" not in told
@@ -283,7 +283,7 @@ def test_totals_grow_as_inputs_are_found(here):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
     number_video.write(here / "v.mp4", 30)
     with Sources(["in", "v.mp4", "d*.jpg"], SourceOptions(recursive=True, stride=7)) as sources:
-        totals = [sources.total, *((sources.total, item.source)[0] for item in sources)]
+        totals = [sources.total, *((sources.total, item.origin.source)[0] for item in sources)]
     assert totals == [3, 4, 4, 5, *[9] * 6]
 
 
@@ -292,7 +292,7 @@ def test_a_video_that_holds_less_than_it_says_corrects_the_total(here):
     Path("v.avi").write_bytes(data[: len(data) // 2])
     with Sources(["v.avi"]) as sources:
         first = next(iter(sources))
-        assert (first.frame, sources.total) == (0, 60)
+        assert (first.origin.frame, sources.total) == (0, 60)
         items = [first, *sources]
         assert sources.total == len(items) < 60
 
@@ -332,4 +332,4 @@ def test_a_folder_is_not_read_before_its_turn():
     sources = iter(Sources(["a.jpg", "in"]))
     next(sources)
     touch("in/c.jpg")
-    assert [item.source for item in sources] == ["in/b.jpg", "in/c.jpg"]
+    assert [item.origin.source for item in sources] == ["in/b.jpg", "in/c.jpg"]

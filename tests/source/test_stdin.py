@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from detcli.errors import DecodeError, SourceError
+from detcli.record import Origin
 from detcli.source import pipe
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import Intake
@@ -70,9 +71,8 @@ def read(monkeypatch, tmp_path):
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             items = list(read_stdin(DecodeOptions(**options), intake))
-        assert {item.source for item in items} == {"-"}
-        assert {(item.path, item.time_s, item.clip) for item in items} == {(None, None, None)}
-        return [(item.frame, grey(item)) for item in items], intake.total
+        assert all(item.origin == Origin("-", frame=item.origin.frame) for item in items)
+        return [(item.origin.frame, grey(item)) for item in items], intake.total
 
     return read
 
@@ -155,10 +155,10 @@ def test_the_first_picture_does_not_wait_for_ever(writer, monkeypatch):
     items = read_stdin(DecodeOptions(), Intake())
     writer.write(encode(50))
     first = next(items)  # nothing follows, and the pipe is open
-    assert (first.frame, grey(first)) == (0, 50)
+    assert (first.origin.frame, grey(first)) == (0, 50)
     writer.write(encode(100))
     second = next(items)
-    assert (second.frame, grey(second)) == (1, 100)
+    assert (second.origin.frame, grey(second)) == (1, 100)
     writer.close()
     assert list(items) == []
 
@@ -200,7 +200,7 @@ def test_what_cannot_be_read_is_an_error(monkeypatch, error, reason):
 
     monkeypatch.setattr(pipe, "read_stdin", fail)
     (item,) = read_stdin(DecodeOptions(), Intake())
-    assert item.source == "-"
+    assert item.origin.source == "-"
     with pytest.raises(SourceError, match=reason) as caught:
         item.load()
     assert caught.value.hint

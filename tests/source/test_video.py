@@ -11,6 +11,7 @@ import pytest
 from number_video import CODES
 
 from detcli.errors import InputError
+from detcli.record import Clip
 from detcli.source.capture import open_file
 from detcli.source.item import Intake
 from detcli.source.video import FrameOptions, read_video
@@ -21,7 +22,7 @@ def read(path, **options):
     intake = Intake(1)
     name = str(path)
     items = list(read_video(name, partial(open_file, name), FrameOptions(**options), intake))
-    assert {item.source for item in items} <= {name}
+    assert {item.origin.source for item in items} <= {name}
     assert intake.total in {len(items), None}
     return items
 
@@ -29,13 +30,13 @@ def read(path, **options):
 def split(items):
     """Numbers that the frames show, and the error behind them, if there is one."""
     error = None
-    if items and items[-1].clip is None:
+    if items and items[-1].origin.clip is None:
         with pytest.raises(InputError) as caught:
             items.pop().load()
         error = caught.value
         assert error.hint
     shown = [number_video.number(item.load().pixels) for item in items]
-    assert [item.frame for item in items] == shown
+    assert [item.origin.frame for item in items] == shown
     return shown, str(error) if error else None
 
 
@@ -49,9 +50,9 @@ def numbers(path, **options):
 def test_every_frame_comes_with_its_number_and_time(video, suffix):
     path = video(suffix)
     items = read(path)
-    assert [item.time_s for item in items] == pytest.approx([n / 25 for n in range(50)])
-    assert {(item.clip.source, item.clip.frames_per_second) for item in items} == {(str(path), 25)}
-    assert not any(item.clip.live or item.path for item in items)
+    assert [item.origin.time_s for item in items] == pytest.approx([n / 25 for n in range(50)])
+    assert {item.origin.clip for item in items} == {Clip(str(path), 25.0)}
+    assert not any(item.origin.path for item in items)
     assert split(items) == (list(range(50)), None)
 
 
@@ -99,7 +100,7 @@ def test_parts_make_the_whole(video):
 
 def test_the_rate_is_that_of_the_chosen_frames(video):
     (first, *_) = read(video(), stride=4)
-    assert first.clip.frames_per_second == 25 / 4
+    assert first.origin.clip.frames_per_second == 25 / 4
 
 
 @pytest.mark.parametrize("start_s", [3, 20])
@@ -193,7 +194,7 @@ def test_frames_that_are_not_meant_to_be_shown_are_not_missed(video):
     items = read(path)
     shown = [number_video.number(item.load().pixels) for item in items]
     assert shown == list(range(20, 50))
-    assert [item.frame for item in items] == list(range(30))
+    assert [item.origin.frame for item in items] == list(range(30))
 
 
 def test_frames_can_be_too_large(video):
@@ -240,7 +241,7 @@ class Double:
 
 def times(positions, **options):
     items = read_video("v", lambda: Double(positions, **options), FrameOptions(), Intake(1))
-    return [(item.frame, item.time_s) for item in items if item.clip]
+    return [(item.origin.frame, item.origin.time_s) for item in items if item.origin.clip]
 
 
 def test_times_that_make_no_sense_follow_from_the_rate():
@@ -261,7 +262,7 @@ def test_damaged_frames_have_numbers():
 def test_the_end_is_found_whatever_is_declared(declared):
     double = Double([0.0, 100.0], declared=declared)
     items = read_video("v", lambda: double, FrameOptions(), Intake(1))
-    assert [item.frame for item in items][:2] == [0, 1]
+    assert [item.origin.frame for item in items][:2] == [0, 1]
     assert double.grabbed < 3000
 
 
@@ -298,7 +299,7 @@ def test_where_frames_come_irregularly_the_start_is_counted_to():
         return opened[-1]
 
     items = list(read_video("v", reopen, FrameOptions(start_s=11), Intake(1)))
-    assert [item.frame for item in items] == list(range(110, 120))
+    assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1]
 
 
@@ -307,11 +308,11 @@ def test_real_videos_are_read_to_their_ends(shared, name):
     path = shared(f"data/videos/{name}")
     items = read(path, stride=10)
     frames = {"car-detection.mp4": 377, "bottle-detection.mp4": 1189}[name]
-    assert [item.frame for item in items] == list(range(0, frames, 10))
+    assert [item.origin.frame for item in items] == list(range(0, frames, 10))
     later = read(path, start_s=20.05, end_s=21)
-    whole = [item for item in read(path) if 20.05 <= item.time_s < 21]
-    assert [(item.frame, item.time_s) for item in later] == [
-        (item.frame, item.time_s) for item in whole
+    whole = [item for item in read(path) if 20.05 <= item.origin.time_s < 21]
+    assert [(item.origin.frame, item.origin.time_s) for item in later] == [
+        (item.origin.frame, item.origin.time_s) for item in whole
     ]
     for one, other in zip(later, whole, strict=True):
         assert (one.load().pixels == other.load().pixels).all()

@@ -73,7 +73,7 @@ def load(item: Item) -> Picture:
     try:
         return item.load()
     except InputError as error:
-        raise named(error, item.source) from error
+        raise named(error, item.origin.source) from error
 
 
 def named(error: InputError, source: str) -> InputError:

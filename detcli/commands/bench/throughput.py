@@ -137,7 +137,7 @@ def _require_success(record: Record) -> None:
         DetcliError: Why it failed.
     """
     if isinstance(record.error, InputError):
-        raise named(record.error, record.source) from record.error
+        raise named(record.error, record.origin.source) from record.error
     if record.error is not None:
         raise record.error
 

@@ -17,6 +17,7 @@ from detcli.geometry import Picture
 from detcli.model.contract import Contract
 from detcli.model.graph import GraphIndex
 from detcli.model.passes.editing import copied
+from detcli.record import Origin
 from detcli.source.decode import load_file
 from detcli.source.item import Item
 
@@ -28,7 +29,7 @@ Tensor = npt.NDArray[Any]
 
 def built_in() -> Item:
     """The picture that comes with detcli."""
-    return Item(BUILT_IN.name, lambda: load_file(BUILT_IN))
+    return Item(Origin(BUILT_IN.name), lambda: load_file(BUILT_IN))
 
 
 def loaded(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Picture]:
@@ -37,7 +38,7 @@ def loaded(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Pictu
         try:
             yield item.load()
         except InputError as error:
-            warnings.warn(f"{item.source}: {error}", DetcliWarning, stacklevel=2)
+            warnings.warn(f"{item.origin.source}: {error}", DetcliWarning, stacklevel=2)
         advance()
 
 

@@ -80,7 +80,7 @@ def compare(
         warnings.simplefilter("ignore", DetcliWarning)
         for conf in CONFIDENCES:
             request = _request(old, new, options, conf, wanted)
-            report = verify(make_plan(request), [Item(item.source, lambda: picture)])
+            report = verify(make_plan(request), [Item(item.origin, lambda: picture)])
             detections, limits = report.detections, report.tolerance
             if detections is None or detections.left or detections.right:
                 break
@@ -96,7 +96,7 @@ def compare(
             f"value, allowed are {limits.tensor:g}"
         )
     difference = Difference(
-        source=item.source,
+        source=item.origin.source,
         conf=detections.conf,
         old=detections.left,
         new=detections.right,

@@ -60,7 +60,7 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
         UsageError: It exists; or names, a size or a tolerance do not fit.
     """
     picture = item.load()
-    item = Item(item.source, lambda: picture)
+    item = Item(item.origin, lambda: picture)
     with _target(task) as target:
         content = read_model(task.model)
         model, external = load(task.model, content)
@@ -81,7 +81,8 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
         if difference.conf != CONFIDENCES[0]:
             found = max(difference.old, difference.new)
             warnings.warn(
-                f"neither model finds anything above {CONFIDENCES[0]:g} in {item.source}; {found} "
+                f"neither model finds anything above {CONFIDENCES[0]:g} in "
+                f"{item.origin.source}; {found} "
                 f"boxes above {difference.conf:g} were compared, which says little: --image FILE "
                 "names a picture of what the model knows",
                 DetcliWarning,

@@ -21,7 +21,7 @@ from detcli.commands.eval.findings import (
 from detcli.commands.eval.objects import Objects
 from detcli.commands.eval.report import Failed
 from detcli.detections import Detections
-from detcli.record import Record
+from detcli.record import Origin, Record
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 
@@ -55,7 +55,7 @@ class Comparison:
         for sample in self.samples:
             if sample.path is not None:
                 load = partial(load_file, sample.path, options)
-                yield Item(str(sample.path), load, sample.path)
+                yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:
         """Take a record of the run."""

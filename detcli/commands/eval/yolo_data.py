@@ -184,7 +184,7 @@ def _pictures(places: Iterable[Path], roots: Iterable[Path]) -> list[str]:
 def _in_folder(folder: Path) -> Iterator[str]:
     for part in search(str(folder), recursive=True):
         if isinstance(part, Item):
-            raise UsageError(f"{part.source} cannot be listed", "check its permissions")
+            raise UsageError(f"{part.origin.source} cannot be listed", "check its permissions")
         yield from (name for name in part if not is_video(name))
 
 

@@ -41,10 +41,10 @@ class Tally:
         if record.error is not None:
             self.failed += 1
             if not self._quiet and not self._errors_shown:
-                report(record.error, record.source)
+                report(record.error, record.origin.source)
         else:
-            self._pictures += record.clip is None
-            self._frames += record.clip is not None
+            self._pictures += record.origin.clip is None
+            self._frames += record.origin.clip is not None
             self.found.update(name for *_, name in record.detections or ())
 
     @property

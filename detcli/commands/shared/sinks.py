@@ -131,8 +131,9 @@ def _open(
 
         def skip(item: Item) -> bool:
             # The frames of a camera are others each time, whatever their numbers.
-            live = item.clip is not None and item.clip.live
-            return not live and journal.skip(item.source, item.frame)
+            origin = item.origin
+            live = origin.clip is not None and origin.clip.live
+            return not live and journal.skip(origin.source, origin.frame)
 
         return [*sinks, journal, *windows], skip
     output = StandardOutput() if options.output is None else _file(options.output, opening)

@@ -229,8 +229,8 @@ def picture_report(
     """Put a verdict into words and numbers."""
     pairs = (*verdict.pairs, *verdict.over)
     return PictureReport(
-        source=item.source,
-        frame=item.frame,
+        source=item.origin.source,
+        frame=item.origin.frame,
         left=int(np.count_nonzero(left.score > np.float32(rules.conf))),
         right=int(np.count_nonzero(right.score > np.float32(rules.conf))),
         pairs=len(pairs),

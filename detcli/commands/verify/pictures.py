@@ -11,7 +11,7 @@ from detcli.detections import Detections
 from detcli.files import write_file
 from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
-from detcli.record import Record
+from detcli.record import Origin, Record
 from detcli.sink.draw import WHITE, Colour, draw_label
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import encode
@@ -67,16 +67,12 @@ class Worst:
         """
         written = {}
         for _, _, judged in sorted(self._heap, reverse=True):
-            item = judged.item
             record = Record(
-                source=item.source,
+                judged.item.origin,
                 index=judged.index,
                 model="",
                 device="",
                 picture=judged.picture,
-                path=item.path,
-                frame=item.frame,
-                clip=item.clip,
             )
             data, suffix = encode(draw(judged, titles), record)
             path = folder.file_of(record, suffix)
@@ -151,4 +147,4 @@ def random_item(seed: int, size: tuple[int, int]) -> Item:
         pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
         return Picture.whole(pixels)
 
-    return Item(f"random:{seed}", load)
+    return Item(Origin(f"random:{seed}"), load)

@@ -187,7 +187,7 @@ def _go_through(
         try:
             waiting.append((item, item.load()))
         except InputError as error:
-            found.failed.append(FailedInput(item.source, str(error)))
+            found.failed.append(FailedInput(item.origin.source, str(error)))
         if len(waiting) == chunk:
             _compare(plan, waiting, sides, outputs, found)
             waiting = []
@@ -216,7 +216,7 @@ def _compare(
             found.pictures.append(report)
     if outputs is not None:
         for item, picture in loaded:
-            outputs.add(picture, item.source)
+            outputs.add(picture, item.origin.source)
 
 
 def _detections(plan: Plan, found: _Found, folder: OutputFolder | None) -> DetectionsReport:

@@ -10,6 +10,7 @@ from detcli.errors import DecodeError, DetcliWarning
 from detcli.geometry import Picture
 from detcli.model.passes import infer_shapes
 from detcli.model.recognise import recognise
+from detcli.record import Origin
 from detcli.source.item import Item, failed
 
 IMAGE = Picture.whole(colour_model.picture(("red", 0, 0)))
@@ -17,13 +18,13 @@ IMAGE = Picture.whole(colour_model.picture(("red", 0, 0)))
 
 def test_the_built_in_picture_has_a_name_without_a_folder():
     item = built_in()
-    assert item.source == "street.jpg"
+    assert item.origin.source == "street.jpg"
     assert item.load().size == (640, 960)
 
 
 def test_what_cannot_be_read_is_told_and_left_out():
     advanced = []
-    items = [failed("torn.jpg", DecodeError("torn")), Item("good.jpg", lambda: IMAGE)]
+    items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("good.jpg"), lambda: IMAGE)]
     with pytest.warns(DetcliWarning, match=r"torn\.jpg: torn"):
         found = list(loaded(items, lambda: advanced.append(1)))
     assert found == [IMAGE]
@@ -32,7 +33,7 @@ def test_what_cannot_be_read_is_told_and_left_out():
 
 def test_no_more_than_are_useful(monkeypatch):
     monkeypatch.setattr(pictures, "MOST", 2)
-    endless = iter(lambda: Item("again.jpg", lambda: IMAGE), None)
+    endless = iter(lambda: Item(Origin("again.jpg"), lambda: IMAGE), None)
     assert len(list(loaded(endless, lambda: None))) == 2
 
 

@@ -18,10 +18,11 @@ from detcli.model.passes.batch import set_batch
 from detcli.model.passes.selection import append_selection
 from detcli.model.passes.size import set_image_size
 from detcli.model.recognise import recognise
+from detcli.record import Origin
 from detcli.source.item import Item, failed
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
-ITEM = Item("squares.png", lambda: PICTURE)
+ITEM = Item(Origin("squares.png"), lambda: PICTURE)
 BOXES = 64  # each grey cell counts too: its scores are 0.447
 
 
@@ -103,7 +104,7 @@ def test_a_selection_that_was_there_runs_too(compared, options):
 def faint(level):
     """A picture in which no cell has a score above the usual confidence."""
     picture = Picture.whole(np.full((64, 64, 3), level, np.uint8))
-    return Item("faint.png", lambda: picture)
+    return Item(Origin("faint.png"), lambda: picture)
 
 
 @pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])

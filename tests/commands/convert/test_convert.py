@@ -14,10 +14,11 @@ from detcli.commands.convert.convert import Task, convert
 from detcli.commands.convert.options import ConversionOptions
 from detcli.errors import DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
+from detcli.record import Origin
 from detcli.source.item import Item
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))
-ITEM = Item("square.png", lambda: PICTURE)
+ITEM = Item(Origin("square.png"), lambda: PICTURE)
 
 
 @pytest.fixture
@@ -138,8 +139,9 @@ def test_that_nothing_was_found_is_told(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(colour_model.build().SerializeToString())
     black = Picture.whole(PICTURE.pixels * 0)
+    item = Item(Origin("b.png"), lambda: black)
     with pytest.warns(DetcliWarning, match="0 boxes above 0 .* says little: --image"):
-        report = converted(path, tmp_path / "out.onnx", item=Item("b.png", lambda: black), batch=2)
+        report = converted(path, tmp_path / "out.onnx", item=item, batch=2)
     assert report.written
 
 

@@ -8,6 +8,7 @@ from detcli.commands.convert.calibration import loaded
 from detcli.commands.convert.convert import Task, convert
 from detcli.commands.convert.options import ConversionOptions
 from detcli.detector import Detector
+from detcli.record import Origin
 from detcli.source.decode import load_file
 from detcli.source.item import Item
 from detcli.source.sources import Sources
@@ -21,7 +22,7 @@ def converted(shared, tmp_path):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
         task = Task(model, tmp_path / "out.onnx", True, ConversionOptions(**options))  # noqa: FBT003
-        return convert(task, Item("bus.jpg", lambda: load_file(bus)), pictures)
+        return convert(task, Item(Origin("bus.jpg"), lambda: load_file(bus)), pictures)
 
     return run
 

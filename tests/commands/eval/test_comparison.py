@@ -11,7 +11,7 @@ from detcli.commands.eval.objects import Object, Objects
 from detcli.detections import Detections
 from detcli.errors import DecodeError
 from detcli.geometry import Picture
-from detcli.record import Record
+from detcli.record import Origin, Record
 
 PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
 
@@ -28,7 +28,7 @@ def compare(objects, found=(), *, size=(40, 60), relative=False, category_of=(0,
     scores = np.array([score for _, score, _ in found], np.float32)
     class_ids = np.array([class_id for *_, class_id in found], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
-    comparison.add(Record("a.png", 0, "m", "cpu", PICTURE, detections))
+    comparison.add(Record(Origin("a.png"), 0, "m", "cpu", PICTURE, detections))
     return comparison.compared[0], {one.kind: one for one in findings.report()}
 
 
@@ -96,7 +96,7 @@ def test_a_picture_that_failed_is_left_out():
     dataset = Dataset(Form.YOLO, None, (), named=False, samples=[], relative=True)
     comparison = Comparison(dataset, ClassMapping(MappedBy.ORDER, (0,)), findings)
     comparison.samples = (sample,)
-    comparison.add(Record("a.png", 0, "m", "cpu", error=DecodeError("torn")))
+    comparison.add(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
     assert comparison.compared == []
     assert [(one.source, one.error) for one in comparison.failed] == [("a.png", "torn")]
     assert [one.kind for one in findings.report()] == ["unreadable picture"]

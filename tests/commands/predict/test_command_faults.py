@@ -16,7 +16,7 @@ from json_lines import lines
 
 from detcli.commands.shared.options import Format
 from detcli.commands.shared.sinks import SinkOptions, open_sinks
-from detcli.record import Clip
+from detcli.record import Clip, Origin
 from detcli.source.item import Item
 
 
@@ -62,7 +62,7 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     with open_sinks(options, guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
             clip = Clip("camera:0", 0, live=live)
-            assert skip(Item("camera:0", lambda: None, frame=0, clip=clip)) == skipped
+            assert skip(Item(Origin("camera:0", frame=0, clip=clip), lambda: None)) == skipped
 
 
 def test_a_password_in_a_list_is_not_printed(detcli, make_model):

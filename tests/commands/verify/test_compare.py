@@ -3,6 +3,7 @@ from made_detections import RULES, TOLERANCE, found, report_on
 
 from detcli.commands.verify.compare import Rules, judge, picture_report, severity, summarise
 from detcli.commands.verify.report import Order
+from detcli.record import Origin
 from detcli.source.item import Item
 
 FULL = Rules(conf=0.25, least_iou=0.5, max_det=2, tolerance=TOLERANCE)
@@ -66,7 +67,7 @@ def test_the_last_row_of_a_full_result_is_a_limit_too():
 def test_order(right, order):
     left = found((0, 0.9), (1, 0.89))
     verdict = judge(left, found(*right), RULES)
-    report = picture_report(Item("a", lambda: None), left, found(*right), verdict, RULES)
+    report = picture_report(Item(Origin("a"), lambda: None), left, found(*right), verdict, RULES)
     assert (verdict.order, report.agrees) == (order, order is not Order.WRONG)
 
 

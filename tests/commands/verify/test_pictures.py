@@ -7,6 +7,7 @@ from detcli.commands.verify.compare import judge, severity
 from detcli.commands.verify.pictures import LEFT, RIGHT, WORST, Judged, Worst, draw, random_item
 from detcli.errors import OutputError
 from detcli.geometry import Picture
+from detcli.record import Origin
 from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item
 
@@ -17,7 +18,7 @@ def judged(left, right, index=0, source="a.png", size=(200, 400)):
     left, right = found(*left), found(*right)
     image = Picture.whole(np.full((*size, 3), 114, np.uint8))
     verdict = judge(left, right, RULES)
-    return Judged(index, Item(source, lambda: image), image, left, right, verdict)
+    return Judged(index, Item(Origin(source), lambda: image), image, left, right, verdict)
 
 
 def count(image, colour):

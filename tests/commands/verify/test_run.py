@@ -14,6 +14,7 @@ from detcli.commands.verify.run import titles, verify
 from detcli.detector import Detector
 from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture
+from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item, failed
@@ -23,7 +24,7 @@ SETTINGS = Settings(conf=0.6)
 
 def item(name, *squares):
     image = Picture.whole(picture(*squares))
-    return Item(name, lambda: image)
+    return Item(Origin(name), lambda: image)
 
 
 ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("blue", 5, 5))]
