@@ -20,7 +20,7 @@ from detcli.model.names import read_names
 from detcli.model.prepared import prepare
 from detcli.model.zoo import find
 from detcli.settings import Settings, class_ids, class_thresholds
-from detcli.timing import StageTimes
+from detcli.timing import Stage, StageTimes
 
 log = logging.getLogger(__name__)
 
@@ -160,17 +160,17 @@ class Detector:
         return self.submit([_checked(image) for image in images])()
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell an observer, from now on, what has just ended; None ends that.
+        """Call an observer whenever a stage ends, from now on; None stops that.
 
-        See `Backend.observe` for the names. "remainder" is told before a batch goes to the device,
-        and when its detections are back: what was between is nobody's.
+        The backend's stages, see `Backend.observe`, and `Stage.REMAINDER` before a batch goes to
+        the device and when its detections are back.
         """
         self._observer = observer
         self._backend.observe(observer)
 
-    def _ended(self, part: str) -> None:
+    def _ended(self, stage: Stage) -> None:
         if self._observer is not None:
-            self._observer(part)
+            self._observer(stage)
 
     def submit(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch; calling what is returned waits for its detections.
@@ -197,23 +197,23 @@ class Detector:
 
         def wait() -> list[Detections]:
             found: dict[int, Detections] = {}
-            with self.times.stage("waiting"):
+            with self.times.stage(Stage.WAIT):
                 for group, pending in started:
                     found.update(zip(group, pending(), strict=True))
             chosen = [self._above_thresholds(found[index]) for index in range(len(pictures))]
-            self._ended("remainder")
+            self._ended(Stage.REMAINDER)
             return chosen
 
         return wait
 
     def _submit(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Pending:
         """Start on pictures that share a canvas."""
-        self._ended("remainder")
-        with self.times.stage("preprocessing"):
+        self._ended(Stage.REMAINDER)
+        with self.times.stage(Stage.PREPROCESS):
             buffer = self._backend.prepare(images, letterboxes)
-        with self.times.stage("network"):
+        with self.times.stage(Stage.NETWORK):
             buffer = self._backend.infer(buffer)
-        with self.times.stage("selection"):
+        with self.times.stage(Stage.SELECTION):
             return self._backend.select(buffer, letterboxes, self._limits)
 
     def _above_thresholds(self, found: Detections) -> Detections:

@@ -32,7 +32,7 @@ from detcli.errors import (
 from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.source.item import Item
-from detcli.timing import StageTimes
+from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
     from detcli.detections import Detections
@@ -324,7 +324,7 @@ class Pipeline:
                 self._batches.put(gathered)
                 gathered = []
             while expected and (record := expected[0].record) is not None:
-                self.times["decoding"] += expected.popleft().loading_s
+                self.times[Stage.DECODE] += expected.popleft().loading_s
                 yield record
                 self._room.release()
         if end.error is not None:

@@ -4,19 +4,35 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from enum import StrEnum
 
 
-class StageTimes(defaultdict[str, float]):
+class Stage(StrEnum):
+    """What a run spends its time on, in the order of the flow."""
+
+    DECODE = "decode"
+    PREPROCESS = "preprocess"
+    UPLOAD = "upload"
+    NETWORK = "network"
+    SELECTION = "selection"
+    DOWNLOAD = "download"
+    DRAW = "draw"
+    WAIT = "waiting"  # for a device that works asynchronously
+    WRITE = "write"
+    REMAINDER = "remainder"  # between the stages
+
+
+class StageTimes(defaultdict[Stage, float]):
     """Seconds spent in each stage."""
 
     def __init__(self) -> None:
         super().__init__(float)
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, stage: Stage) -> Iterator[None]:
         """Count the time of a block."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self[name] += time.perf_counter() - start
+            self[stage] += time.perf_counter() - start

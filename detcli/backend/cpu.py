@@ -14,6 +14,7 @@ from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
 from detcli.model.prepared import PreparedModel
+from detcli.timing import Stage
 
 Floats = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
@@ -48,13 +49,13 @@ class CpuBackend:
         tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
         for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
             to_tensor(letterbox_image(image, letterbox), out)
-        self._ended("preprocess")
+        self._ended(Stage.PREPROCESS)
         return tensor
 
     def infer(self, buffer: Floats) -> Floats:
         """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
         heads = self._heads(buffer)
-        self._ended("network")
+        self._ended(Stage.NETWORK)
         return heads
 
     def _heads(self, buffer: Floats) -> Floats:
@@ -76,7 +77,7 @@ class CpuBackend:
             self._select_one(head, letterbox, limits)
             for head, letterbox in zip(heads, letterboxes, strict=True)
         ]
-        self._ended("selection")
+        self._ended(Stage.SELECTION)
         return lambda: found
 
     def _select_one(self, head: Floats, letterbox: Letterbox, limits: Limits) -> Detections:
@@ -88,9 +89,9 @@ class CpuBackend:
         """Tell an observer when preprocessing, network and selection end."""
         self._observer = observer
 
-    def _ended(self, part: str) -> None:
+    def _ended(self, stage: Stage) -> None:
         if self._observer is not None:
-            self._observer(part)
+            self._observer(stage)
 
     def close(self) -> None:
         """Drop the session and its memory."""

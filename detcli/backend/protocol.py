@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
+from detcli.timing import Stage
 
 Buffer = Any
 """What flows between the stages of one backend: an array, or device memory. Opaque outside."""
@@ -13,8 +14,8 @@ Buffer = Any
 Pending = Callable[[], list[Detections]]
 """Detections that the device may still be working on: calling it waits and hands out a copy."""
 
-Observer = Callable[[str], None]
-"""Told "preprocess", "upload", "network", "selection" or "download" whenever such a part ends."""
+Observer = Callable[[Stage], None]
+"""Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
 
 
 @dataclass(frozen=True, slots=True)

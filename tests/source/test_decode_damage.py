@@ -17,7 +17,7 @@ from detcli.errors import InputError
 def report():
     """What became of them in a process of its own."""
     finished = subprocess.run(
-        [sys.executable, "-m", "stream.damage"],
+        [sys.executable, "-m", "source.damage"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_listed_hides_no_others(here, monkeypatch):
     first, failure, last = search("in", recursive=True)
     assert (first, last) == ([], ["in/y/b.jpg"])
     assert isinstance(failure, Item)
-    assert failure.source == "in/x"
+    assert failure.origin.source == "in/x"
     with pytest.raises(SourceError, match="cannot list it: Permission denied"):
         failure.load()
 

@@ -23,6 +23,7 @@ from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.prepared import PreparedModel
+from detcli.timing import Stage
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu, Pinned
@@ -130,13 +131,13 @@ class CudaBackend:
             tensor = slot.device("tensor", size)
             staging = slot.pinned("pictures", pictures.size)
             uploaded = slot.device("pictures", pictures.size)
-        self._ended("preprocess")
+        self._ended(Stage.PREPROCESS)
         with slot.marked():
-            ended = partial(self._ended, "upload")
+            ended = partial(self._ended, Stage.UPLOAD)
             pictures.enqueue(self._gpu, staging, uploaded, tensor.address, ended)
             if size > used:
                 self._gpu.clear(tensor.address + used, size - used)
-            self._ended("preprocess")
+            self._ended(Stage.PREPROCESS)
         return Batch(slot, slot.generation, shape, tensor.address)
 
     def infer(self, buffer: Batch) -> Batch:
@@ -153,7 +154,7 @@ class CudaBackend:
         with slot.marked():
             for run in range(runs):
                 self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
-            self._ended("network")
+            self._ended(Stage.NETWORK)
         anchors = head[1] if self._contract.anchors_first else head[2]
         return replace(buffer, anchors=anchors, heads=heads)
 
@@ -168,9 +169,9 @@ class CudaBackend:
             download = slot.pinned("result", selection.result_size)
         with slot.marked():
             selection.enqueue(buffer.heads, result.address)
-            self._ended("selection")
+            self._ended(Stage.SELECTION)
             self._gpu.copy(download.address, result.address, selection.result_size)
-            self._ended("download")
+            self._ended(Stage.DOWNLOAD)
         rows = _PendingRows(slot, download, selection, letterboxes, self._contract.names)
         return rows if self._observer is None else self._observed(rows)
 
@@ -183,15 +184,15 @@ class CudaBackend:
 
         def wait() -> list[Detections]:
             found = pending()
-            self._ended("selection")
+            self._ended(Stage.SELECTION)
             return found
 
         return wait
 
-    def _ended(self, part: str) -> None:
+    def _ended(self, stage: Stage) -> None:
         if self._observer is not None:
             self._gpu.synchronize()
-            self._observer(part)
+            self._observer(stage)
 
     def close(self) -> None:
         """Wait for the work in flight, then release the device's memory."""

@@ -4,11 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-STAGES = ("decode", "preprocess", "upload", "network", "selection", "download", "draw")
-"""In the order of the flow."""
-
-REMAINDER = "remainder"
-"""What lies between the stages."""
+from detcli.timing import Stage
 
 TRIALS = 2000
 
@@ -29,7 +25,7 @@ class StageClock:
             now: Nanoseconds of a clock that never goes back.
         """
         self._now = now
-        self.stages: dict[str, int] = {}
+        self.stages: dict[Stage, int] = {}
         self.wall = self.calls = 0
         self._first = self._last = 0
 
@@ -38,7 +34,7 @@ class StageClock:
         self.stages, self.calls = {}, 0
         self._first = self._last = self._now()
 
-    def ended(self, stage: str) -> None:
+    def ended(self, stage: Stage) -> None:
         """Count the time since the last call for a stage; one may be told of several times."""
         now = self._now()
         self.stages[stage] = self.stages.get(stage, 0) + now - self._last
@@ -47,7 +43,7 @@ class StageClock:
 
     def stop(self) -> None:
         """End the run; what is left belongs to the remainder."""
-        self.ended(REMAINDER)
+        self.ended(Stage.REMAINDER)
         self.wall = self._last - self._first
 
 
@@ -59,7 +55,7 @@ def own_cost(calls: int) -> float:
         start = time.perf_counter_ns()
         clock.start()
         for _ in range(calls):
-            clock.ended(REMAINDER)
+            clock.ended(Stage.REMAINDER)
         clock.stop()
         taken.append(time.perf_counter_ns() - start)
     return statistics.median(taken) / 1e9

@@ -10,20 +10,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from detcli.commands.bench.clock import REMAINDER, STAGES, StageClock, own_cost
+from detcli.commands.bench.clock import StageClock, own_cost
 from detcli.commands.bench.gpu import is_gpu
 from detcli.commands.bench.inputs import Feed
 from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.report import Latency, Overhead, Stage
+from detcli.commands.bench.report import Latency, Overhead, StageFigures
 from detcli.commands.bench.statistics import WALL, Samples, Summary, median_interval
 from detcli.commands.bench.warm_up import warm_up
 from detcli.detector import Detector
 from detcli.sink.draw import annotate
+from detcli.timing import Stage
 
 LEAST_RUNS = 10
 """Even if they take longer than the time that was asked for."""
 
 NS = 1e-9
+
+STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
+"""Those of one batch, in the order of the flow; nothing overlaps, and nothing is written."""
 
 
 class Path:
@@ -57,11 +61,11 @@ class Path:
         try:
             clock.start()
             pictures = self._watched.take(self._batch)
-            clock.ended("decode")
+            clock.ended(Stage.DECODE)
             detections = self._detector.submit(pictures)()
             for picture, found in zip(pictures, detections, strict=True):
                 annotate(picture.pixels, found)
-            clock.ended("draw")
+            clock.ended(Stage.DRAW)
             clock.stop()
         finally:
             self._detector.observe(None)
@@ -97,7 +101,7 @@ def measure_latency(
     before = warm_up(path.both)
     undisturbed: list[float] = []
     walls: list[int] = []
-    stages: list[dict[str, int]] = []
+    stages: list[dict[Stage, int]] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(walls) < LEAST_RUNS:
         undisturbed.append(path.both(watched_first=len(walls) % 2 == 1))
@@ -120,19 +124,15 @@ def measure_latency(
     return latency, {WALL: undisturbed, **parts}
 
 
-def _columns(stages: Sequence[dict[str, int]]) -> Samples:
+def _columns(stages: Sequence[dict[Stage, int]]) -> Samples:
     """Seconds of each stage that the device has, run by run; what a run left out took no time."""
-    told = {name for one in stages for name in one}
-    return {
-        name: [NS * one.get(name, 0) for one in stages]
-        for name in (*STAGES, REMAINDER)
-        if name in told
-    }
+    told = {stage for one in stages for stage in one}
+    return {stage: [NS * one.get(stage, 0) for one in stages] for stage in STAGES if stage in told}
 
 
-def _stages(parts: Samples, mean_s: float) -> list[Stage]:
+def _stages(parts: Samples, mean_s: float) -> list[StageFigures]:
     found = []
-    for name in (*STAGES, REMAINDER):
-        summary = Summary.of(parts[name]) if name in parts else None
-        found.append(Stage(name, summary, summary.mean_s / mean_s if summary else None))
+    for stage in STAGES:
+        summary = Summary.of(parts[stage]) if stage in parts else None
+        found.append(StageFigures(stage, summary, summary.mean_s / mean_s if summary else None))
     return found

@@ -65,7 +65,7 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
     name: str
@@ -106,7 +106,7 @@ class Latency:
     undisturbed: Summary
     undisturbed_median: Interval | None
     wall: Summary
-    stages: tuple[Stage, ...]
+    stages: tuple[StageFigures, ...]
     synchronised: bool
     warm_up: WarmUp
     overhead: Overhead

@@ -18,13 +18,10 @@ from detcli.errors import InputError
 from detcli.pipeline import Pipeline
 from detcli.record import Record
 from detcli.source.item import Item
-from detcli.timing import StageTimes
+from detcli.timing import Stage, StageTimes
 
 WINDOWS = 50
 """The measured time is cut into about so many; the pace of each is a sample."""
-
-NAMES = {"decoding": "decode", "preprocessing": "preprocess"}
-"""Stages that the pipeline calls otherwise."""
 
 
 @dataclass(slots=True)
@@ -109,8 +106,8 @@ def measure_throughput(
             stable=times.stable,
         ),
         work_s={
-            NAMES.get(name, name): (spent + reading.get(name, 0.0)) / (count + rest)
-            for name, spent in pipeline.times.items()
+            stage: (spent + reading.get(stage, 0.0)) / (count + rest)
+            for stage, spent in pipeline.times.items()
         },
         overhead=Overhead(cost, cost * measured / taken, None),
     )
@@ -125,7 +122,7 @@ def summary(samples: Samples) -> Summary:
 def _items(feed: Feed, enough: threading.Event, reading: StageTimes) -> Iterator[Item]:
     """What comes next, until there is enough; frames of videos are decoded here."""
     while not enough.is_set():
-        with reading.stage("decoding"):
+        with reading.stage(Stage.DECODE):
             item = feed.next_item()
         yield item
 

@@ -17,7 +17,7 @@ from detcli.files import AtomicFile, make_folder
 from detcli.record import Record
 from detcli.sink.coco import CocoSink
 from detcli.source.guard import InputGuard
-from detcli.timing import StageTimes
+from detcli.timing import Stage, StageTimes
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ class Evaluation:
                 stack.callback(sink.close)
             for record in self._pipeline.run(self._comparison.items(self._request.decode)):
                 if sink is not None:
-                    with self.times.stage("writing"):
+                    with self.times.stage(Stage.WRITE):
                         sink.write(record)
                 self._comparison.add(record)
                 watch(record)

@@ -70,6 +70,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.source.decode import DecodeOptions
     from detcli.source.guard import InputGuard
     from detcli.source.sources import SourceOptions, Sources
+    from detcli.timing import Stage
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -136,7 +137,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
             progress(tally, lambda: sources.total, wanted=not quiet) as advance,
         ):
             for record in pipeline.run(sources, skip):
-                with pipeline.times.stage("writing"):
+                with pipeline.times.stage(Stage.WRITE):
                     for sink in sinks:
                         sink.write(record)
                 tally.add(record)

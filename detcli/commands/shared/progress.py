@@ -5,19 +5,16 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import report, say
 from detcli.model.hub_cache import Show
 from detcli.model.zoo import Found, find
+from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
     from detcli.record import Record
-
-
-STAGES = ("decoding", "preprocessing", "network", "selection", "waiting", "writing")
-"""In the order of the flow. Waiting is for a device that works by itself."""
 
 
 class Tally:
@@ -58,7 +55,7 @@ class Tally:
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{rate:.1f}/s{failed}"
 
-    def summarise(self, stages: Mapping[str, float], dropped: int) -> None:
+    def summarise(self, stages: StageTimes, dropped: int) -> None:
         """Say how much was done, and where the time went."""
         if self._quiet:
             return
@@ -81,11 +78,10 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _shares(stages: Mapping[str, float]) -> str:
+def _shares(stages: StageTimes) -> str:
     """Each stage's part of the work; threads work at the same time, so it is not the clock's."""
     total = sum(stages.values()) or 1.0
-    parts = sorted(stages.items(), key=lambda part: STAGES.index(part[0]))
-    return ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts)
+    return ", ".join(f"{one} {stages[one] / total:.0%}" for one in Stage if one in stages)
 
 
 @contextlib.contextmanager

@@ -5,23 +5,24 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.bench.clock import REMAINDER, STAGES, StageClock, own_cost
+from detcli.commands.bench.clock import StageClock, own_cost
+from detcli.timing import Stage
 
 
 def test_the_time_since_the_last_call_belongs_to_the_stage():
     clock = StageClock(iter([100, 130, 170, 175, 200]).__next__)
     clock.start()
-    clock.ended("decode")
-    clock.ended("network")
-    clock.ended("decode")
+    clock.ended(Stage.DECODE)
+    clock.ended(Stage.NETWORK)
+    clock.ended(Stage.DECODE)
     clock.stop()
-    assert clock.stages == {"decode": 35, "network": 40, REMAINDER: 25}
+    assert clock.stages == {Stage.DECODE: 35, Stage.NETWORK: 40, Stage.REMAINDER: 25}
     assert clock.wall == 100
     assert clock.calls == 4
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(STAGES), st.integers(0, 10**12)), max_size=20),
+    st.lists(st.tuples(st.sampled_from(Stage), st.integers(0, 10**12)), max_size=20),
     st.integers(0, 10**12),
 )
 def test_the_stages_sum_to_the_wall_clock_exactly(told, last):
@@ -37,11 +38,11 @@ def test_the_stages_sum_to_the_wall_clock_exactly(told, last):
 def test_a_new_run_begins_with_nothing():
     clock = StageClock(iter(range(0, 100, 10)).__next__)
     clock.start()
-    clock.ended("draw")
+    clock.ended(Stage.DRAW)
     clock.stop()
     clock.start()
     clock.stop()
-    assert clock.stages == {REMAINDER: 10}
+    assert clock.stages == {Stage.REMAINDER: 10}
     assert (clock.wall, clock.calls) == (10, 1)
 
 

@@ -23,7 +23,7 @@ from detcli.commands.bench.report import (
     Point,
     RunReport,
     Software,
-    Stage,
+    StageFigures,
     SweepReport,
     WarmUp,
 )
@@ -40,7 +40,7 @@ LATENCY = Latency(
     undisturbed=SUMMARY,
     undisturbed_median=Interval(0.0025, 0.0024, 0.0027),
     wall=SUMMARY,
-    stages=(Stage("upload", SUMMARY, 0.25), Stage("download", None, None)),
+    stages=(StageFigures("upload", SUMMARY, 0.25), StageFigures("download", None, None)),
     synchronised=True,
     warm_up=WarmUp(20, 1.5, 0.3, stable=False),
     overhead=Overhead(1.5e-6, 0.0006, Interval(1.08, 1.05, 1.11)),
