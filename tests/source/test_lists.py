@@ -109,7 +109,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
     writer.start()
     with Sources([], SourceOptions(files_from=str(fifo))) as sources:
         items = iter(sources)
-        first = [next(items).source for _ in range(2)]
+        first = [next(items).origin.source for _ in range(2)]
         taken.set()
         assert [*first, *(item.origin.source for item in items)] == ["a.jpg", "b.jpg", "c.jpg"]
     writer.join(60)

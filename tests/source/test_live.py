@@ -257,12 +257,12 @@ def test_several_sources_are_watched_in_turns():
     items = follow(*(source(camera, name=f"camera:{at}") for at, camera in enumerate(cameras)))
     for camera in cameras:
         camera.allow()
-    found = [next(items).source, next(items).source]
+    found = [next(items).origin.source, next(items).origin.source]
     for asked in range(3, 10):  # from here on both have a frame whenever one is taken
         for camera in cameras:
             camera.allow()
         eventually(lambda asked=asked: all(camera.asked == asked for camera in cameras))
-        found.append(next(items).source)
+        found.append(next(items).origin.source)
     for camera in cameras:
         camera.over.set()
     items.close()

@@ -301,7 +301,7 @@ def test_a_video_that_holds_less_than_it_says_corrects_the_total(here):
 def test_nothing_follows_when_it_is_closed():
     touch("a.jpg", "b.jpg")
     sources = Sources(["a.jpg", "b.jpg"])
-    assert next(iter(sources)).source == "a.jpg"
+    assert next(iter(sources)).origin.source == "a.jpg"
     sources.close()
     sources.close()
     assert list(sources) == []

@@ -99,4 +99,4 @@ def test_random_pictures_are_the_same_for_a_seed():
     assert one.pixels.shape == (8, 16, 3)
     np.testing.assert_array_equal(one.pixels, again.pixels)
     assert (one.pixels != other.pixels).any()
-    assert random_item(7, (8, 8)).source == "random:7"
+    assert random_item(7, (8, 8)).origin.source == "random:7"
