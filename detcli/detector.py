@@ -18,7 +18,7 @@ from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
-from detcli.model.zoo import find
+from detcli.model.zoo import LocatedModel, find
 from detcli.settings import Settings, class_ids, class_thresholds
 from detcli.timing import Stage, StageTimes
 
@@ -49,7 +49,7 @@ class Detector:
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | LocatedModel,
         device: str = "auto",
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
@@ -58,7 +58,8 @@ class Detector:
 
         Args:
             model: Path of an ONNX file, or a name such as "yolov10n"; such a model is fetched when
-                it is first used, see `detcli models list`.
+                it is first used, see `detcli models list`. What was located already is not
+                looked for again.
             device: "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
             settings: Which detections to keep; the default keeps up to 300 above 0.25.
             options: How to use a GPU.
@@ -71,10 +72,11 @@ class Detector:
             OutputError: A model that goes by name cannot be written to the cache.
         """
         settings = settings or Settings()
-        found = find(model, half=options is not None and options.wants_half_file(device))
-        if options is not None and found.half:
-            options = replace(options, half=False)  # it is done
-        prepared = prepare(found.path, settings.box_format, found.name)
+        if not isinstance(model, LocatedModel):
+            model = find(model, half=options is not None and options.wants_half_file(device))
+        if options is not None and model.half:
+            options = replace(options, half=False)  # the file is float16 already
+        prepared = prepare(model.path, settings.box_format, model.name)
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)

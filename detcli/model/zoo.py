@@ -67,13 +67,13 @@ MODELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A model's file.
+class LocatedModel:
+    """A model's file, found or fetched.
 
     Attributes:
         path: Where it is.
         name: What records call it.
-        half: It is a model's float16 file, which was asked for.
+        half: Whether it is the float16 file that was asked for.
     """
 
     path: Path
@@ -81,7 +81,7 @@ class Found:
     half: bool = False
 
 
-def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> Found:
+def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> LocatedModel:
     """A model's file, by its path or by its name; fetched if need be.
 
     Args:
@@ -101,11 +101,11 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
     else:
         # A folder is no model: one named like a model, with what it made, say, is passed over.
         if not is_folder or str(model) not in MODELS:
-            return Found(path, path.stem)
+            return LocatedModel(path, path.stem)
         named = MODELS[str(model)]
     half = half and named.repository is not None
     path = there(named, half=half) or _fetch(named, half=half, show=show)
-    return Found(path, named.title(half=half), half)
+    return LocatedModel(path, named.title(half=half), half)
 
 
 def by_name(name: str, reason: str | None = None) -> Model:

@@ -8,7 +8,7 @@ from hub_server import COMMIT, NEWER
 from detcli.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
 from detcli.model.hub_cache import hub_folder
-from detcli.model.zoo import Found, find, pull, remove, where
+from detcli.model.zoo import LocatedModel, find, pull, remove, where
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_half_takes_the_float16_file():
 def test_a_path_wins_over_a_name(tmp_path, monkeypatch, hub):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "yolov10n").write_bytes(b"mine")
-    assert find("yolov10n", half=True) == Found(Path("yolov10n"), "yolov10n")
+    assert find("yolov10n", half=True) == LocatedModel(Path("yolov10n"), "yolov10n")
     assert hub.requests == []
 
 
@@ -88,7 +88,7 @@ def test_what_is_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
 
 def test_the_bundled_model_needs_no_hub(bundled, hub):
     for half in (False, True):
-        assert find("codes", half=half) == Found(bundled, "codes")
+        assert find("codes", half=half) == LocatedModel(bundled, "codes")
     assert pull("codes") == where("codes") == bundled
     assert hub.requests == []
 

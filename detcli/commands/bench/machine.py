@@ -15,7 +15,6 @@ from detcli.commands.bench.gpu import GpuState
 from detcli.commands.bench.report import Machine, Model, Software
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import ModelError
-from detcli.model.zoo import find
 
 
 def describe_machine(gpu: GpuState | None) -> Machine:
@@ -47,18 +46,18 @@ def describe_software() -> Software:
     )
 
 
-def describe_model(model: str, *, half: bool = False) -> Model:
+def describe_model(model: str, path: Path) -> Model:
     """The file of a model and its content.
 
     Args:
-        model: Its path or name.
-        half: The float16 file of a model that goes by name.
+        model: Its path or name, as it was given.
+        path: The file.
 
     Raises:
         ModelError: It cannot be read.
     """
     try:
-        with find(model, half=half).path.open("rb") as file:
+        with path.open("rb") as file:
             return Model(model, hashlib.file_digest(file, "sha256").hexdigest())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

@@ -22,6 +22,7 @@ from detcli.commands.bench.request import Request
 from detcli.commands.bench.statistics import Samples
 from detcli.commands.bench.throughput import measure_throughput, summary
 from detcli.detector import Detector
+from detcli.model.zoo import LocatedModel, find
 from detcli.source.address import public_name
 
 
@@ -47,7 +48,8 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
     check_repeatable(request.sources)
     with Feed(request.sources) as feed:
         feed.take(1)  # a mistake in its name is not to be told of after a minute of cold starts
-    model = describe_model(request.model, half=request.options.wants_half_file(request.device))
+    located = find(request.model, half=request.options.wants_half_file(request.device))
+    model = describe_model(request.model, located.path)
     known = identity_of(describe_machine(None), model)
     if limit is not None:
         require_same(limit.baseline, known)
@@ -55,7 +57,7 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
     with ExitStack() as stack:
         watch = GpuWatch(request.device)
         stack.callback(watch.stop)
-        detector = stack.enter_context(_open(request))
+        detector = stack.enter_context(_open(request, located))
         conditions = _conditions(request, detector)
         machine = describe_machine(watch.before if is_gpu(detector.device) else None)
         identity = known | identity_of(None, None, conditions, gpu=machine.gpu)
@@ -83,11 +85,11 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
     return Measured(report, samples, identity)
 
 
-def _open(request: Request) -> Detector:
+def _open(request: Request, model: LocatedModel) -> Detector:
     """Load the model on the device, for as many detectors as will work."""
     workers = request.workers or (1 if request.mode is Mode.LATENCY else available_cores())
     options = replace(request.options, workers=workers)
-    return Detector(request.model, request.device, request.settings, options)
+    return Detector(model, request.device, request.settings, options)
 
 
 def _conditions(request: Request, detector: Detector) -> Conditions:

@@ -88,7 +88,7 @@ def assemble(
 
 
 def _model(request: Request, detector: Detector) -> Model:
-    with request.file.open("rb") as file:
+    with request.model.path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     classes = detector.contract.class_count
     return Model(request.run.model, digest, detector.device, detector.canvas, classes)

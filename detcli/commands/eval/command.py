@@ -128,7 +128,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     )
     request = Request(
         run=run,
-        file=run.find_model(),
+        model=run.find_model(),
         data=DataOptions(data, images, split),
         decode=DecodeOptions(max_pixels=max_pixels),
         advise=advise,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from detcli.commands.eval.data import DataOptions
 from detcli.commands.shared.setup import RunOptions
+from detcli.model.zoo import LocatedModel
 from detcli.source.decode import DecodeOptions
 
 
@@ -14,7 +15,7 @@ class Request:
 
     Attributes:
         run: Which model, where and how.
-        file: The model's file.
+        model: The model's file.
         data: On which data.
         decode: How pictures are decoded.
         advise: Whether the best confidences are looked for.
@@ -23,7 +24,7 @@ class Request:
     """
 
     run: RunOptions
-    file: Path
+    model: LocatedModel
     data: DataOptions
     decode: DecodeOptions
     advise: bool

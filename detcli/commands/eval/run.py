@@ -36,7 +36,7 @@ def open_evaluation(request: Request) -> Iterator["Evaluation"]:
         require_matplotlib()
         make_folder(request.plots)
     findings = Findings()
-    with request.run.open_detector() as detector:
+    with request.run.open_detector(request.model) as detector:
         contract = detector.contract
         dataset = open_dataset(request.data, contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
@@ -95,7 +95,7 @@ class Evaluation:
     def _protect_inputs(self) -> None:
         request = self._request
         samples = [str(sample.path) for sample in self._comparison.samples]
-        guard = InputGuard([*samples, str(request.file), str(request.data.data)])
+        guard = InputGuard([*samples, str(request.model.path), str(request.data.data)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
         for path in (*written, *filter(None, [request.coco])):
             if path in guard:

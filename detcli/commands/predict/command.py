@@ -121,9 +121,10 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         decode=DecodeOptions(max_pixels=max_pixels),
         written=sink_options.folders,
     )
-    read = [*(source or []), str(run.find_model()), *map(str, filter(None, (names, coco_images)))]
+    located = run.find_model()
+    read = [*(source or []), str(located.path), *map(str, filter(None, (names, coco_images)))]
     guard = InputGuard(read, source_options)
-    with run.open_detector() as detector:
+    with run.open_detector(located) as detector:
         conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
             decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import report, say
 from detcli.model.hub_cache import Show
-from detcli.model.zoo import Found, find
+from detcli.model.zoo import LocatedModel, find
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def count_on_stderr(
 log = logging.getLogger(__name__)
 
 
-def find_model(model: str, *, half: bool = False) -> Found:
+def find_model(model: str, *, half: bool = False) -> LocatedModel:
     """A model's file; `detcli.model.zoo.find` for the command line.
 
     Args:

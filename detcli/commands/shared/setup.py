@@ -10,6 +10,7 @@ from detcli.commands.shared.options import parse_confidence, parse_list, parse_s
 from detcli.commands.shared.progress import find_model
 from detcli.detector import Detector
 from detcli.model.contract import BoxFormat
+from detcli.model.zoo import LocatedModel
 from detcli.opencv import silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.settings import Settings
@@ -40,19 +41,19 @@ class RunOptions:
     device_options: DeviceOptions
     batch: int | None
 
-    def find_model(self) -> Path:
-        """The model's file, which is fetched if need be.
+    def find_model(self) -> LocatedModel:
+        """Locate the model's file, which is fetched if need be.
 
         Raises:
             ModelError: There is no such file or name, or it cannot be fetched.
             OutputError: The cache cannot be written to.
         """
         half = self.device_options.wants_half_file(self.devices[0])
-        return find_model(self.model, half=half).path
+        return find_model(self.model, half=half)
 
-    def open_detector(self) -> Detector:
-        """The model on the first device; for errors see `Detector`."""
-        return Detector(self.model, self.devices[0], self.settings, self.device_options)
+    def open_detector(self, model: LocatedModel) -> Detector:
+        """The model that `find_model` located, on the first device; for errors see `Detector`."""
+        return Detector(model, self.devices[0], self.settings, self.device_options)
 
     def open_pipeline(self, detector: Detector) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""

@@ -28,7 +28,7 @@ def test_versions():
 
 def test_a_model_is_known_by_its_content(make_model):
     path = make_model()
-    told = describe_model(str(path))
+    told = describe_model(str(path), path)
     assert told.file == str(path)
     assert told.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -36,4 +36,4 @@ def test_a_model_is_known_by_its_content(make_model):
 @pytest.mark.parametrize("name", ["none.onnx", "nul\0.onnx", "."])
 def test_a_model_that_cannot_be_read(name, tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
-        describe_model(str(tmp_path / name))
+        describe_model(name, tmp_path / name)
