@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class HubRecord:
     """What the hub's record says about a file.
 
     Attributes:
@@ -114,7 +114,7 @@ def _only_one(lock: Path, title: str) -> Iterator[None]:
         yield
 
 
-def _announce(file: HubFile, title: str, licence: str, record: Record, endpoint: str) -> None:
+def _announce(file: HubFile, title: str, licence: str, record: HubRecord, endpoint: str) -> None:
     """Say what comes, from where, and under which terms: a warning, to be seen by default."""
     size = "of unknown size" if record.size is None else f"{record.size / 1e6:.1f} MB"
     log.warning(
@@ -157,7 +157,7 @@ def _address(file: HubFile, endpoint: str, revision: str) -> str:
     return hf_hub_url(file.repository, file.path, revision=revision, endpoint=endpoint)
 
 
-def _ask(file: HubFile, endpoint: str) -> Record:
+def _ask(file: HubFile, endpoint: str) -> HubRecord:
     """The hub's record of a file."""
     from huggingface_hub import constants, get_hf_file_metadata
 
@@ -175,7 +175,7 @@ def _ask(file: HubFile, endpoint: str) -> Record:
         raise _Unusable(f"it keeps no SHA-256 of {file.path}, which could not be checked")
     if file.pinned and commit != file.revision:
         raise _Unusable(f"it has commit {commit} in place of {file.revision}")
-    return Record(commit, digest, told.size)
+    return HubRecord(commit, digest, told.size)
 
 
 def _download(address: str, part: Path, size: int | None, show: Show | None) -> None:

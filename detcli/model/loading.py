@@ -1,51 +1,223 @@
-"""Loads an ONNX file, and what it keeps outside itself."""
+"""Reads a model file: its bytes, its external data, its graph, and what it promises.
 
+`onnx` is imported only where a graph is parsed, since a warm start gets by with hashes.
+"""
+
+import contextlib
+import hashlib
 import math
 import os
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader
 from pathlib import Path, PureWindowsPath
-
-import onnx
-from google.protobuf.message import DecodeError
-from onnx import TensorProto
+from typing import TYPE_CHECKING, Self
 
 from detcli.errors import ModelError
-from detcli.model.graph import model_tensors
+from detcli.model.contract import BoxFormat, Contract
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
 
 # Neither follows a link that was laid after the check, nor waits for the writer of a pipe.
-CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+MAX_BYTES = (1 << 31) - 1
+"""The most that protobuf can hold in one message, and so the most that a runtime can be given."""
+
+BITS = {
+    **dict.fromkeys(("INT2", "UINT2"), 2),
+    **dict.fromkeys(("INT4", "UINT4", "FLOAT4E2M1"), 4),
+    **dict.fromkeys(("FLOAT6E2M3", "FLOAT6E3M2"), 6),
+    **dict.fromkeys(("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2"), 8),
+    **dict.fromkeys(("FLOAT8E5M2FNUZ", "FLOAT8E8M0"), 8),
+    "BFLOAT16": 16,
+}
+"""Sizes of the types that NumPy lacks; some versions of onnx report larger ones."""
+
+MAX_PACKED = 16
+"""The most elements that share an entry of a 32-bit list: those of the smallest type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFile:
+    """A file beside the model that holds some of its weights.
+
+    Attributes:
+        name: Its path, relative to the model's folder.
+        bytes: Its size.
+        sha256: Of its content.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def read(cls, model: Path, name: str) -> Self:
+        """Hash a file of external data.
+
+        Raises:
+            ModelError: The file is missing, not a regular file, or outside the model's folder.
+        """
+        with open_external(model, name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return cls(name, file.tell(), digest)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """A model file, read once; everything but its bytes is worked out when first asked for.
+
+    Attributes:
+        path: As it was given.
+        content: Its bytes, without external data.
+        box_format: The format of the box rows, where the caller knows better than the graph.
+    """
+
+    path: Path
+    content: bytes
+    box_format: BoxFormat | None = None
+
+    @classmethod
+    def read(cls, path: Path, box_format: BoxFormat | None = None) -> Self:
+        """Read a file's bytes.
+
+        Raises:
+            ModelError: The file cannot be read.
+        """
+        try:
+            return cls(path, path.read_bytes(), box_format)
+        except OSError as error:
+            raise ModelError(
+                f"cannot read the model {path}: {error.strerror}",
+                "give the path of an ONNX file",
+            ) from error
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file's bytes."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @cached_property
+    def _loaded(self) -> "tuple[ModelProto, list[str]]":
+        return load(self.path, self.content)
+
+    @property
+    def original(self) -> "ModelProto":
+        """The model as the file has it, with its weights.
+
+        Raises:
+            ModelError: As `load` raises it.
+        """
+        return self._loaded[0]
+
+    @cached_property
+    def model(self) -> "ModelProto":
+        """The model with its weights and, as far as they can be inferred, all shapes.
+
+        Raises:
+            ModelError: As `load` raises it.
+        """
+        from detcli.model.passes import infer_shapes  # imports onnx
+
+        return infer_shapes(self.original)
+
+    @cached_property
+    def external(self) -> tuple[ExternalFile, ...]:
+        """The files beside the model that hold its weights.
+
+        Raises:
+            ModelError: As `load` raises it.
+        """
+        return tuple(ExternalFile.read(self.path, name) for name in self._loaded[1])
+
+    @cached_property
+    def _recognised(self) -> Contract | ModelError:
+        from detcli.model.recognise import recognise  # imports onnx
+
+        model = self.model
+        with damage_reported(self.path):
+            try:
+                return recognise(model, self.path.name, self.box_format)
+            except ModelError as error:
+                return error
+
+    @property
+    def contract(self) -> Contract | None:
+        """What the graph promises; None if it is not a detector that detcli knows.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model.
+        """
+        return self._recognised if isinstance(self._recognised, Contract) else None
+
+    @property
+    def refusal(self) -> ModelError | None:
+        """Why the graph is not a detector that detcli knows; None if it is.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model.
+        """
+        return self._recognised if isinstance(self._recognised, ModelError) else None
+
+    def detector(self) -> Contract:
+        """What the graph promises as a detector.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model, or not a detector.
+        """
+        if isinstance(self._recognised, ModelError):
+            raise self._recognised
+        return self._recognised
+
+
+@contextlib.contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Report what breaks on a damaged graph as a damaged file.
+
+    Flipped bits make nodes without inputs, names that are not text, and impossible tensors.
+
+    Raises:
+        ModelError: The graph is damaged.
+    """
+    try:
+        yield
+    except (IndexError, TypeError, ValueError) as error:
+        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
 
 
 def open_external(model: Path, location: str) -> BufferedReader:
     """Open a file of external data.
 
     Args:
-        model: The model file, which has it beside itself or in a folder below.
-        location: Its path, relative to the model's folder, as the model names it.
+        model: The model file; the external data is beside it or in a folder below.
+        location: Path of the external data, relative to the model's folder.
 
     Raises:
-        ModelError: It is not there, no regular file, or outside the folder: then it is not opened.
+        ModelError: The file is missing, not a regular file, or outside the model's folder.
     """
     missing = f"put {location} beside the model"
     try:
         file = _inside(model, location)
         if not stat.S_ISREG(file.stat().st_mode):
             raise external_error(model, f"{location}: it is no regular file", missing)
-        return open(file, "rb", opener=lambda name, flags: os.open(name, flags | CAREFULLY))
+        return open(file, "rb", opener=lambda name, flags: os.open(name, flags | OPEN_FLAGS))
     except OSError as error:
         why = f"{location}: {error.strerror or error}"
         raise external_error(model, why, missing) from error
 
 
 def _inside(model: Path, location: str) -> Path:
-    """The file that is meant, with all links on the way followed.
+    """Resolve a location, following all links.
 
     Raises:
         ModelError: It is outside the model's folder.
     """
-    # Windows' notation has all that POSIX' has, drives and backslashes besides. A model comes from
-    # anywhere, and is to be refused everywhere.
+    # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
+    # that is refused on one system is to be refused on all.
     path = PureWindowsPath(location)
     if not location or "\0" in location or path.anchor or ".." in path.parts:
         raise external_error(
@@ -65,88 +237,77 @@ def _inside(model: Path, location: str) -> Path:
 
 
 def external_error(model: Path, why: str, hint: str) -> ModelError:
-    """Build the error for external data that cannot be had."""
+    """Build the error for external data that cannot be read."""
     return ModelError(f"the external data of {model} cannot be read: {why}", hint)
 
 
-MOST_BYTES = (1 << 31) - 1
-"""What protobuf can hold in one message, and so what a runtime can be handed."""
-
-BITS = {
-    **dict.fromkeys(("INT2", "UINT2"), 2),
-    **dict.fromkeys(("INT4", "UINT4", "FLOAT4E2M1"), 4),
-    **dict.fromkeys(("FLOAT6E2M3", "FLOAT6E3M2"), 6),
-    **dict.fromkeys(("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2"), 8),
-    **dict.fromkeys(("FLOAT8E5M2FNUZ", "FLOAT8E8M0"), 8),
-    "BFLOAT16": 16,
-}
-"""Sizes of the types that NumPy lacks: some versions of onnx make larger ones of them."""
-
-MOST_IN_ONE = 16
-"""How many entries of the smallest type share an entry of a list of 32 bits."""
-
-
-def load(path: Path, content: bytes) -> tuple[onnx.ModelProto, list[str]]:
+def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
     """Parse a model, with its weights.
 
     Args:
-        path: Where it came from; external data lies beside it.
+        path: The model file; external data is beside it.
         content: The file's bytes.
 
     Returns:
-        The model, and the names of the files beside it that hold its weights.
+        The model, and the names of the external files that hold its weights.
 
     Raises:
-        ModelError: It is no ONNX model, it is truncated, or its external data is missing, too
+        ModelError: The file is not a complete ONNX model, or its external data is missing, too
             short or outside the model's folder.
     """
+    import onnx
+    from google.protobuf.message import DecodeError
+
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
         model, reason = onnx.ModelProto(), f": {error}"
     else:
-        # The graph comes first: of a file that ends behind it, the operator sets are missing.
+        # The graph is written first: a file cut off after it lacks the operator sets.
         reason = "" if model.opset_import or not content else ": it names no operator set"
     if not model.graph.node or reason:
         raise ModelError(
             f"{path} is no ONNX model, or is truncated{reason}",
             "give a complete .onnx file; a PyTorch .pt file has to be exported first",
         )
-    try:
-        return model, _load_external(model, path, MOST_BYTES - len(content))
-    except (TypeError, ValueError) as error:  # a path may be no text
-        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
+    with damage_reported(path):
+        return model, _load_external(model, path, MAX_BYTES - len(content))
 
 
-def _load_external(model: onnx.ModelProto, path: Path, most: int) -> list[str]:
-    """Move external data into the model; names of the files it was in.
+def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
+    """Move external data into the model; returns the names of its files.
 
-    onnx has a function for this, but what it refuses depends on its version, it leaves out sparse
-    tensors, and it reads as much as a file says.
+    onnx has a function for this, but what it refuses depends on its version, it ignores sparse
+    tensors, and it reads as much as a file claims.
 
     Raises:
-        ModelError: It cannot be read, or is more than `most` bytes.
+        ModelError: External data cannot be read, or is more than `limit` bytes.
         ValueError: A tensor makes no sense.
     """
+    from onnx import TensorProto
+
+    from detcli.model.graph import model_tensors
+
     names = set()
     for tensor in model_tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             _check_size(tensor)
             continue
-        most -= _byte_size(tensor)
-        if most < 0:
+        limit -= _byte_size(tensor)
+        if limit < 0:
             raise external_error(
                 path, "it is more than 2 GiB", "no detector is that large; see what the file is"
             )
         names.add(_load_tensor(tensor, path))
+        tensor.data_location = TensorProto.DEFAULT
     return sorted(names)
 
 
-def _check_size(tensor: TensorProto) -> None:
-    """See that a tensor has the entries that its shape promises, which libraries trust.
+def _check_size(tensor: "TensorProto") -> None:
+    """Check that a tensor has the elements that its shape promises, which libraries trust.
 
     Raises:
-        ValueError: It has not.
+        ValueError: The tensor has more or fewer.
     """
     if tensor.HasField("raw_data"):
         there, wanted = len(tensor.raw_data), _byte_size(tensor)
@@ -155,12 +316,12 @@ def _check_size(tensor: TensorProto) -> None:
         return
     lists = (tensor.float_data, tensor.int32_data, tensor.string_data)
     there = sum(map(len, (*lists, tensor.int64_data, tensor.double_data, tensor.uint64_data)))
-    if _count(tensor) > MOST_IN_ONE * there:
+    if _count(tensor) > MAX_PACKED * there:
         raise ValueError(f"{tensor.name} of shape {list(tensor.dims)} has {there} entries")
 
 
-def _load_tensor(tensor: TensorProto, path: Path) -> str:
-    """Move one tensor into the model; the name of the file it was in."""
+def _load_tensor(tensor: "TensorProto", path: Path) -> str:
+    """Move the data of one tensor into the model; returns the name of its file."""
     place: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     location = place.get("location", "")
     size, start = _byte_size(tensor), int(place.get("offset") or 0)
@@ -178,29 +339,30 @@ def _load_tensor(tensor: TensorProto, path: Path) -> str:
             )
         file.seek(start)
         tensor.raw_data = file.read(size)
-    tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
     return location
 
 
-def _byte_size(tensor: TensorProto) -> int:
-    """How many bytes a tensor of this shape and type takes.
+def _byte_size(tensor: "TensorProto") -> int:
+    """Bytes that a tensor of this shape and type takes.
 
     Raises:
-        ValueError: It has a negative axis, or a type without a size.
+        ValueError: An axis is negative, or the type has no size.
     """
+    from onnx import TensorProto, helper
+
     name = TensorProto.DataType.Name(tensor.data_type)
     if name in {"STRING", "UNDEFINED"}:
         raise ValueError(f"{tensor.name} is of type {name.lower()}, which has no size")
-    bits = BITS.get(name) or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    bits = BITS.get(name) or 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     return -(-_count(tensor) * int(bits) // 8)
 
 
-def _count(tensor: TensorProto) -> int:
-    """How many entries a tensor has.
+def _count(tensor: "TensorProto") -> int:
+    """Elements of a tensor.
 
     Raises:
-        ValueError: It has a negative axis.
+        ValueError: An axis is negative.
     """
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")

@@ -11,24 +11,17 @@ Each entry begins with the SHA-256 of the rest; one that does not match is made 
 cache cannot be written to, the work is done at every start.
 """
 
-import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from detcli.errors import ModelError, OutputError
+from detcli.errors import OutputError
 from detcli.files import cache_folder, make_folder, write_file
 from detcli.model.contract import BoxFormat, Contract
-from detcli.model.loading import open_external
-
-if TYPE_CHECKING:
-    import onnx
-
-    Load = Callable[[], tuple[onnx.ModelProto, list[str]]]
+from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 
 VERSION = 2
 """Raise it with any change to what `recognise` finds or `passes` make of a graph."""
@@ -66,77 +59,38 @@ def prepare(
     Raises:
         ModelError: It cannot be read, or is no detector.
     """
-    content = read_model(path)
-    key = f"{hashlib.sha256(content).hexdigest()}-{VERSION}"
+    file = ModelFile.read(path, box_format)
+    key = f"{file.sha256}-{VERSION}"
     variant = f"{key}-{box_format}" if box_format else key
-    load = functools.cache(lambda: _load(path, content))  # both entries from one parse
-    described = json.loads(
-        _cached(f"{variant}.contract", lambda: _describe(path, load, box_format))
-    )
-    external = _hashes(path, described["external"])
-    if external:  # the graph that is cached holds these weights
-        key = hashlib.sha256(f"{key} {external}".encode()).hexdigest()
+    described = json.loads(_cached(f"{variant}.contract", lambda: _describe(file)))
+    hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
+    if hashes:  # the graph that is cached holds these weights
+        key = hashlib.sha256(f"{key} {hashes}".encode()).hexdigest()
     contract = Contract.from_json(described["contract"])
-    if described["output"] == contract.head and not external:
-        return PreparedModel(name or path.stem, contract, content)  # the file's own graph will do
-    graph = _cached(f"{key}.graph", lambda: _cut(load, contract.head))
+    if described["output"] == contract.head and not hashes:
+        return PreparedModel(name or path.stem, contract, file.content)  # no cut is needed
+    graph = _cached(f"{key}.graph", lambda: _cut(file, contract.head))
     return PreparedModel(name or path.stem, contract, graph)
 
 
-def read_model(path: Path) -> bytes:
-    """Read a model file.
-
-    Raises:
-        ModelError: It cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"cannot read the model {path}: {error.strerror}",
-            "give the path of an ONNX file",
-        ) from error
-
-
-def _describe(path: Path, load: "Load", box_format: BoxFormat | None) -> bytes:
+def _describe(file: ModelFile) -> bytes:
     """All that a warm start has to know about a file, as JSON."""
-    from detcli.model.recognise import recognise  # imports onnx
-
-    try:
-        model, external = load()
-        contract = recognise(model, path.name, box_format)
-        output = model.graph.output[0].name
-        described = {"contract": contract.to_json(), "output": output, "external": external}
+    contract = file.detector()
+    with damage_reported(file.path):  # a name that is not text does not go into JSON
+        described = {
+            "contract": contract.to_json(),
+            "output": file.model.graph.output[0].name,
+            "external": [external.name for external in file.external],
+        }
         return json.dumps(described).encode()
-    except (IndexError, TypeError, ValueError) as error:
-        # Flipped bits make nodes without inputs, names that are no text, impossible tensors.
-        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
 
 
-def _cut(load: "Load", head: str) -> bytes:
+def _cut(file: ModelFile, head: str) -> bytes:
     """The part of a graph that makes its head, with all its weights."""
     from detcli.model.passes import cut  # imports onnx
 
-    body: bytes = cut(load()[0], head).SerializeToString(deterministic=True)
+    body: bytes = cut(file.model, head).SerializeToString(deterministic=True)
     return body
-
-
-def _load(path: Path, content: bytes) -> "tuple[onnx.ModelProto, list[str]]":
-    """The model with shapes inferred, and the names of the files that hold its weights."""
-    from detcli.model.loading import load  # imports onnx
-    from detcli.model.passes import infer_shapes  # imports onnx
-
-    model, external = load(path, content)
-    return infer_shapes(model), external
-
-
-def _hashes(path: Path, external: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file of external data."""
-    hashes = {}
-    for name in external:
-        with open_external(path, name) as file:
-            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
 
 
 def _cached(name: str, build: Callable[[], bytes]) -> bytes:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ZooModel:
     """A model that goes by name.
 
     Attributes:
@@ -46,16 +46,16 @@ class Model:
         return f"{self.name}-fp16" if half else self.name
 
 
-def _yolov10(size: str, parameters: int, revision: str = "main") -> Model:
+def _yolov10(size: str, parameters: int, revision: str = "main") -> ZooModel:
     """A published model; parameters are those of table 1 of arXiv 2405.14458."""
     name = f"yolov10{size}"
-    return Model(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
+    return ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
 
 
 MODELS = {
     model.name: model
     for model in (
-        Model("codes", "Apache-2.0"),
+        ZooModel("codes", "Apache-2.0"),
         _yolov10("n", 2_300_000, "57657320425ee34056408a57ad9d29c4d4815bd8"),
         _yolov10("s", 7_200_000),
         _yolov10("m", 15_400_000),
@@ -108,7 +108,7 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
     return LocatedModel(path, named.title(half=half), half)
 
 
-def by_name(name: str, reason: str | None = None) -> Model:
+def by_name(name: str, reason: str | None = None) -> ZooModel:
     """The model of a name.
 
     Args:
@@ -200,7 +200,7 @@ def remove(name: str) -> int:
     return freed
 
 
-def there(model: Model, *, half: bool) -> Path | None:
+def there(model: ZooModel, *, half: bool) -> Path | None:
     """Where a file is; None if it has to be fetched.
 
     Raises:
@@ -217,7 +217,7 @@ def there(model: Model, *, half: bool) -> Path | None:
     return path
 
 
-def _fetch(model: Model, *, half: bool, show: Show | None) -> Path:
+def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
     from detcli.model.hub import fetch  # imports huggingface_hub
 
     file = model.file(half=half)

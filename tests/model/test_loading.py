@@ -163,9 +163,9 @@ def test_more_than_a_message_can_hold_is_refused_unread(loaded, monkeypatch):
     tensors = [tensor_of(name="weight"), tensor_of(name="other")]
     data, _ = map(outside, tensors)
     model = model_of(weights=tensors)
-    monkeypatch.setattr(loading, "MOST_BYTES", len(model.SerializeToString()) + 48)
+    monkeypatch.setattr(loading, "MAX_BYTES", len(model.SerializeToString()) + 48)
     loaded(model, data)
-    monkeypatch.setattr(loading, "MOST_BYTES", len(model.SerializeToString()) + 47)
+    monkeypatch.setattr(loading, "MAX_BYTES", len(model.SerializeToString()) + 47)
     with pytest.raises(ModelError, match="more than 2 GiB"):
         loaded(model, data)
 

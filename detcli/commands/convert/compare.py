@@ -2,11 +2,8 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
 
 from detcli.backend.runtime.tensors import TensorSession
 from detcli.commands.convert.calibration import Tensor, tensor_of
@@ -17,8 +14,9 @@ from detcli.commands.verify.run import verify
 from detcli.commands.verify.sides import COLUMNS
 from detcli.errors import DetcliWarning
 from detcli.geometry import Picture
-from detcli.model.contract import Contract, Layout
-from detcli.model.passes import cut, infer_shapes
+from detcli.model.contract import Layout
+from detcli.model.loading import ModelFile
+from detcli.model.passes import cut
 from detcli.settings import Settings
 from detcli.source.item import Item
 
@@ -38,23 +36,12 @@ INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
 RESIZED = {"score": 0.5, "corner": 40.0, "boxes": 0.5}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Side:
-    """The old or the new model.
-
-    Attributes:
-        path: A file with it.
-        model: The graph.
-        contract: What it promises.
-    """
-
-    path: Path
-    model: ModelProto
-    contract: Contract
-
-
 def compare(
-    old: Side, new: Side, options: ConversionOptions, item: Item, wanted: Mapping[str, float]
+    old: ModelFile,
+    new: ModelFile,
+    options: ConversionOptions,
+    item: Item,
+    wanted: Mapping[str, float],
 ) -> tuple[Difference, tuple[str, ...]]:
     """Run the old and the new model on a picture, on the CPU.
 
@@ -116,10 +103,15 @@ def compare(
 
 
 def _request(
-    old: Side, new: Side, options: ConversionOptions, conf: float, wanted: Mapping[str, float]
+    old: ModelFile,
+    new: ModelFile,
+    options: ConversionOptions,
+    conf: float,
+    wanted: Mapping[str, float],
 ) -> Request:
     """What `detcli verify` would be asked for."""
-    sizes = old.contract.input_size, new.contract.input_size
+    before, after = old.detector(), new.detector()
+    sizes = before.input_size, after.input_size
     resized = None not in sizes and sizes[0] != sizes[1]
     expected: dict[str, float] = {}
     for allowed in [*([INT8] if options.int8 else []), *([RESIZED] if resized else [])]:
@@ -128,10 +120,10 @@ def _request(
         model=old.path,
         other=new.path,
         # What is written has to do with its own selection too: detcli would cut that off.
-        against=GRAPH if new.contract.layout is Layout.END_TO_END else None,
+        against=GRAPH if after.layout is Layout.END_TO_END else None,
         settings=Settings(
             conf=conf,
-            nms=NMS if old.contract.layout is Layout.ONE_TO_MANY else None,
+            nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
             imgsz=None if resized else options.imgsz,
             box_format=options.box_format,
         ),
@@ -139,27 +131,29 @@ def _request(
     )
 
 
-def _not_finite(side: Side, picture: Picture) -> int:
+def _not_finite(file: ModelFile, picture: Picture) -> int:
     """How many values of a head are NaN or infinite: no detection, so a comparison misses them."""
-    body = cut(infer_shapes(side.model), side.contract.head)
-    session = TensorSession("cpu", body.SerializeToString(), side.path.name)
-    [head] = session.run(side.contract.input_name, tensor_of(picture, side.contract)).values()
+    contract = file.detector()
+    body = cut(file.model, contract.head)
+    session = TensorSession("cpu", body.SerializeToString(), file.path.name)
+    [head] = session.run(contract.input_name, tensor_of(picture, contract)).values()
     return int(np.count_nonzero(~np.isfinite(head)))
 
 
-def _mixed_up(new: Side, picture: Picture) -> float | None:
+def _mixed_up(new: ModelFile, picture: Picture) -> float | None:
     """How far a picture's output depends on the others in its batch; None if it has none.
 
     The picture and its mirror image, in turns, against batches of one of them; see `_apart`.
     """
-    size = new.contract.batch or 2
+    contract = new.detector()
+    size = contract.batch or 2
     if size == 1:
         return None
     mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
-    alone = [tensor_of(side, new.contract) for side in (picture, mirrored)]  # (1 or B, 3, H, W)
+    alone = [tensor_of(side, contract) for side in (picture, mirrored)]  # (1 or B, 3, H, W)
     turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
-    session = TensorSession("cpu", new.model.SerializeToString(), new.path.name)
-    mixed, *expected = (session.run(new.contract.input_name, fed) for fed in (turns, *alone))
+    session = TensorSession("cpu", new.content, new.path.name)
+    mixed, *expected = (session.run(contract.input_name, fed) for fed in (turns, *alone))
     worst = 0.0
     for name, output in mixed.items():
         for place, found in enumerate(output):

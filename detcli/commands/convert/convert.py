@@ -1,26 +1,19 @@
 """Converts a model file into another, and writes it if it does the same."""
 
 import contextlib
-import hashlib
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnx import ModelProto
-
-from detcli.commands.convert.compare import CONFIDENCES, Side, compare
+from detcli.commands.convert.compare import CONFIDENCES, compare
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Conversion, File
 from detcli.commands.convert.steps import Pictures, Steps, serialised
-from detcli.errors import DetcliWarning, ModelError, UsageError
+from detcli.errors import DetcliWarning, UsageError
 from detcli.files import AtomicFile, write_file
-from detcli.model.contract import Contract
-from detcli.model.loading import load
-from detcli.model.passes import infer_shapes
-from detcli.model.prepared import read_model
-from detcli.model.recognise import recognise
+from detcli.model.loading import ModelFile
 from detcli.source.item import Item
 
 
@@ -62,20 +55,19 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
     picture = item.load()
     item = Item(item.origin, lambda: picture)
     with _target(task) as target:
-        content = read_model(task.model)
-        model, external = load(task.model, content)
-        old = Side(task.model, model, _contract(task, model))
-        for warning in old.contract.warnings:
+        old = ModelFile.read(task.model, task.options.box_format)
+        known = old.detector().warnings
+        for warning in known:
             warnings.warn(f"{task.model.name}: {warning}", DetcliWarning, stacklevel=2)
-        steps = Steps(model, task.model.name, task.options, pictures or (lambda: [picture]))
+        steps = Steps(old.original, task.model.name, task.options, pictures or (lambda: [picture]))
         steps.run()
         converted = serialised(steps.model)
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
             path = Path(folder, task.output.name)
             write_file(path, converted)
-            new = Side(path, steps.model, _contract(task, steps.model))
-            for warning in new.contract.warnings:
-                if warning not in old.contract.warnings:
+            new = ModelFile(path, converted, task.options.box_format)
+            for warning in new.detector().warnings:
+                if warning not in known:
                     warnings.warn(f"{task.output.name}: {warning}", DetcliWarning, stacklevel=2)
             difference, failures = compare(old, new, task.options, item, task.tolerance)
         if difference.conf != CONFIDENCES[0]:
@@ -91,10 +83,9 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
         if not failures:
             target.write(converted)
             target.commit()
-    beside = sum((task.model.parent / name).stat().st_size for name in external)
     return Conversion(
-        model=_file(task.model, content, len(content) + beside, old.contract),
-        output=_file(task.output, converted, len(converted), new.contract),
+        model=_described(old, task.model),
+        output=_described(new, task.output),
         written=not failures,
         steps=tuple(steps.done),
         difference=difference,
@@ -125,25 +116,12 @@ def _target(task: Task) -> Iterator[AtomicFile]:
         target.discard()
 
 
-def _contract(task: Task, model: ModelProto) -> Contract:
-    """What a model promises.
-
-    Raises:
-        ModelError: It is no detector, or damaged.
-    """
-    try:
-        return recognise(infer_shapes(model), task.model.name, task.options.box_format)
-    except (IndexError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{task.model} is damaged: {error}", "fetch or copy the file again"
-        ) from error
-
-
-def _file(path: Path, content: bytes, size: int, contract: Contract) -> File:
+def _described(file: ModelFile, path: Path) -> File:
+    contract = file.detector()
     return File(
         path=str(path),
-        sha256=hashlib.sha256(content).hexdigest(),
-        bytes=size,
+        sha256=file.sha256,
+        bytes=len(file.content) + sum(external.bytes for external in file.external),
         size=contract.input_size,
         batch=contract.batch,
     )

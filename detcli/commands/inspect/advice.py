@@ -7,9 +7,10 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
-from detcli.commands.inspect.report import Advice, Detector, External
+from detcli.commands.inspect.report import Advice, Detector
 from detcli.model.contract import Layout
 from detcli.model.graph import bare_transposes
+from detcli.model.loading import ExternalFile
 from detcli.model.names import parse_names
 
 OLDEST_OPSET = 7
@@ -95,7 +96,7 @@ def _on_names(detector: Detector, metadata: dict[str, str]) -> Iterator[Advice]:
 
 
 def advise_on_graph(
-    model: ModelProto, external: tuple[External, ...], weights: list[TensorProto]
+    model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[Advice]:
     """What deserves a look in the file itself, whether or not it is a detector."""
     for node in bare_transposes(model.graph):

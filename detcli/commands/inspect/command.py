@@ -21,12 +21,13 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     Nothing outside the model's folder is opened.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    from detcli.commands.inspect.examine import Question, examine
+    from detcli.commands.inspect.examine import examine
     from detcli.commands.inspect.render import render
     from detcli.commands.shared.progress import find_model
     from detcli.commands.shared.reports import write_report
 
-    inspection = examine(find_model(model).path, Question(box_format, imgsz, names))
+    path = find_model(model).path
+    inspection = examine(path, box_format=box_format, imgsz=imgsz, names=names)
     write_report(inspection, report_format, render)
     if inspection.problem is not None:
         raise ModelError(inspection.problem.message, inspection.problem.hint)

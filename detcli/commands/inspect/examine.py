@@ -1,10 +1,9 @@
 """Reads a model file and says what it is."""
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,14 +16,12 @@ from detcli.commands.inspect.report import (
     Axis,
     Cut,
     Detector,
-    External,
     Inspection,
     Precision,
     Problem,
     Quantisation,
     Tensor,
 )
-from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.graph import (
     MULTIPLYING,
@@ -35,11 +32,9 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.loading import load, open_external
+from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
-from detcli.model.passes import cut, infer_shapes
-from detcli.model.prepared import read_model
-from detcli.model.recognise import recognise
+from detcli.model.passes import cut
 
 Value = TypeVar("Value")
 
@@ -216,59 +211,51 @@ def _are_dequantised(index: GraphIndex, node: NodeProto) -> list[bool]:
     return [maker is not None and maker.op_type == "DequantizeLinear" for maker in makers]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a user adds to what a file says.
-
-    Attributes:
-        box_format: What the box rows are, where the graph does not show it.
-        imgsz: Side length of the input to count operations for, for graphs with dynamic axes.
-        names: A file with class names, in place of the model's own.
-    """
-
-    box_format: BoxFormat | None = None
-    imgsz: int | None = None
-    names: Path | None = None
-
-
-def examine(path: Path, question: Question | None = None) -> Inspection:
+def examine(
+    path: Path,
+    *,
+    box_format: BoxFormat | None = None,
+    imgsz: int | None = None,
+    names: Path | None = None,
+) -> Inspection:
     """Say what a model file is.
 
     Args:
         path: An ONNX file, with any external data beside it.
-        question: What the user adds to it.
+        box_format: The format of the box rows, where the graph does not show it.
+        imgsz: Side length of the input to count operations for, for graphs with dynamic axes.
+        names: A file with class names, to use instead of the model's own.
 
     Raises:
-        ModelError: It cannot be read at all. What can be read, but not used, is reported.
-        UsageError: What the user adds does not fit the model.
+        ModelError: The file cannot be read at all. One that cannot be used is reported.
+        UsageError: The image size or the names do not fit the model.
     """
-    content = read_model(path)
-    try:
-        return decoded(_examine(path, content, question or Question()))
-    except (IndexError, TypeError, ValueError) as error:  # as in `model.prepared`
-        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
+    file = ModelFile.read(path, box_format)
+    with damage_reported(path):
+        return decoded(_examine(file, imgsz, names))
 
 
-def _examine(path: Path, content: bytes, question: Question) -> Inspection:
-    model, names = load(path, content)
-    external = tuple(_external(path, name) for name in names)
-    model = infer_shapes(model)
+def _examine(file: ModelFile, imgsz: int | None, names: Path | None) -> Inspection:
+    model, contract, refusal = file.model, file.contract, file.refusal
     index = GraphIndex(model.graph)
     inputs = tuple(map(describe_tensor, index.image_inputs()))
     outputs = tuple(map(describe_tensor, model.graph.output))
     weights = parameters(index)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    contract, problem = _contract(model, path, question)
-    detector = describe(model, contract, question.box_format) if contract else None
-    placements = survey(_graph_to_run(model, contract), path.name)
-    warnings = [*advise_on_graph(model, external, weights)]
-    if detector is not None:
+    warnings = [*advise_on_graph(model, file.external, weights)]
+    detector = None
+    if contract is not None:
+        if names is not None:
+            contract = contract.with_names(read_names(names), str(names))
+        detector = describe(model, contract, file.box_format)
         warnings[:0] = advise_on_detector(detector, metadata)
+    placements = survey(_graph_to_run(model, contract), file.path.name)
+    problem = Problem(str(refusal), refusal.hint) if refusal else _refusal(placements)
     return Inspection(
-        model=str(path),
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-        external=external,
+        model=str(file.path),
+        bytes=len(file.content),
+        sha256=file.sha256,
+        external=file.external,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         ir_version=model.ir_version,
         opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
@@ -278,26 +265,13 @@ def _examine(path: Path, content: bytes, question: Question) -> Inspection:
         nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
         parameters=sum(math.prod(tensor.dims) for tensor in weights),
         precision=describe_precision(index, weights),
-        operations=count_operations(model, _input_shape(index, contract, question.imgsz)),
+        operations=count_operations(model, _input_shape(index, contract, imgsz)),
         metadata=metadata,
         detector=detector,
-        problem=problem or _refusal(placements),
+        problem=problem,
         placements=placements,
         warnings=tuple(warnings),
     )
-
-
-def _contract(
-    model: ModelProto, path: Path, question: Question
-) -> tuple[Contract | None, Problem | None]:
-    """What a graph promises, or why it is no detector."""
-    try:
-        contract = recognise(model, path.name, question.box_format)
-    except ModelError as error:
-        return None, Problem(str(error), error.hint)
-    if question.names is not None:
-        contract = contract.with_names(read_names(question.names), str(question.names))
-    return contract, None
 
 
 def _graph_to_run(model: ModelProto, contract: Contract | None) -> bytes:
@@ -312,12 +286,6 @@ def _refusal(placements: Sequence[Placement]) -> Problem | None:
     if any(placement.usable for placement in placements):
         return None
     return Problem(placements[-1].reason, placements[-1].hint)
-
-
-def _external(path: Path, name: str) -> External:
-    with open_external(path, name) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return External(name, file.tell(), digest)
 
 
 def _input_shape(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from detcli.backend.runtime.survey import Placement
 from detcli.model.contract import BoxFormat, Layout
+from detcli.model.loading import ExternalFile
 
 Shape = tuple[int | str | None, ...]
 """A number, a symbol, or None where nothing is known, for each axis."""
@@ -138,15 +139,6 @@ class Operations:
 
 
 @dataclass(frozen=True, slots=True)
-class External:
-    """A file beside the model that holds some of its weights."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """Something about a model that deserves a look.
 
@@ -198,7 +190,7 @@ class Inspection:
     model: str
     bytes: int
     sha256: str
-    external: tuple[External, ...]
+    external: tuple[ExternalFile, ...]
     producer: str
     ir_version: int
     opsets: dict[str, int]

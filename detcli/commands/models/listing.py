@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detcli.errors import ModelError
 from detcli.model.hub_cache import commit_of
-from detcli.model.zoo import MODELS, Model, there
+from detcli.model.zoo import MODELS, ZooModel, there
 
 
 class State(StrEnum):
@@ -69,7 +69,7 @@ def listing() -> Listing:
     )
 
 
-def _files(model: Model) -> Iterator[ListedFile]:
+def _files(model: ZooModel) -> Iterator[ListedFile]:
     """The float32 file, and the float16 file where there is one."""
     for half in (False, True):
         file = model.file(half=half)

@@ -1,9 +1,7 @@
 """Graphs whose tensors are looked at: model files, and what runs them."""
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
@@ -15,59 +13,18 @@ from detcli.backend.runtime.tensors import TensorSession
 from detcli.commands.verify.tolerance import Precision
 from detcli.errors import ModelError
 from detcli.geometry import Picture
-from detcli.model.contract import BoxFormat, Contract
 from detcli.model.graph import GraphIndex, is_quantised, known_size, shape
-from detcli.model.loading import load
-from detcli.model.passes import cut, infer_shapes
-from detcli.model.prepared import read_model
-from detcli.model.recognise import DTYPES, recognise
+from detcli.model.loading import ModelFile
+from detcli.model.passes import cut
+from detcli.model.recognise import DTYPES
 
 Tensor = npt.NDArray[Any]
 
 DEFAULT_SIZE = (640, 640)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class GraphFile:
-    """A model file, read.
-
-    Attributes:
-        path: As it was named.
-        sha256: Of the file's content.
-        model: The graph with its weights and, as far as they can be inferred, its shapes.
-        contract: What it promises as a detector; None if it is no detector.
-        refusal: Why it is none.
-        precision: The least that it computes in.
-    """
-
-    path: Path
-    sha256: str
-    model: onnx.ModelProto
-    contract: Contract | None
-    refusal: ModelError | None
-    precision: Precision
-
-
-def read_graph(path: Path, box_format: BoxFormat | None = None) -> GraphFile:
-    """Read a model file, a detector's or not.
-
-    Raises:
-        ModelError: It is no ONNX model.
-    """
-    content = read_model(path)
-    model = infer_shapes(load(path, content)[0])
-    contract, refusal = None, None
-    try:
-        contract = recognise(model, path.name, box_format)
-    except ModelError as error:
-        refusal = error
-    except (IndexError, TypeError, ValueError) as error:
-        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
-    digest = hashlib.sha256(content).hexdigest()
-    return GraphFile(path, digest, model, contract, refusal, _precision(model))
-
-
-def _precision(model: onnx.ModelProto) -> Precision:
+def precision_of(model: onnx.ModelProto) -> Precision:
+    """The least precise type that a network computes in."""
     if is_quantised(model.graph):
         return Precision.INT8
     types = {tensor.data_type for tensor in model.graph.initializer}
@@ -76,7 +33,7 @@ def _precision(model: onnx.ModelProto) -> Precision:
     return Precision.FLOAT16 if onnx.TensorProto.FLOAT16 in types else Precision.FLOAT32
 
 
-def common_size(files: Sequence[GraphFile], wanted: int | None) -> tuple[int, int]:
+def common_size(files: Sequence[ModelFile], wanted: int | None) -> tuple[int, int]:
     """Height and width of the input that all of them take.
 
     Raises:
@@ -103,7 +60,7 @@ def common_size(files: Sequence[GraphFile], wanted: int | None) -> tuple[int, in
     return size
 
 
-def _image_input(file: GraphFile) -> tuple[onnx.ValueInfoProto, tuple[int, int] | None]:
+def _image_input(file: ModelFile) -> tuple[onnx.ValueInfoProto, tuple[int, int] | None]:
     """The input for pictures, and its height and width, None where they are free.
 
     Raises:
@@ -134,7 +91,7 @@ class Probe:
 
     def __init__(
         self,
-        file: GraphFile,
+        file: ModelFile,
         head: str | None,
         device: str,
         size: tuple[int, int],
@@ -154,7 +111,7 @@ class Probe:
         """
         image_input, _ = _image_input(file)
         self.name = file.path.name
-        self.half = file.precision is Precision.FLOAT16
+        self.half = precision_of(file.model) is Precision.FLOAT16
         model = file.model if head is None else cut(file.model, head)
         self.graph = model.graph
         self.index = GraphIndex(self.graph)

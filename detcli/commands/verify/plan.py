@@ -9,12 +9,13 @@ from pathlib import Path
 from detcli.backend.nvidia import count_gpus
 from detcli.backend.options import DeviceOptions
 from detcli.commands.verify.compare import Rules
-from detcli.commands.verify.graphs import GraphFile, common_size, read_graph
+from detcli.commands.verify.graphs import common_size, precision_of
 from detcli.commands.verify.report import Selection
 from detcli.commands.verify.sides import end_to_end, rows_of
 from detcli.commands.verify.tolerance import Precision, tolerance_for
 from detcli.errors import DetcliWarning, UsageError
 from detcli.model.contract import Contract, Layout
+from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
 from detcli.settings import Settings
 
@@ -93,7 +94,7 @@ class Plan:
     """
 
     request: Request
-    files: tuple[GraphFile, GraphFile]
+    files: tuple[ModelFile, ModelFile]
     devices: tuple[str, str]
     options: tuple[DeviceOptions, DeviceOptions]
     precisions: tuple[Precision, Precision]
@@ -131,10 +132,10 @@ def make_plan(request: Request) -> Plan:
         ModelError: A file is no model.
         UsageError: The request makes no sense for these models.
     """
-    first = read_graph(request.model, request.settings.box_format)
+    first = ModelFile.read(request.model, request.settings.box_format)
     second = first
     if request.other is not None:
-        second = read_graph(request.other, request.settings.box_format)
+        second = ModelFile.read(request.other, request.settings.box_format)
     _warn_about_classes(first, second)
     tail = _uses_graph_tail(request, second)
     left = device_name(request.device)
@@ -149,7 +150,7 @@ def make_plan(request: Request) -> Plan:
         )
     options = tuple(_device_options(device, request, (left, right)) for device in (left, right))
     precisions = tuple(
-        Precision.FLOAT16 if chosen.half else file.precision
+        Precision.FLOAT16 if chosen.half else precision_of(file.model)
         for chosen, file in zip(options, (first, second), strict=True)
     )
     max_det = (rows_of(second) if tail else None) or request.settings.max_det
@@ -167,7 +168,7 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _uses_graph_tail(request: Request, second: GraphFile) -> bool:
+def _uses_graph_tail(request: Request, second: ModelFile) -> bool:
     """Whether the second side is the graph's own selection, asked for or by default.
 
     Raises:
@@ -183,7 +184,7 @@ def _uses_graph_tail(request: Request, second: GraphFile) -> bool:
     raise UsageError(f"there is nothing to compare {second.path.name} with", WAYS)
 
 
-def _warn_about_classes(first: GraphFile, second: GraphFile) -> None:
+def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
     """Detections are paired by class id, which names may give another meaning."""
     contracts = [file.contract for file in (first, second)]
     own = [one.names for one in contracts if one is not None and one.names_origin == METADATA]

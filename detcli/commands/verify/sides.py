@@ -10,12 +10,13 @@ import numpy.typing as npt
 from detcli.backend.options import DeviceOptions
 from detcli.backend.postprocess import Selection as Rows
 from detcli.backend.postprocess import as_selection, to_detections
-from detcli.commands.verify.graphs import GraphFile, Probe
+from detcli.commands.verify.graphs import Probe
 from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Letterbox, Picture
 from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
 Floats = npt.NDArray[np.float32]
@@ -59,7 +60,7 @@ class TailSide:
 
     chunk = 1
 
-    def __init__(self, file: GraphFile, settings: Settings) -> None:
+    def __init__(self, file: ModelFile, settings: Settings) -> None:
         """Load the whole graph.
 
         Args:
@@ -115,25 +116,24 @@ def _corners(selection: Rows) -> Rows:
     return selection._replace(boxes=np.concatenate([centre - half, centre + half], axis=1))
 
 
-def end_to_end(file: GraphFile) -> Contract:
+def end_to_end(file: ModelFile) -> Contract:
     """The contract of an end-to-end graph.
 
     Raises:
         UsageError: It has no selection of its own.
         ModelError: It is no detector.
     """
-    if file.contract is None:
-        raise file.refusal or ModelError(f"{file.path.name} is no detector")
-    if file.contract.layout is not Layout.END_TO_END:
+    contract = file.detector()
+    if contract.layout is not Layout.END_TO_END:
         raise UsageError(
             f"{file.path.name} has no selection of its own to compare with: its layout is "
-            f"{file.contract.layout}",
+            f"{contract.layout}",
             "name another MODEL, or another device with --against",
         )
-    return file.contract
+    return contract
 
 
-def rows_of(file: GraphFile) -> int | None:
+def rows_of(file: ModelFile) -> int | None:
     """K of an end-to-end graph `[B, K, 6]`; None where the graph does not say it."""
     dims = file.model.graph.output[0].type.tensor_type.shape.dim
     return dims[1].dim_value or None if len(dims) == 3 else None

@@ -8,11 +8,12 @@ import pytest
 from onnx import numpy_helper
 
 from detcli.commands.convert.calibration import built_in
-from detcli.commands.convert.compare import Side, compare
+from detcli.commands.convert.compare import compare
 from detcli.commands.convert.options import ConversionOptions
 from detcli.errors import DecodeError, UsageError
 from detcli.geometry import Picture
 from detcli.model.graph import GraphIndex
+from detcli.model.loading import ModelFile
 from detcli.model.passes import infer_shapes
 from detcli.model.passes.batch import set_batch
 from detcli.model.passes.selection import append_selection
@@ -31,7 +32,7 @@ def side(tmp_path):
     def write(model, name):
         path = tmp_path / name
         path.write_bytes(model.SerializeToString())
-        return Side(path, model, recognise(infer_shapes(model), name))
+        return ModelFile.read(path)
 
     return write
 

@@ -92,7 +92,7 @@ def test_a_model_can_be_converted_in_place(model):
 def test_a_place_that_cannot_be_written_to_is_told_before_the_work(
     model, tmp_path, name, monkeypatch
 ):
-    monkeypatch.setattr(module, "load", None)
+    monkeypatch.setattr(module, "ModelFile", None)
     with pytest.raises((UsageError, OutputError)):
         converted(model, tmp_path / name)
 

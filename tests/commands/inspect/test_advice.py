@@ -9,8 +9,8 @@ from onnx import helper, numpy_helper
 from detcli.commands.inspect import advice
 from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
 from detcli.commands.inspect.examine import describe
-from detcli.commands.inspect.report import External
 from detcli.model.graph import GraphIndex, parameters
+from detcli.model.loading import ExternalFile
 from detcli.model.passes import infer_shapes
 from detcli.model.recognise import recognise
 
@@ -130,7 +130,7 @@ def test_a_format_that_the_runtime_does_not_take():
 
 
 def test_external_data_is_named():
-    found = on_graph(colour_model.build(), (External("weights.bin", 8, "0" * 64),))
+    found = on_graph(colour_model.build(), (ExternalFile("weights.bin", 8, "0" * 64),))
     assert "weights are in weights.bin" in found["external-data"].message
 
 

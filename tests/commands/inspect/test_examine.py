@@ -10,10 +10,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from detcli.commands.inspect.examine import Question, examine
-from detcli.commands.inspect.report import Axis, External, Tensor
+from detcli.commands.inspect.examine import examine
+from detcli.commands.inspect.report import Axis, Tensor
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import BoxFormat
+from detcli.model.loading import ExternalFile
 
 
 def test_a_report_has_the_file_and_what_is_in_it(make_model):
@@ -70,7 +71,7 @@ def with_convolution(path, **options):
 )
 def test_operations_are_counted_for_the_input_that_runs(tmp_path, options, imgsz, shape):
     path = with_convolution(tmp_path / "model.onnx", **options)
-    found = examine(path, Question(imgsz=imgsz)).operations
+    found = examine(path, imgsz=imgsz).operations
     assert found.input_shape == shape
     assert found.flops == 2 * shape[0] * 3 * shape[2] * shape[3] * 27
     assert examine(path).parameters == 81
@@ -78,18 +79,18 @@ def test_operations_are_counted_for_the_input_that_runs(tmp_path, options, imgsz
 
 def test_a_size_that_does_not_fit_is_a_usage_error(make_model):
     with pytest.raises(UsageError, match="takes 64x64 pictures only"):
-        examine(make_model(), Question(imgsz=96))
+        examine(make_model(), imgsz=96)
 
 
 def test_what_the_user_knows_counts(make_model, tmp_path):
     (tmp_path / "names").write_text("a\nb\nc\n")
-    found = examine(make_model(), Question(BoxFormat.CXCYWH, names=tmp_path / "names")).detector
+    found = examine(make_model(), box_format=BoxFormat.CXCYWH, names=tmp_path / "names").detector
     assert found.box_format is BoxFormat.CXCYWH
     assert found.names == ("a", "b", "c")
     assert found.names_origin == str(tmp_path / "names")
     (tmp_path / "names").write_text("a\n")
     with pytest.raises(UsageError, match="has 1 names"):
-        examine(make_model(), Question(names=tmp_path / "names"))
+        examine(make_model(), names=tmp_path / "names")
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def classifier(tmp_path):
 
 
 def test_what_is_no_detector_is_reported_all_the_same(classifier):
-    found = examine(classifier, Question(imgsz=96))
+    found = examine(classifier, imgsz=96)
     assert found.detector is None
     assert "it has 2 inputs" in found.problem.message
     assert "expected one image input" in found.problem.hint
@@ -136,7 +137,7 @@ def test_external_data_is_hashed_and_counted(tmp_path):
     )
     data = (tmp_path / "w.bin").read_bytes()
     found = examine(path)
-    assert found.external == (External("w.bin", len(data), hashlib.sha256(data).hexdigest()),)
+    assert found.external == (ExternalFile("w.bin", len(data), hashlib.sha256(data).hexdigest()),)
     assert found.parameters == 81
     assert "external-data" in {entry.code for entry in found.warnings}
     (tmp_path / "w.bin").write_bytes(data[:-1])

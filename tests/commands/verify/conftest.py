@@ -3,9 +3,10 @@ from colour_model import picture
 
 from detcli.backend.options import DeviceOptions
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 
@@ -17,7 +18,7 @@ def bisected(tmp_path):
     def run(left, right, image=RED, size=(64, 64), limit=0.001):
         for name, model in (("a.onnx", left), ("b.onnx", right)):
             (tmp_path / name).write_bytes(model.SerializeToString())
-        files = [read_graph(tmp_path / name) for name in ("a.onnx", "b.onnx")]
+        files = [ModelFile.read(tmp_path / name) for name in ("a.onnx", "b.onnx")]
         heads = tuple(file.contract for file in files)
         heads = None if None in heads else heads
         cuts = (None, None) if heads is None else [contract.head for contract in heads]

@@ -19,9 +19,10 @@ from onnx import helper, numpy_helper
 from detcli.backend.options import DeviceOptions
 from detcli.commands.verify import bisect as module
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 
 
 def test_equal_graphs_have_nothing_to_find(bisected):
@@ -30,7 +31,7 @@ def test_equal_graphs_have_nothing_to_find(bisected):
 
 
 def test_nothing_was_compared(make_model):
-    file = read_graph(make_model())
+    file = ModelFile.read(make_model())
     probe = Probe(file, None, "cpu", (64, 64), DeviceOptions())
     assert bisect(OutputComparison(probe, probe, None, 0.001), 0.001) is None
 

@@ -6,54 +6,54 @@ import pytest
 from colour_model import build, picture
 
 from detcli.backend.options import DeviceOptions
-from detcli.commands.verify.graphs import Probe, common_size, read_graph
+from detcli.commands.verify.graphs import Probe, common_size, precision_of
 from detcli.commands.verify.tolerance import Precision
 from detcli.errors import ModelError, UsageError
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 
 RED = Picture.whole(picture(("red", 1, 1)))
 
 
 def probe(path, head=None, size=(64, 64)):
-    return Probe(read_graph(path), head, "cpu", size, DeviceOptions())
+    return Probe(ModelFile.read(path), head, "cpu", size, DeviceOptions())
 
 
 def test_reading_a_detector(make_model):
     path = make_model()
-    file = read_graph(path)
+    file = ModelFile.read(path)
     assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert file.contract.head == "head"
-    assert (file.refusal, file.precision) == (None, Precision.FLOAT32)
+    assert (file.refusal, precision_of(file.model)) == (None, Precision.FLOAT32)
 
 
 def test_reading_what_is_no_detector(tmp_path):
     model = build()
     model.graph.output[0].name = "cells"
     (tmp_path / "cells.onnx").write_bytes(model.SerializeToString())
-    file = read_graph(tmp_path / "cells.onnx")
+    file = ModelFile.read(tmp_path / "cells.onnx")
     assert file.contract is None
     assert "not a detector" in str(file.refusal)
 
 
 def test_what_is_no_model_at_all(tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
-        read_graph(tmp_path / "none.onnx")
+        ModelFile.read(tmp_path / "none.onnx")
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(ModelError):
-        read_graph(tmp_path / "text.onnx")
+        ModelFile.read(tmp_path / "text.onnx").detector()
 
 
-def test_precision(make_model, tmp_path):
-    assert read_graph(make_model(dtype=np.float16)).precision is Precision.FLOAT16
+def test_precision(make_model):
+    assert precision_of(onnx.load(make_model(dtype=np.float16))) is Precision.FLOAT16
     model = onnx.load(make_model())
     model.graph.node[0].op_type = "QLinearConv"
-    (tmp_path / "int8.onnx").write_bytes(model.SerializeToString())
-    assert read_graph(tmp_path / "int8.onnx").precision is Precision.INT8
+    assert precision_of(model) is Precision.INT8
 
 
 def test_the_size_that_both_take(make_model):
-    fixed, free = read_graph(make_model()), read_graph(make_model("free.onnx", size=None))
-    other = read_graph(make_model("other.onnx", size=128))
+    fixed, free = ModelFile.read(make_model()), ModelFile.read(make_model("free.onnx", size=None))
+    other = ModelFile.read(make_model("other.onnx", size=128))
     assert common_size([fixed, free], None) == (64, 64)
     assert common_size([free, free], 96) == (96, 96)
     assert common_size([free, free], None) == (640, 640)
@@ -68,7 +68,7 @@ def test_a_network_that_takes_no_picture(make_model, tmp_path):
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
     (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="does not take a picture"):
-        common_size([read_graph(tmp_path / "four.onnx")], None)
+        common_size([ModelFile.read(tmp_path / "four.onnx")], None)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

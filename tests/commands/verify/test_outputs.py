@@ -5,16 +5,17 @@ from colour_model import picture
 from damaged_graphs import maker
 
 from detcli.backend.options import DeviceOptions
-from detcli.commands.verify.graphs import Probe, read_graph
+from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison, Pair
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 
 GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
 
 
 def compared(*paths, whole=False, limit=0.001):
-    files = [read_graph(path) for path in paths]
+    files = [ModelFile.read(path) for path in paths]
     heads = None if whole else tuple(file.contract for file in files)
     probes = [
         Probe(file, None if whole else file.contract.head, "cpu", (64, 64), DeviceOptions())
@@ -97,6 +98,6 @@ def test_outputs_that_are_no_tensors(tmp_path):
         }"""
     path = tmp_path / "a.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    probes = [Probe(read_graph(path), None, "cpu", (8, 8), DeviceOptions()) for _ in range(2)]
+    probes = [Probe(ModelFile.read(path), None, "cpu", (8, 8), DeviceOptions()) for _ in range(2)]
     with pytest.raises(ModelError, match="are no tensors"):
         OutputComparison(*probes, None, 0.001).add(RED, "red")

@@ -4,11 +4,11 @@ import pytest
 from colour_model import NAMES, cell_box, picture
 from damaged_graphs import maker
 
-from detcli.commands.verify.graphs import read_graph
 from detcli.commands.verify.sides import OwnSide, TailSide, end_to_end, rows_of
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
@@ -26,7 +26,7 @@ EXPECTED = [("red", 1.0, cell_box(1, 1)), ("blue", 1.0, cell_box(6, 3))]
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
 @pytest.mark.parametrize("batch", [1, 2, None])
 def test_a_graphs_own_selection(make_model, tail, batch):
-    side = TailSide(read_graph(make_model(tail=tail, batch=batch)), STRICT)
+    side = TailSide(ModelFile.read(make_model(tail=tail, batch=batch)), STRICT)
     red, grey = side.detect([RED, GREY])
     assert sorted(summary(red)) == sorted(EXPECTED)
     assert len(grey) == 0
@@ -34,7 +34,9 @@ def test_a_graphs_own_selection(make_model, tail, batch):
 
 def test_its_rows_come_back_into_the_picture(make_model):
     large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
-    (found,) = TailSide(read_graph(make_model(tail="authors")), Settings(conf=0.6)).detect([large])
+    (found,) = TailSide(ModelFile.read(make_model(tail="authors")), Settings(conf=0.6)).detect(
+        [large]
+    )
     with Detector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
         (own,) = OwnSide(detector).detect([large])
     assert len(own)
@@ -42,7 +44,7 @@ def test_its_rows_come_back_into_the_picture(make_model):
 
 
 def test_float16_rows(make_model):
-    side = TailSide(read_graph(make_model(tail="authors", dtype=np.float16)), STRICT)
+    side = TailSide(ModelFile.read(make_model(tail="authors", dtype=np.float16)), STRICT)
     (found,) = side.detect([RED])
     assert found.score.dtype == np.float32
     assert sorted(summary(found)) == sorted(EXPECTED)
@@ -60,7 +62,7 @@ def test_rows_of_classes_that_there_are_not(make_model, tmp_path):
     model = onnx.load(make_model(tail="authors"))
     maker(model, "class_float").input[0] = "second_index"
     (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
-    side = TailSide(read_graph(tmp_path / "broken.onnx"), STRICT)
+    side = TailSide(ModelFile.read(tmp_path / "broken.onnx"), STRICT)
     with pytest.warns(DetcliWarning, match="1 rows of broken.onnx have a class that it has not"):
         (found,) = side.detect([RED])
     assert len(found) == 1
@@ -73,14 +75,14 @@ def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
     model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
     (tmp_path / "five.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"ends in \[1, 16, 5\]"):
-        TailSide(read_graph(tmp_path / "five.onnx"), STRICT).detect([RED])
+        TailSide(ModelFile.read(tmp_path / "five.onnx"), STRICT).detect([RED])
 
 
 def test_a_graph_without_selection(make_model):
     with pytest.raises(UsageError, match="no selection of its own"):
-        TailSide(read_graph(make_model()), STRICT)
+        TailSide(ModelFile.read(make_model()), STRICT)
 
 
 def test_how_many_rows_there_are(make_model):
-    assert rows_of(read_graph(make_model(tail="authors", keep=9))) == 9
-    assert end_to_end(read_graph(make_model(tail="authors"))).names == NAMES
+    assert rows_of(ModelFile.read(make_model(tail="authors", keep=9))) == 9
+    assert end_to_end(ModelFile.read(make_model(tail="authors"))).names == NAMES
