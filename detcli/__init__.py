@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from detcli.backend.options import DeviceOptions
+    from detcli.backend.device import DeviceOptions
     from detcli.detections import Detections
     from detcli.detector import Detector
     from detcli.errors import DetcliError, DetcliWarning
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Detections": "detcli.detections",
     "Detector": "detcli.detector",
-    "DeviceOptions": "detcli.backend.options",
+    "DeviceOptions": "detcli.backend.device",
     "DetcliError": "detcli.errors",
     "DetcliWarning": "detcli.errors",
     "Letterbox": "detcli.geometry",

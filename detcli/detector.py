@@ -11,7 +11,9 @@ from typing import Self, overload
 
 import numpy as np
 
-from detcli.backend import Backend, DeviceOptions, Limits, Observer, Pending, open_backend
+from detcli.backend import Device, DeviceOptions, open_backend
+from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
@@ -50,7 +52,7 @@ class Detector:
     def __init__(
         self,
         model: str | Path | LocatedModel,
-        device: str = "auto",
+        device: str | Device = "auto",
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
     ) -> None:
@@ -71,9 +73,9 @@ class Detector:
             UsageError: The settings do not fit the model, or the options the device.
             OutputError: A model that goes by name cannot be written to the cache.
         """
-        settings = settings or Settings()
+        settings, wanted = settings or Settings(), Device.parse(device)
         if not isinstance(model, LocatedModel):
-            model = find(model, half=options is not None and options.wants_half_file(device))
+            model = find(model, half=options is not None and options.wants_half_file(wanted))
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
         prepared = prepare(model.path, settings.box_format, model.name)
@@ -99,7 +101,7 @@ class Detector:
             )
         self._rect = settings.rect
         self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
-        self._limits = Limits(
+        self._selection = SelectionOptions(
             confidence=float(self._thresholds.min()) if settings.class_conf else settings.conf,
             max_det=settings.max_det,
             class_ids=class_ids(settings.classes, contract.names),
@@ -108,7 +110,7 @@ class Detector:
         )
         self._model = replace(prepared, contract=contract)
         self._options = options
-        self._open(device)
+        self._open(wanted)
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
             *(self.model_name, self.device, contract.layout, contract.box_format),
@@ -116,7 +118,7 @@ class Detector:
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
 
-    def _open(self, device: str) -> None:
+    def _open(self, device: str | Device) -> None:
         self._backend: Backend = open_backend(device, self._model, self._options)
         self.device = self._backend.device
         self.in_flight = self._backend.in_flight
@@ -125,7 +127,7 @@ class Detector:
         self.times = StageTimes()
         self._observer: Observer | None = None
 
-    def clone(self, device: str | None = None) -> "Detector":
+    def clone(self, device: str | Device | None = None) -> "Detector":
         """The same model with the same settings once more, for another thread or device.
 
         Args:
@@ -216,7 +218,7 @@ class Detector:
         with self.times.stage(Stage.NETWORK):
             buffer = self._backend.infer(buffer)
         with self.times.stage(Stage.SELECTION):
-            return self._backend.select(buffer, letterboxes, self._limits)
+            return self._backend.select(buffer, letterboxes, self._selection)
 
     def _above_thresholds(self, found: Detections) -> Detections:
         """Apply the confidences of single classes; the selection knows the lowest only."""

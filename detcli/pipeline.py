@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from detcli.backend import Pending
-from detcli.backend.options import available_cores
+from detcli.backend.device import available_cores
+from detcli.backend.protocol import Pending
 from detcli.detector import Detector
 from detcli.errors import (
     DependencyError,

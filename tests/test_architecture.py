@@ -45,6 +45,8 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detcli"):
             if node.module == "detcli":
                 yield from (f"detcli.{alias.name}" for alias in node.names)
+            elif node.module == "detcli.backend":  # `from detcli.backend import cuda`
+                yield from (f"detcli.backend.{alias.name}" for alias in node.names)
             else:
                 yield node.module
         elif isinstance(node, ast.Import):
@@ -80,6 +82,83 @@ def test_only_open_backend_knows_the_backends():
         if module.startswith(("detcli.backend.cpu", "detcli.backend.cuda"))
     }
     assert importers == {"backend/__init__.py"}
+
+
+DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt"}
+
+
+def takes_a_device_name_apart(node):
+    """Whether a node looks into a device's name, by comparing, cutting or matching it."""
+    operands = []
+    match node:
+        case ast.Call(func=ast.Attribute(attr=method, value=receiver), args=[argument, *_]):
+            if method in {"startswith", "endswith", "removeprefix"}:
+                operands = ast.walk(argument)
+            elif method in {"partition", "rpartition", "split"} and "device" in ast.unparse(
+                receiver
+            ):
+                return True
+            elif method in {"match", "fullmatch", "search", "compile"}:
+                return any("tensorrt" in str(value) for value in constants(ast.walk(argument)))
+        case ast.Compare():
+            operands = ast.walk(node)
+        case ast.MatchValue(value=value):
+            operands = [value]
+        case ast.Dict(keys=keys):
+            return len(DEVICE_NAMES & {*constants(keys)}) > 1
+    return any(str(value).rstrip(":") in DEVICE_NAMES for value in constants(operands))
+
+
+def constants(nodes):
+    return [node.value for node in nodes if isinstance(node, ast.Constant)]
+
+
+def test_only_device_takes_a_device_name_apart():
+    found = []
+    for path in FILES:
+        found += [
+            f"{path.relative_to(PACKAGE)}:{node.lineno}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if takes_a_device_name_apart(node)
+        ]
+    assert {place.split(":")[0] for place in found} <= {"backend/device.py"}, found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'device.partition(":")',
+        'request.device.split(",")',
+        'device.startswith("cuda")',
+        'name == "cpu"',
+        'kind in {"cuda", "tensorrt"}',
+        're.fullmatch(r"cpu|(cuda|tensorrt)(:[0-9]+)?", name)',
+        '{"cpu": 1, "cuda": 2}',
+        'match name:\n    case "auto":\n        pass',
+    ],
+)
+def test_taking_a_device_name_apart_is_noticed(source):
+    assert any(map(takes_a_device_name_apart, ast.walk(ast.parse(source))))
+
+
+def test_there_is_one_branch_on_the_kind_of_a_device():
+    members = {
+        f"{path.relative_to(PACKAGE)}:{node.attr}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "DeviceKind"
+    }
+    outside = {member.split(":")[0] for member in members} - {"backend/device.py"}
+    assert outside == {"backend/__init__.py"}
+    branches = [
+        node
+        for node in ast.walk(ast.parse((PACKAGE / "backend/__init__.py").read_text()))
+        if isinstance(node, ast.Match)
+    ]
+    assert len(branches) == 1
+    assert branches[0].end_lineno - branches[0].lineno < 24  # a screen
 
 
 def test_only_the_driver_and_the_compiler_talk_to_cuda():

@@ -1,39 +1,22 @@
 """Backends: each runs a prepared model on one kind of device.
 
-`_open`, behind `open_backend` and `open_ranker`, holds the only branch on the device in the
-package.
+Importing this is cheap; what a device needs is imported when one is opened.
 """
 
 import logging
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from detcli.backend.options import DeviceOptions
-from detcli.backend.protocol import Backend, Buffer, Limits, Observer, Pending
-from detcli.errors import (
-    DependencyError,
-    DetcliError,
-    DetcliWarning,
-    DeviceError,
-    UsageError,
-)
-from detcli.model.prepared import PreparedModel
+from detcli.backend.device import Device, DeviceKind, DeviceOptions
+from detcli.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:
-    from detcli.backend.ranker import Ranker
+    from detcli.backend.protocol import Backend, Engine, Ranker
+    from detcli.backend.runtime.tensors import TensorSession
+    from detcli.model.prepared import PreparedModel
 
-__all__ = [
-    "Backend",
-    "Buffer",
-    "DeviceOptions",
-    "Limits",
-    "Observer",
-    "Pending",
-    "open_backend",
-    "open_ranker",
-]
+__all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tensors"]
 
 log = logging.getLogger(__name__)
 
@@ -41,114 +24,88 @@ Opened = TypeVar("Opened")
 
 
 def open_backend(
-    device: str, model: PreparedModel, options: DeviceOptions | None = None
-) -> Backend:
+    device: str | Device, model: "PreparedModel", options: DeviceOptions | None = None
+) -> "Backend":
     """Load a model on a device.
 
     Args:
-        device: "cpu", "cuda", "cuda:N", "tensorrt", "tensorrt:N", or "auto": the first GPU where
-            it is proven usable, else the CPU. A device that was asked for by name is used or
-            refused, never replaced.
-        model: What to load.
-        options: How to use a GPU.
+        device: "cpu", "cuda", "cuda:N", "tensorrt", "tensorrt:N", or "auto": the first GPU if the
+            model loads there, else the CPU. A device that is named is used or refused, never
+            replaced.
+        model: The model.
+        options: How to use the device.
 
     Raises:
-        UsageError: There is no device of that name, or it cannot do what the options ask.
-        DeviceError: It cannot be used here; the message says why.
-        DeviceMemoryError: The model does not fit into its memory.
+        UsageError: No device has this name, or it cannot do what the options ask.
+        DeviceError: The device cannot be used here; the message says why.
+        DeviceMemoryError: The model does not fit into the device's memory.
         ModelError: The runtime cannot load the model.
     """
-    options = options or DeviceOptions()
-    on_cpu = partial(_backend_on_cpu, model, options)
-    on_gpu = partial(_backend_on_gpu, model, options)
-    return _open(device, options, on_cpu, on_gpu)
+    wanted, given = Device.parse(device), options or DeviceOptions()
+    given.check(wanted)
+    return _open(wanted, lambda engine, device: engine.open_backend(model, device, given))
 
 
-def open_ranker(device: str) -> "Ranker":
+def open_ranker(device: str | Device) -> "Ranker":
     """Open top-k and selection on a device, without a network.
 
     Args:
-        device: As for `open_backend`, but TensorRT, which only runs networks.
+        device: As for `open_backend`, except TensorRT, which only runs networks.
 
     Raises:
-        UsageError: There is no device of that name, or it has no top-k of ours.
-        DeviceError: It cannot be used here; the message says why.
+        UsageError: No device has this name, or it has no top-k of ours.
+        DeviceError: The device cannot be used here; the message says why.
     """
-    return _open(device, DeviceOptions(), _ranker_on_cpu, _ranker_on_gpu)
+    return _open(Device.parse(device), lambda engine, device: engine.open_ranker(device))
 
 
-def _open(
-    device: str,
-    options: DeviceOptions,
-    on_cpu: Callable[[], Opened],
-    on_gpu: Callable[[int, bool], Opened],
-) -> Opened:
-    """Open something on the device of a name.
+def open_tensors(
+    device: str | Device, graph: bytes, title: str, options: DeviceOptions | None = None
+) -> "TensorSession":
+    """Load any graph on a device, to look at its tensors.
 
     Args:
-        device: See `open_backend`.
-        options: Refused first if the device cannot do what they ask.
-        on_cpu: Opens it there.
-        on_gpu: Opens it on the GPU of a number, with TensorRT or without.
+        device: As for `open_backend`.
+        graph: A serialised ONNX graph.
+        title: What to call it in errors.
+        options: Of these, the memory limit and TensorRT's precision.
+
+    Raises:
+        UsageError: No device has this name.
+        DeviceError: The device cannot be used here; the message says why.
+        DeviceMemoryError: The graph does not fit into the device's memory.
+        ModelError: The runtime refuses the graph.
     """
-    kind, colon, number = device.partition(":")
-    match kind:
-        case "cpu" | "auto" if not colon:
-            options.check(kind)
-            return on_cpu() if kind == "cpu" else _open_best(on_cpu, on_gpu)
-        case "cuda" | "tensorrt" if not colon or (number.isascii() and number.isdecimal()):
-            options.check(kind)
+    wanted, given = Device.parse(device), options or DeviceOptions()
+    return _open(wanted, lambda engine, device: engine.open_tensors(graph, title, device, given))
+
+
+def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:
+    """Open something with a device's engine: the only branch on the device in the package."""
+    match device.kind:
+        case DeviceKind.AUTO:
+            return _open_first_usable(opening)
+        case DeviceKind.CPU:
+            from detcli.backend import cpu
+
+            return opening(cpu, device)
+        case DeviceKind.CUDA | DeviceKind.TENSORRT:
+            from detcli.backend import cuda
+
             try:
-                return on_gpu(int(number or 0), kind == "tensorrt")
+                return opening(cuda, device)
             except DependencyError as error:  # cuda-core, which only this device needs
                 raise DeviceError(str(error), error.hint) from error
-    raise UsageError(
-        f"no device is called '{device}'", "use auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N"
-    )
 
 
-def _open_best(on_cpu: Callable[[], Opened], on_gpu: Callable[[int, bool], Opened]) -> Opened:
-    """The first GPU, or the CPU with the reason why not the GPU."""
+def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
+    """Open something on the first GPU, or on the CPU with a warning why not on the GPU."""
     from detcli.backend.nvidia import count_gpus
 
     try:
         if count_gpus():
-            return on_gpu(0, False)  # noqa: FBT003 - without TensorRT
+            return _open(Device(DeviceKind.CUDA, 0), opening)
         log.info("the CPU is used: NVIDIA's driver shows no GPU")
     except DetcliError as error:
         warnings.warn(f"the CPU is used: {error} ({error.hint})", DetcliWarning, stacklevel=4)
-    return on_cpu()
-
-
-def _backend_on_cpu(model: PreparedModel, options: DeviceOptions) -> Backend:
-    from detcli.backend.cpu import CpuBackend  # imports the runtime
-
-    return CpuBackend(model, options.workers)
-
-
-def _backend_on_gpu(
-    model: PreparedModel,
-    options: DeviceOptions,
-    ordinal: int,
-    tensorrt: bool,  # noqa: FBT001 - see _open
-) -> Backend:
-    from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
-
-    require_provider(TENSORRT if tensorrt else CUDA)
-    from detcli.backend.cuda import open_cuda
-
-    return open_cuda(model, ordinal, options, tensorrt=tensorrt)
-
-
-def _ranker_on_cpu() -> "Ranker":
-    from detcli.backend.ranker import CpuRanker
-
-    return CpuRanker()
-
-
-def _ranker_on_gpu(ordinal: int, tensorrt: bool) -> "Ranker":  # noqa: FBT001 - see _open
-    if tensorrt:
-        raise UsageError("TensorRT runs networks, and has no top-k of ours", "use --device cuda")
-    from detcli.backend.cuda import open_cuda_ranker
-
-    return open_cuda_ranker(ordinal)
+    return _open(Device(DeviceKind.CPU), opening)

@@ -3,20 +3,40 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from detcli.backend import postprocess
-from detcli.backend.options import available_cores
+from detcli.backend.device import Device, DeviceOptions, available_cores
+from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.backend.protocol import Limits, Observer, Pending
+from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, open_session, run
+from detcli.backend.runtime.tensors import TensorSession
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
+from detcli.topk import top_k
 
-Floats = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+
+def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function
+    """Load a model, see `backend.open_backend`."""
+    return CpuBackend(model, options.workers)
+
+
+def open_ranker(device: Device) -> "CpuRanker":  # noqa: ARG001
+    """Open top-k and selection."""
+    return CpuRanker()
+
+
+def open_tensors(
+    graph: bytes,
+    title: str,
+    device: Device,
+    options: DeviceOptions,  # noqa: ARG001
+) -> TensorSession:
+    """Load any graph, see `backend.open_tensors`."""
+    return TensorSession(str(device), CPU, graph, title)
 
 
 class CpuBackend:
@@ -43,7 +63,7 @@ class CpuBackend:
         threads = max(1, available_cores() // workers) if workers > 1 else 0
         self._session = open_session(model.graph, CPU, model.name, threads)
 
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Floats:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:
         """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
         canvas = letterboxes[0].canvas
         tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
@@ -52,13 +72,13 @@ class CpuBackend:
         self._ended(Stage.PREPROCESS)
         return tensor
 
-    def infer(self, buffer: Floats) -> Floats:
+    def infer(self, buffer: Head) -> Head:
         """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
         heads = self._heads(buffer)
         self._ended(Stage.NETWORK)
         return heads
 
-    def _heads(self, buffer: Floats) -> Floats:
+    def _heads(self, buffer: Head) -> Head:
         size, name = self._contract.batch, self._contract.input_name
         if size is None or size == len(buffer):
             return run(self._session, name, buffer)
@@ -70,19 +90,23 @@ class CpuBackend:
             heads.append(run(self._session, name, np.concatenate([part, filler]))[: len(part)])
         return np.concatenate(heads)
 
-    def select(self, buffer: Floats, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
+    def select(
+        self, buffer: Head, letterboxes: Sequence[Letterbox], options: SelectionOptions
+    ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
         heads = buffer.swapaxes(1, 2) if self._contract.anchors_first else buffer
         found = [
-            self._select_one(head, letterbox, limits)
+            self._select_one(head, letterbox, options)
             for head, letterbox in zip(heads, letterboxes, strict=True)
         ]
         self._ended(Stage.SELECTION)
         return lambda: found
 
-    def _select_one(self, head: Floats, letterbox: Letterbox, limits: Limits) -> Detections:
+    def _select_one(
+        self, head: Head, letterbox: Letterbox, options: SelectionOptions
+    ) -> Detections:
         cxcywh = self._contract.box_format is BoxFormat.CXCYWH
-        chosen = postprocess.select(head, limits, cxcywh=cxcywh)
+        chosen = postprocess.select(head, options, cxcywh=cxcywh)
         return postprocess.to_detections(chosen, letterbox, self._contract.names)
 
     def observe(self, observer: Observer | None) -> None:
@@ -96,3 +120,24 @@ class CpuBackend:
     def close(self) -> None:
         """Drop the session and its memory."""
         self._session = None
+
+
+class CpuRanker:
+    """The specification itself, in NumPy."""
+
+    device = "cpu"
+
+    def upload(self, values: Floats) -> Floats:
+        """Return the array: it is there already."""
+        return values
+
+    def top_k(self, values: Floats, k: int) -> tuple[Floats, Indices]:
+        """See `detcli.top_k`."""
+        return top_k(values, k)
+
+    def select(self, head: Floats, options: SelectionOptions) -> SelectedRows:
+        """See `detcli.backend.postprocess.select`."""
+        return postprocess.select(head, options)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -22,12 +22,12 @@ anchor's best class is all that counts too: at most one row for each anchor.
 """
 
 import warnings
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.protocol import Limits
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning
 from detcli.geometry import Letterbox
@@ -40,6 +40,167 @@ Indices = npt.NDArray[np.int64]
 WHY_NAN = ": an overflow in half precision, or a broken model"
 LOGITS = 2  # no score is above 1, but one step of a coarsely quantised head may take it to 1.5
 NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Which detections are wanted.
+
+    Attributes:
+        confidence: Scores must be strictly above it.
+        max_det: At most so many detections in a picture.
+        class_ids: Only these classes; None means all.
+        nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
+        unique: At most one detection for each anchor, of its best class.
+    """
+
+    confidence: float
+    max_det: int
+    class_ids: frozenset[int] | None
+    nms_iou: float | None
+    unique: bool = False
+
+
+class SelectedRows(NamedTuple):
+    """The rows that were kept, best first; M of them."""
+
+    boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
+    score: Floats  # (M,)
+    class_id: Indices  # (M,)
+
+
+def select(head: Head, options: SelectionOptions, *, cxcywh: bool = False) -> SelectedRows:
+    """Choose the detections of one picture.
+
+    Args:
+        head: `(4 + C, N)`.
+        options: With `class_ids`, the other classes are treated as if the head lacked them. With
+            `nms_iou`, by non-maximum suppression.
+        cxcywh: The box rows are centre and size instead of two corners.
+
+    Returns:
+        At most `max_det` rows.
+    """
+    scores, classes = _class_scores(head, options)  # (C, N), (C,)
+    best_only = options.unique or options.nms_iou is not None
+    choose = _best_class if best_only else _select_one_to_one
+    anchors, score, class_index = choose(scores, options)
+    boxes = _boxes(head, anchors, cxcywh=cxcywh)
+    if options.nms_iou is not None:
+        kept = non_maximum_suppression(boxes, class_index, options.nms_iou, options.max_det)
+        boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
+    return _reported(boxes, score, classes[class_index])
+
+
+def as_selection(rows: Floats) -> SelectedRows:
+    """Read rows `(M, 6)` that a backend selected: x1, y1, x2, y2, score, class id."""
+    return _reported(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+
+
+def warn_about_nan(count: int, scores: int) -> None:
+    """Report NaN among a picture's scores, if there is any."""
+    if count:
+        _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
+
+
+def to_detections(
+    selection: SelectedRows, letterbox: Letterbox, names: tuple[str, ...]
+) -> Detections:
+    """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
+    if selection.boxes.size and selection.boxes.max() <= NORMALISED:
+        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
+    boxes = letterbox.to_picture(selection.boxes)
+    found = Detections(boxes, selection.score, selection.class_id, names)
+    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
+    if not sound.all():
+        _warn(
+            f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped{WHY_NAN}"
+        )
+        found = found[sound]
+    return found
+
+
+def _reported(boxes: Floats, score: Floats, class_id: Indices) -> SelectedRows:
+    """Clip the scores to 1, which those of quantised heads may exceed."""
+    if score.size and score[0] > LOGITS:
+        _warn("scores reach far above 1, as if the model ended without a sigmoid")
+    return SelectedRows(boxes, np.minimum(score, np.float32(1)), class_id)
+
+
+def _warn(what: str) -> None:
+    warnings.warn(what, DetcliWarning, stacklevel=2)
+
+
+def _select_one_to_one(
+    scores: Floats, options: SelectionOptions
+) -> tuple[Indices, Floats, Indices]:
+    """The four steps of the module: anchor, score and class row of each detection, best first."""
+    anchors, floor = _best_anchors(_anchor_score(scores), options)  # (K,) best first
+    kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
+    above = np.flatnonzero(kept >= floor)
+    score, best = top_k(kept[above], options.max_det)  # (M,)
+    rank, class_index = np.divmod(above[best], len(scores))
+    return anchors[rank], score, class_index
+
+
+def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
+    """The anchors that steps 1 and 2 leave, best first, and the least score that can stay.
+
+    Two exact short cuts. An anchor whose best score is not above the confidence emits nothing,
+    and ranks behind all that do. And where `max_det` anchors are left, their best scores alone
+    fill step 3, so nothing below the least of these can be kept.
+    """
+    confidence = np.float32(options.confidence)
+    candidate = anchor_score > confidence
+    if np.count_nonzero(candidate) <= options.max_det:
+        anchors = np.flatnonzero(candidate)
+        order = np.argsort(-anchor_score[anchors], kind="stable")  # of equals the lower anchor
+        return anchors[order], np.nextafter(confidence, np.float32(np.inf))
+    best, anchors = top_k(anchor_score, options.max_det)
+    return anchors, best[-1]
+
+
+def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
+    """Each anchor with its best class only, if above the confidence; best first.
+
+    Of equal classes the lowest, of equal anchors the lower. The `max_det` best, unless they are
+    candidates for NMS.
+    """
+    anchor_score = _anchor_score(scores)  # (N,)
+    anchors = np.flatnonzero(anchor_score > np.float32(options.confidence))
+    anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
+    if options.nms_iou is None:
+        anchors = anchors[: options.max_det]
+    score = anchor_score[anchors]
+    # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
+    return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
+
+
+def _class_scores(head: Head, options: SelectionOptions) -> tuple[Floats, Indices]:
+    """Scores (C, N) as float32, and the class id of each row."""
+    scores, classes = head[4:], np.arange(len(head) - 4)
+    if options.class_ids is not None:
+        classes = np.array(sorted(options.class_ids), np.int64)
+        scores = scores[classes]
+    return scores.astype(np.float32, copy=False), classes
+
+
+def _anchor_score(scores: Floats) -> Floats:
+    """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
+    best: Floats = scores.max(axis=0)
+    if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
+        warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
+        best = np.fmax.reduce(scores, axis=0)
+    return best
+
+
+def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
+    """Boxes of those anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
+    boxes = head[:4, anchors].T.astype(np.float32)
+    if not cxcywh:
+        return boxes
+    centre, half = boxes[:, :2], boxes[:, 2:] / np.float32(2)
+    return np.concatenate([centre - half, centre + half], axis=1)
 
 
 def non_maximum_suppression(
@@ -84,141 +245,3 @@ def _iou(box: Floats, area: np.float32, others: Floats, areas: Floats) -> Floats
     union = area + areas - intersection
     overlap: Floats = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
     return overlap
-
-
-class Selection(NamedTuple):
-    """The rows that were kept, best first; M of them."""
-
-    boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
-    score: Floats  # (M,)
-    class_id: Indices  # (M,)
-
-
-def select(head: Head, limits: Limits, *, cxcywh: bool = False) -> Selection:
-    """Choose the detections of one picture.
-
-    Args:
-        head: `(4 + C, N)`.
-        limits: With `class_ids`, the other classes are treated as if the head lacked them. With
-            `nms_iou`, by non-maximum suppression.
-        cxcywh: The box rows are centre and size instead of two corners.
-
-    Returns:
-        At most `max_det` rows.
-    """
-    scores, classes = _class_scores(head, limits)  # (C, N), (C,)
-    best_only = limits.unique or limits.nms_iou is not None
-    choose = _best_class if best_only else _select_one_to_one
-    anchors, score, class_index = choose(scores, limits)
-    boxes = _boxes(head, anchors, cxcywh=cxcywh)
-    if limits.nms_iou is not None:
-        kept = non_maximum_suppression(boxes, class_index, limits.nms_iou, limits.max_det)
-        boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
-    return _reported(boxes, score, classes[class_index])
-
-
-def as_selection(rows: Floats) -> Selection:
-    """Read rows `(M, 6)` that a backend selected: x1, y1, x2, y2, score, class id."""
-    return _reported(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
-
-
-def warn_about_nan(count: int, scores: int) -> None:
-    """Report NaN among a picture's scores, if there is any."""
-    if count:
-        _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
-
-
-def to_detections(selection: Selection, letterbox: Letterbox, names: tuple[str, ...]) -> Detections:
-    """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
-    if selection.boxes.size and selection.boxes.max() <= NORMALISED:
-        _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
-    boxes = letterbox.to_picture(selection.boxes)
-    found = Detections(boxes, selection.score, selection.class_id, names)
-    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
-    if not sound.all():
-        _warn(
-            f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped{WHY_NAN}"
-        )
-        found = found[sound]
-    return found
-
-
-def _reported(boxes: Floats, score: Floats, class_id: Indices) -> Selection:
-    """Clip the scores to 1, which those of quantised heads may exceed."""
-    if score.size and score[0] > LOGITS:
-        _warn("scores reach far above 1, as if the model ended without a sigmoid")
-    return Selection(boxes, np.minimum(score, np.float32(1)), class_id)
-
-
-def _warn(what: str) -> None:
-    warnings.warn(what, DetcliWarning, stacklevel=2)
-
-
-def _select_one_to_one(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
-    """The four steps of the module: anchor, score and class row of each detection, best first."""
-    anchors, floor = _best_anchors(_anchor_score(scores), limits)  # (K,) best first
-    kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
-    above = np.flatnonzero(kept >= floor)
-    score, best = top_k(kept[above], limits.max_det)  # (M,)
-    rank, class_index = np.divmod(above[best], len(scores))
-    return anchors[rank], score, class_index
-
-
-def _best_anchors(anchor_score: Floats, limits: Limits) -> tuple[Indices, np.float32]:
-    """The anchors that steps 1 and 2 leave, best first, and the least score that can stay.
-
-    Two exact short cuts. An anchor whose best score is not above the confidence emits nothing,
-    and ranks behind all that do. And where `max_det` anchors are left, their best scores alone
-    fill step 3, so nothing below the least of these can be kept.
-    """
-    confidence = np.float32(limits.confidence)
-    candidate = anchor_score > confidence
-    if np.count_nonzero(candidate) <= limits.max_det:
-        anchors = np.flatnonzero(candidate)
-        order = np.argsort(-anchor_score[anchors], kind="stable")  # of equals the lower anchor
-        return anchors[order], np.nextafter(confidence, np.float32(np.inf))
-    best, anchors = top_k(anchor_score, limits.max_det)
-    return anchors, best[-1]
-
-
-def _best_class(scores: Floats, limits: Limits) -> tuple[Indices, Floats, Indices]:
-    """Each anchor with its best class only, if above the confidence; best first.
-
-    Of equal classes the lowest, of equal anchors the lower. The `max_det` best, unless they are
-    candidates for NMS.
-    """
-    anchor_score = _anchor_score(scores)  # (N,)
-    anchors = np.flatnonzero(anchor_score > np.float32(limits.confidence))
-    anchors = anchors[np.argsort(-anchor_score[anchors], kind="stable")]
-    if limits.nms_iou is None:
-        anchors = anchors[: limits.max_det]
-    score = anchor_score[anchors]
-    # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
-    return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
-
-
-def _class_scores(head: Head, limits: Limits) -> tuple[Floats, Indices]:
-    """Scores (C, N) as float32, and the class id of each row."""
-    scores, classes = head[4:], np.arange(len(head) - 4)
-    if limits.class_ids is not None:
-        classes = np.array(sorted(limits.class_ids), np.int64)
-        scores = scores[classes]
-    return scores.astype(np.float32, copy=False), classes
-
-
-def _anchor_score(scores: Floats) -> Floats:
-    """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
-    best: Floats = scores.max(axis=0)
-    if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
-        warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
-        best = np.fmax.reduce(scores, axis=0)
-    return best
-
-
-def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
-    """Boxes of those anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
-    boxes = head[:4, anchors].T.astype(np.float32)
-    if not cxcywh:
-        return boxes
-    centre, half = boxes[:, :2], boxes[:, 2:] / np.float32(2)
-    return np.concatenate([centre - half, centre + half], axis=1)

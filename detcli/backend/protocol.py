@@ -1,12 +1,17 @@
-"""What a backend is: three stages between a decoded picture and its detections."""
+"""What every device offers: a backend, a ranker, and the engine that opens them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.postprocess import Floats, Indices, SelectedRows, SelectionOptions
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
+from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
+
+if TYPE_CHECKING:
+    from detcli.backend.runtime.tensors import TensorSession
 
 Buffer = Any
 """What flows between the stages of one backend: an array, or device memory. Opaque outside."""
@@ -16,25 +21,6 @@ Pending = Callable[[], list[Detections]]
 
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which detections are wanted.
-
-    Attributes:
-        confidence: Scores must be strictly above it.
-        max_det: At most so many detections in a picture.
-        class_ids: Only these classes; None means all.
-        nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
-        unique: At most one detection for each anchor, of its best class.
-    """
-
-    confidence: float
-    max_det: int
-    class_ids: frozenset[int] | None
-    nms_iou: float | None
-    unique: bool = False
 
 
 class Backend(Protocol):
@@ -62,7 +48,9 @@ class Backend(Protocol):
             InferenceError: The runtime failed.
         """
 
-    def select(self, buffer: Buffer, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
+    def select(
+        self, buffer: Buffer, letterboxes: Sequence[Letterbox], options: SelectionOptions
+    ) -> Pending:
         """Select detections from the network's head, in pixels of each picture.
 
         A device that works by itself may start on the next batch before this one's are read.
@@ -77,3 +65,40 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release the device's memory; `infer` raises InferenceError afterwards."""
+
+
+class Ranker(Protocol):
+    """One device's top-k and selection; results come back to the host.
+
+    Attributes:
+        device: Where it computes.
+    """
+
+    device: str
+
+    def upload(self, values: Floats) -> Any:  # noqa: ANN401 - opaque, as a backend's buffers
+        """Take an array to the device."""
+
+    def top_k(self, values: Any, k: int) -> tuple[Floats, Indices]:  # noqa: ANN401
+        """Values and indices of `detcli.top_k` for what was uploaded."""
+
+    def select(self, head: Any, options: SelectionOptions) -> SelectedRows:  # noqa: ANN401
+        """Detections of an uploaded head `(4 + C, N)` whose boxes are x1, y1, x2, y2."""
+
+    def close(self) -> None:
+        """Free what was uploaded."""
+
+
+class Engine(Protocol):
+    """Opens things on one kind of device: the modules `backend.cpu` and `backend.cuda`."""
+
+    def open_backend(self, model: PreparedModel, device: Device, options: DeviceOptions) -> Backend:
+        """Load a model, see `backend.open_backend`."""
+
+    def open_ranker(self, device: Device) -> Ranker:
+        """Open top-k and selection, see `backend.open_ranker`."""
+
+    def open_tensors(
+        self, graph: bytes, title: str, device: Device, options: DeviceOptions
+    ) -> "TensorSession":
+        """Load any graph, see `backend.open_tensors`."""

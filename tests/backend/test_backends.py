@@ -12,12 +12,13 @@ from backend.cuda.host_gpu import HostGpu
 from colour_model import cell_box, picture
 
 from detcli import DetcliWarning, Letterbox
-from detcli.backend import Limits, open_backend
+from detcli.backend import open_backend
+from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceError, InferenceError, ModelError, UsageError
 from detcli.model.prepared import prepare
 
 BACKENDS = ["cpu", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-WANTED = Limits(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
+WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -56,7 +57,7 @@ def as_rows(detections):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, run):
     model = make_model(tail=tail, size=size, dtype=dtype)
-    wanted = WANTED if tail != "one-to-many" else Limits(0.6, 300, None, nms_iou=0.5)
+    wanted = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
     (found,) = run(model, [picture(("red", 2, 3), ("blue", 5, 0))], wanted)
     assert as_rows(found) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
 
@@ -95,7 +96,7 @@ def test_own_selection_equals_the_graphs_own(make_model, random, run):
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     tensor = image[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
     expected = session.run(None, {"images": tensor})[0][0]
-    (found,) = run(model, [image], Limits(-1, 16, None, None))
+    (found,) = run(model, [image], SelectionOptions(-1, 16, None, None))
     np.testing.assert_array_equal(found.xyxy, expected[:, :4])
     np.testing.assert_array_equal(found.score, expected[:, 4])
     np.testing.assert_array_equal(found.class_id, expected[:, 5])
@@ -128,7 +129,7 @@ def test_auto_is_a_device_that_works(make_model):
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:1", "cuda:x", "", "auto:0"])
 def test_an_unknown_device_is_a_usage_error(device, make_model):
-    with pytest.raises(UsageError, match="no device"):
+    with pytest.raises(UsageError, match="unknown device"):
         open_backend(device, prepare(make_model()))
 
 

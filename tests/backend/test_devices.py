@@ -1,12 +1,12 @@
 """The branch on the device, with doubles for what this machine has or lacks."""
 
 import logging
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import DeviceOptions, nvidia, open_backend
+from detcli.backend import cuda, nvidia, open_backend, open_tensors
+from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.backend.runtime import libraries
 from detcli.errors import (
     DependencyError,
@@ -29,18 +29,13 @@ def model(make_model):
 @pytest.fixture
 def gpu(monkeypatch):
     """A machine with GPUs; `found` holds how backends were opened, `failure` what prevents it."""
-    gpu = SimpleNamespace(count=1, found=[], required=[], failure=None, missing=None)
+    gpu = SimpleNamespace(count=1, found=[], failure=None)
 
-    def open_cuda(*arguments, **more):
+    def open_engine(*arguments):
         if gpu.failure:
             raise gpu.failure
-        gpu.found.append((*arguments, more))
+        gpu.found.append(arguments)
         return SimpleNamespace(device="cuda:0")
-
-    def require_provider(name):
-        gpu.required.append(name)
-        if gpu.missing:
-            raise gpu.missing
 
     def count_gpus():
         if isinstance(gpu.count, Exception):
@@ -48,40 +43,26 @@ def gpu(monkeypatch):
         return gpu.count
 
     monkeypatch.setattr(nvidia, "count_gpus", count_gpus)
-    monkeypatch.setattr(libraries, "require_provider", require_provider)
-    monkeypatch.setitem(sys.modules, "detcli.backend.cuda", SimpleNamespace(open_cuda=open_cuda))
+    monkeypatch.setattr(cuda, "open_backend", open_engine)
+    monkeypatch.setattr(cuda, "open_tensors", open_engine)
     return gpu
 
 
 @pytest.mark.parametrize(
-    ("device", "ordinal", "tensorrt", "provider"),
+    ("device", "opened"),
     [
-        ("cuda", 0, False, "CUDAExecutionProvider"),
-        ("cuda:0", 0, False, "CUDAExecutionProvider"),
-        ("cuda:12", 12, False, "CUDAExecutionProvider"),
-        ("tensorrt", 0, True, "TensorrtExecutionProvider"),
-        ("tensorrt:1", 1, True, "TensorrtExecutionProvider"),
-        ("auto", 0, False, "CUDAExecutionProvider"),
+        ("cuda", "cuda:0"),
+        ("cuda:12", "cuda:12"),
+        ("tensorrt", "tensorrt:0"),
+        (Device(DeviceKind.TENSORRT, 1), "tensorrt:1"),
+        ("auto", "cuda:0"),
     ],
 )
-def test_a_gpu_is_opened_as_it_was_asked_for(device, ordinal, tensorrt, provider, gpu, model):  # noqa: PLR0913, PLR0917
+def test_a_gpu_is_opened_as_it_was_asked_for(device, opened, gpu, model):
     assert open_backend(device, model, LIMIT).device == "cuda:0"
-    assert gpu.found == [(model, ordinal, LIMIT, {"tensorrt": tensorrt})]
-    assert gpu.required == [provider]
-
-
-@pytest.mark.parametrize(
-    "device",
-    [
-        *("gpu", "", "cpu:1", "cpu:", "auto:0", "auto:", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2"),
-        *("CUDA", " cuda", "cuda:\u00b2", "cuda:\u0661", "tensorrt:", "tensorrt:x", "trt"),
-    ],
-)
-def test_an_unknown_device_is_a_usage_error(device, gpu, model):
-    with pytest.raises(UsageError, match="no device is called") as caught:
-        open_backend(device, model)
-    assert "tensorrt" in caught.value.hint
-    assert gpu.found == []
+    assert gpu.found == [(model, Device.parse(opened), LIMIT)]
+    assert open_tensors(device, b"graph", "m", LIMIT).device == "cuda:0"
+    assert gpu.found[1:] == [(b"graph", "m", Device.parse(opened), LIMIT)]
 
 
 def test_no_gpu_is_no_surprise(gpu, model, caplog):
@@ -89,7 +70,7 @@ def test_no_gpu_is_no_surprise(gpu, model, caplog):
     caplog.set_level(logging.INFO, "detcli")
     assert open_backend("auto", model, LIMIT).device == "cpu"
     assert "the CPU is used: NVIDIA's driver shows no GPU" in caplog.text
-    assert gpu.required == []
+    assert gpu.found == []
 
 
 FAILURES = [
@@ -106,10 +87,7 @@ def test_a_gpu_that_auto_cannot_use_is_warned_about(failure, gpu, model):
         assert open_backend("auto", model).device == "cpu"
 
 
-def test_a_missing_library_and_a_broken_driver_are_warned_about_too(gpu, model):
-    gpu.missing = DeviceError("no libcudnn", "install it")
-    with pytest.warns(DetcliWarning, match="no libcudnn"):
-        assert open_backend("auto", model).device == "cpu"
+def test_a_broken_driver_is_warned_about_too(gpu, model):
     gpu.count = DeviceError("CUDA error 803", "restart")
     with pytest.warns(DetcliWarning, match="CUDA error 803"):
         assert open_backend("auto", model).device == "cpu"
@@ -134,7 +112,7 @@ def test_a_model_that_a_gpu_refuses_is_tried_on_the_cpu(gpu, model):
 
 
 def test_options_that_a_device_cannot_do_are_refused_first(gpu, model):
-    gpu.missing = DeviceError("nothing is installed")
+    gpu.failure = DeviceError("nothing is installed")
     for device, options in [
         ("cpu", DeviceOptions(half=True)),
         ("cuda", DeviceOptions(half=True)),
@@ -151,3 +129,18 @@ def test_what_a_cpu_has_no_use_for_is_let_through(gpu, model):
     assert open_backend("cpu", model, options).device == "cpu"
     gpu.count = 0
     assert open_backend("auto", model, options).device == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_the_libraries_of_a_gpu_are_looked_for_first(device, model, monkeypatch):
+    required = []
+
+    def missing(provider):
+        required.append(provider)
+        raise DeviceError("no libcudnn", "install it")
+
+    monkeypatch.setattr(libraries, "require_provider", missing)
+    for opening in (open_backend, lambda device, _: open_tensors(device, b"graph", "m")):
+        with pytest.raises(DeviceError, match="no libcudnn"):
+            opening(device, model)
+    assert required == [Device.parse(device).provider] * 2

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import DetcliWarning, Letterbox
-from detcli.backend import Limits
-from detcli.backend.postprocess import Selection, select, to_detections
+from detcli.backend.postprocess import SelectedRows, SelectionOptions, select, to_detections
 
-ALL = Limits(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
+ALL = SelectionOptions(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
 
 
-def limits(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
-    return Limits(confidence, max_det, class_ids, nms_iou)
+def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
+    return SelectionOptions(confidence, max_det, class_ids, nms_iou)
 
 
 def plain_select(head, wanted):
@@ -79,7 +78,7 @@ SCORES = st_numpy.arrays(
 )
 def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_classes_only):
     class_ids = frozenset(range((len(scores) + 1) // 2)) if first_classes_only else None
-    wanted = limits(confidence, max_det, class_ids)
+    wanted = options(confidence, max_det, class_ids)
     head = head_of(scores, dtype)
     assert rows(select(head, wanted)) == plain_select(head, wanted)
 
@@ -92,7 +91,7 @@ def test_real_sizes(anchors, confidence, levels, random):
     head = head_of(scores)
     head[4:] = scores
     head[0] = np.arange(anchors)
-    wanted = limits(confidence, max_det=30)
+    wanted = options(confidence, max_det=30)
     assert rows(select(head, wanted)) == plain_select(head, wanted)
 
 
@@ -109,7 +108,7 @@ def test_one_anchor_can_be_several_classes():
 def test_confidence_is_strict_and_compared_as_float32():
     third = np.float32(0.3)
     head = head_of([[third, np.nextafter(third, np.float32(1))]])
-    assert [anchor for anchor, *_ in rows(select(head, limits(0.3)))] == [1]
+    assert [anchor for anchor, *_ in rows(select(head, options(0.3)))] == [1]
 
 
 def test_nan_is_counted_in_a_warning():
@@ -131,7 +130,7 @@ def test_scores_that_are_no_probabilities_are_warned_about():
 
 def test_boxes_that_are_fractions_are_warned_about():
     boxes = np.array([[0.1, 0.2, 0.7, 1.0]], np.float32)
-    selection = Selection(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
+    selection = SelectedRows(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
     with pytest.warns(DetcliWarning, match="fractions"):
         to_detections(selection, Letterbox.fit((640, 640), (640, 640)), ("thing",))
 
@@ -143,7 +142,7 @@ def test_scores_above_one_are_clipped_after_the_choice():
 
 def test_class_ids_leave_room_for_the_wanted_classes():
     head = head_of([[0.9, 0.8, 0.7], [0.1, 0.2, 0.3]])
-    chosen = select(head, limits(max_det=2, class_ids=frozenset({1})))
+    chosen = select(head, options(max_det=2, class_ids=frozenset({1})))
     assert [(anchor, class_id) for anchor, class_id, _ in rows(chosen)] == [(2, 1), (1, 1)]
 
 
@@ -156,7 +155,7 @@ def test_centre_and_size_become_corners():
 def test_nms_takes_the_best_class_of_each_anchor():
     head = head_of([[0.9, 0.8, 0.6], [0.9, 0.1, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
-    chosen = select(head, limits(0.25, nms_iou=0.5))
+    chosen = select(head, options(0.25, nms_iou=0.5))
     # anchor 1 overlaps anchor 0 in class 0; anchor 2 is class 1, which nobody else is
     assert chosen.class_id.tolist() == [0, 1]
     np.testing.assert_array_equal(chosen.boxes, [[0, 0, 10, 10], [0, 0, 10, 10]])
@@ -165,14 +164,14 @@ def test_nms_takes_the_best_class_of_each_anchor():
 def test_nms_ignores_nan_scores():
     head = head_of([[np.nan, 0.5], [0.75, 0.25]])
     with pytest.warns(DetcliWarning, match="1 of 4"):
-        chosen = select(head, limits(nms_iou=0.5))
+        chosen = select(head, options(nms_iou=0.5))
     assert chosen.score.tolist() == [0.75, 0.5]
     assert chosen.class_id.tolist() == [1, 0]
 
 
 def test_a_box_with_nan_is_dropped_with_a_warning():
     boxes = np.array([[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]], np.float32)
-    selection = Selection(boxes, np.ones(3, np.float32), np.zeros(3, np.int64))
+    selection = SelectedRows(boxes, np.ones(3, np.float32), np.zeros(3, np.int64))
     with pytest.warns(DetcliWarning, match="1 of 3 boxes"):
         found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), ("thing",))
     np.testing.assert_array_equal(found.xyxy, [[0, 0, 5, 5], [0, 0, 8, 5]])

@@ -5,8 +5,8 @@ import pytest
 
 import detcli
 from detcli import DetcliWarning
-from detcli.backend import Limits, open_ranker
-from detcli.backend.postprocess import select
+from detcli.backend import open_ranker
+from detcli.backend.postprocess import SelectionOptions, select
 from detcli.errors import DependencyError, DeviceError, UsageError
 
 
@@ -18,9 +18,9 @@ def test_the_cpus_is_the_specification(random):
         ranker.top_k(ranker.upload(row), 7), detcli.top_k(row, 7), strict=True
     ):
         np.testing.assert_array_equal(own, expected)
-    limits = Limits(0.5, 20, None, None)
+    options = SelectionOptions(0.5, 20, None, None)
     for own, expected in zip(
-        ranker.select(ranker.upload(head), limits), select(head, limits), strict=True
+        ranker.select(ranker.upload(head), options), select(head, options), strict=True
     ):
         np.testing.assert_array_equal(own, expected)
     ranker.close()
@@ -28,7 +28,7 @@ def test_the_cpus_is_the_specification(random):
 
 @pytest.mark.parametrize("device", ["cpu:1", "gpu", "", "auto:0", "cuda:x"])
 def test_no_such_device(device):
-    with pytest.raises(UsageError, match="no device is called"):
+    with pytest.raises(UsageError, match="unknown device"):
         open_ranker(device)
 
 
@@ -46,7 +46,7 @@ def test_a_gpu_that_is_asked_for_is_not_replaced(monkeypatch):
     def fail(_):
         raise DependencyError("cuda-core does not load", "install it")
 
-    monkeypatch.setattr("detcli.backend.cuda.open_cuda_ranker", fail)
+    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
     with pytest.raises(DeviceError, match="cuda-core") as caught:
         open_ranker("cuda")
     assert caught.value.hint == "install it"
@@ -57,7 +57,7 @@ def test_auto_says_why_not_the_gpu(monkeypatch):
         raise DeviceError("the GPU is broken")
 
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 1)
-    monkeypatch.setattr("detcli.backend.cuda.open_cuda_ranker", fail)
+    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
     with pytest.warns(DetcliWarning, match="the GPU is broken"):
         assert open_ranker("auto").device == "cpu"
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 0)

@@ -14,8 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from detcli.backend import Limits
-from detcli.backend.postprocess import select
+from detcli.backend.postprocess import SelectionOptions, select
 from detcli.topk import top_k
 
 CLASSES, ANCHORS, KEEP = 80, 8400, 300
@@ -57,7 +56,7 @@ def by_argpartition(head, confidence):
 
 def by_detcli(head, confidence):
     """`detcli.backend.postprocess.select`."""
-    found = select(head, Limits(confidence, KEEP, None, None))
+    found = select(head, SelectionOptions(confidence, KEEP, None, None))
     return found.boxes, found.class_id, found.score
 
 

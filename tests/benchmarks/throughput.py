@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime
 
 from detcli import Detector, DeviceOptions, Letterbox
-from detcli.backend.options import available_cores
+from detcli.backend.device import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.pipeline import Pipeline

@@ -15,8 +15,82 @@
 Each kernel is held bit for bit to its NumPy specification; docs/kernels.md says why it is exact.
 """
 
-from detcli.backend.cuda.backend import CudaBackend, open_cuda
-from detcli.backend.cuda.ranker import open_cuda_ranker
-from detcli.backend.cuda.topk import DeviceArray, top_k
+import contextlib
+from typing import TYPE_CHECKING
 
-__all__ = ["CudaBackend", "DeviceArray", "open_cuda", "open_cuda_ranker", "top_k"]
+from detcli.backend.cuda.backend import CudaBackend
+from detcli.backend.cuda.ranker import CudaRanker
+from detcli.backend.cuda.topk import DeviceArray, top_k
+from detcli.backend.device import Device, DeviceOptions
+from detcli.errors import UsageError
+from detcli.model.prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Gpu
+    from detcli.backend.runtime.tensors import TensorSession
+
+__all__ = [
+    "CudaBackend",
+    "DeviceArray",
+    "open_backend",
+    "open_ranker",
+    "open_tensors",
+    "top_k",
+]
+
+
+def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
+    """Load a model on a GPU, see `backend.open_backend`.
+
+    Raises:
+        DependencyError: cuda-core, or the compiler of kernels, is missing.
+    """
+    from detcli.backend.runtime.libraries import require_provider
+
+    require_provider(device.provider)
+    from detcli.backend.cuda.network import open_network
+
+    with contextlib.ExitStack() as stack:
+        gpu = _open_gpu(device)
+        stack.callback(gpu.close)
+        network = open_network(model, device, gpu.stream, options)
+        stack.pop_all()
+    return CudaBackend(gpu, network, model.contract, str(device))
+
+
+def open_ranker(device: Device) -> CudaRanker:
+    """Open top-k and selection on a GPU.
+
+    Raises:
+        UsageError: The device runs networks only.
+        DeviceError: The GPU or its libraries cannot be used.
+        DependencyError: cuda-core, or the compiler of kernels, is missing.
+    """
+    if device.uses_tensorrt:
+        raise UsageError("TensorRT runs networks, and has no top-k of ours", "use --device cuda")
+    return CudaRanker(_open_gpu(device), str(device))
+
+
+def open_tensors(
+    graph: bytes, title: str, device: Device, options: DeviceOptions
+) -> "TensorSession":
+    """Load any graph on a GPU, see `backend.open_tensors`."""
+    from detcli.backend.runtime.libraries import require_provider
+
+    require_provider(device.provider)
+    from detcli.backend.runtime.providers import tensor_providers
+    from detcli.backend.runtime.tensors import TensorSession
+
+    return TensorSession(str(device), tensor_providers(device, options), graph, title)
+
+
+def _open_gpu(device: Device) -> "Gpu":
+    """Open the GPU and load its kernels now, instead of in the first picture."""
+    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
+
+    with contextlib.ExitStack() as stack:
+        gpu = Gpu(device.ordinal or 0)
+        stack.callback(gpu.close)
+        gpu.load_kernels()
+        stack.pop_all()
+    return gpu

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
-from detcli.backend.cuda.selection import HeadShape, Rows, Selection
+from detcli.backend.cuda.selection import HeadShape, Rows, SelectionKernels
 from detcli.backend.memory import out_of_memory
-from detcli.backend.options import DeviceOptions
-from detcli.backend.postprocess import as_selection, to_detections, warn_about_nan
-from detcli.backend.protocol import Limits, Observer, Pending
+from detcli.backend.postprocess import SelectionOptions, as_selection, to_detections, warn_about_nan
+from detcli.backend.protocol import Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat, Contract
-from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
@@ -60,36 +58,6 @@ class Batch:
     heads: int = 0
 
 
-def open_cuda(
-    model: PreparedModel, ordinal: int, options: DeviceOptions, *, tensorrt: bool
-) -> "CudaBackend":
-    """Load a model on a GPU.
-
-    Args:
-        model: What to load.
-        ordinal: CUDA's number of the device.
-        options: How to use it.
-        tensorrt: Run the network with TensorRT.
-
-    Raises:
-        DeviceError: The GPU or its libraries cannot be used.
-        DeviceMemoryError: The model does not fit into its memory.
-        ModelError: The runtime refuses the model.
-    """
-    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
-    from detcli.backend.cuda.network import open_network
-
-    gpu = Gpu(ordinal)
-    try:
-        gpu.load_kernels()  # now, and not in the first picture
-        network = open_network(model, ordinal, gpu.stream, options, tensorrt=tensorrt)
-    except BaseException:
-        gpu.close()
-        raise
-    device = f"{'tensorrt' if tensorrt else 'cuda'}:{ordinal}"
-    return CudaBackend(gpu, network, model.contract, device)
-
-
 class CudaBackend:
     """Runs a model on a GPU; its buffers are batches in device memory.
 
@@ -106,7 +74,7 @@ class CudaBackend:
         self.batch = network.batch or BATCH
         self._gpu, self._network, self._contract = gpu, network, contract
         self._ring = Ring(gpu, SLOTS)
-        self._selections: dict[tuple[HeadShape, Limits], Selection] = {}
+        self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
         self._closed = False
         self._observer: Observer | None = None
 
@@ -158,13 +126,15 @@ class CudaBackend:
         anchors = head[1] if self._contract.anchors_first else head[2]
         return replace(buffer, anchors=anchors, heads=heads)
 
-    def select(self, buffer: Batch, letterboxes: Sequence[Letterbox], limits: Limits) -> Pending:
+    def select(
+        self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
+    ) -> Pending:
         """Select on the GPU; calling what is returned waits for the rows."""
         slot = self._owned(buffer)
         if slot.finish is not None:
             slot.finish()  # rows that another selection from this batch is still to read
         with self._memory_for(buffer.shape):
-            selection = self._selection(buffer, len(letterboxes), limits)
+            selection = self._selection(buffer, len(letterboxes), options)
             result = slot.device("result", selection.result_size)
             download = slot.pinned("result", selection.result_size)
         with slot.marked():
@@ -221,7 +191,9 @@ class CudaBackend:
             )
         return buffer.slot
 
-    def _selection(self, buffer: Batch, pictures: int, limits: Limits) -> Selection:
+    def _selection(
+        self, buffer: Batch, pictures: int, options: SelectionOptions
+    ) -> SelectionKernels:
         """Kernels and workspace for heads of this shape; the last few are kept."""
         head = HeadShape(
             batch=pictures,
@@ -231,8 +203,9 @@ class CudaBackend:
             cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
             dtype=self._network.output_dtype.name,
         )
-        selection = self._selections.pop((head, limits), None) or Selection(self._gpu, head, limits)
-        self._selections[head, limits] = selection  # the one used last comes last
+        kept = self._selections.pop((head, options), None)
+        selection = kept or SelectionKernels(self._gpu, head, options)
+        self._selections[head, options] = selection  # the one used last comes last
         if len(self._selections) > SELECTIONS:
             self._selections.pop(next(iter(self._selections))).close()
         return selection
@@ -253,7 +226,7 @@ class _PendingRows:
         self,
         slot: Slot,
         download: "Pinned",
-        selection: Selection,
+        selection: SelectionKernels,
         letterboxes: Sequence[Letterbox],
         names: tuple[str, ...],
     ) -> None:

@@ -31,7 +31,7 @@ Argument = int | np.uint32 | np.float32
 """Of a kernel: a Python int is an address, everything else is a NumPy scalar."""
 
 
-class Memory(Protocol):
+class DeviceMemory(Protocol):
     """Some bytes of device memory."""
 
     address: int
@@ -41,7 +41,7 @@ class Memory(Protocol):
         """Free it, once the work that was enqueued before is done."""
 
 
-class Pinned(Memory, Protocol):
+class Pinned(DeviceMemory, Protocol):
     """Some bytes of page-locked host memory, which the GPU copies from and to by itself."""
 
     array: npt.NDArray[np.uint8]
@@ -96,7 +96,7 @@ class Gpu:
         self.architecture = self._programs.architecture
         self.stream = int(self._stream.handle)
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> DeviceMemory:
         """Take device memory; its content is undefined.
 
         Raises:

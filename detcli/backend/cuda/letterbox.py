@@ -16,7 +16,7 @@ from detcli.backend.preprocess import UNIT
 from detcli.geometry import Image, Letterbox
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, Memory, Pinned
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu, Pinned
 
 
 Taps = npt.NDArray[np.int32]
@@ -141,7 +141,7 @@ class LetterboxBatch:
         self,
         gpu: "Gpu",
         staging: "Pinned",
-        device: "Memory",
+        device: "DeviceMemory",
         tensor: int,
         uploaded: Callable[[], None] = lambda: None,
     ) -> None:

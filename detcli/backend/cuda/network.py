@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.memory import is_out_of_memory, out_of_memory
-from detcli.backend.options import DeviceOptions
 from detcli.backend.runtime.load import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 from detcli.backend.runtime.session import (
@@ -227,30 +227,24 @@ class Network:
 
 
 def open_network(
-    model: PreparedModel,
-    ordinal: int,
-    stream: int,
-    options: DeviceOptions,
-    *,
-    tensorrt: bool = False,
+    model: PreparedModel, device: Device, stream: int, options: DeviceOptions
 ) -> Network:
     """Load a model on a GPU.
 
     Args:
         model: What to load.
-        ordinal: CUDA's number of the device.
+        device: The GPU; with TensorRT, nodes that it does not know run on CUDA.
         stream: Address of the stream that the network runs on.
-        options: How.
-        tensorrt: With TensorRT; what it does not know runs on CUDA.
+        options: How to use the device.
 
     Raises:
         DeviceError: The GPU or its libraries cannot be used, or run no part of the model.
         DeviceMemoryError: The model does not fit.
         ModelError: The runtime refuses the model.
     """
-    contract = model.contract
+    contract, ordinal = model.contract, device.ordinal or 0
     plain = cuda_provider(ordinal, stream, options, graph=False)
-    if tensorrt:
+    if device.uses_tensorrt:
         engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
         session = open_session(model.graph, (engine, plain), model.name)
         return Network(session, contract, ordinal=ordinal)

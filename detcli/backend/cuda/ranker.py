@@ -5,36 +5,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.backend.cuda.transfer import download, upload
-from detcli.backend.postprocess import Selection as Selected
-from detcli.backend.postprocess import as_selection
-from detcli.backend.protocol import Limits
+from detcli.backend.postprocess import SelectedRows, SelectionOptions, as_selection
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, Memory
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
-
-
-def open_cuda_ranker(ordinal: int) -> "CudaRanker":
-    """Open a GPU and compile its kernels.
-
-    Raises:
-        DeviceError: The GPU or its libraries cannot be used.
-        DependencyError: cuda-core, or the compiler, is missing.
-    """
-    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
-
-    gpu = Gpu(ordinal)
-    try:
-        gpu.load_kernels()
-    except BaseException:
-        gpu.close()
-        raise
-    return CudaRanker(gpu)
 
 
 class CudaRanker:
@@ -44,11 +24,13 @@ class CudaRanker:
         device: As in "cuda:0".
     """
 
-    def __init__(self, gpu: "Gpu") -> None:
-        self.device = f"cuda:{gpu.ordinal}"
+    def __init__(self, gpu: "Gpu", device: str) -> None:
+        self.device = device
         self._gpu = gpu
-        self._held: list[Memory] = []
-        self._selections: dict[tuple[HeadShape, Limits], tuple[Selection, Memory]] = {}
+        self._held: list[DeviceMemory] = []
+        self._selections: dict[
+            tuple[HeadShape, SelectionOptions], tuple[SelectionKernels, DeviceMemory]
+        ] = {}
 
     def upload(self, values: Floats) -> DeviceArray:
         """Copy an array to the GPU."""
@@ -65,15 +47,15 @@ class CudaRanker:
                 part.owner.close()
         return best, indices
 
-    def select(self, head: DeviceArray, limits: Limits) -> Selected:
+    def select(self, head: DeviceArray, options: SelectionOptions) -> SelectedRows:
         """See `backend.cuda.selection`."""
         rows, anchors = head.shape
         shape = HeadShape(1, rows, anchors, False, False, head.dtype.name)  # noqa: FBT003
-        if (shape, limits) not in self._selections:
-            selection = Selection(self._gpu, shape, limits)
+        if (shape, options) not in self._selections:
+            selection = SelectionKernels(self._gpu, shape, options)
             result = self._gpu.allocate(selection.result_size)
-            self._selections[shape, limits] = selection, result
-        selection, result = self._selections[shape, limits]
+            self._selections[shape, options] = selection, result
+        selection, result = self._selections[shape, options]
         selection.enqueue(head.address, result.address)
         (found,) = selection.read(
             download(self._gpu, result.address, (selection.result_size,), np.uint8)

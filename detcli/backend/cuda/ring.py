@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Event, Gpu, Memory, Pinned
+    from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, Pinned
 
-M = TypeVar("M", bound="Memory")
+M = TypeVar("M", bound="DeviceMemory")
 
 
 class Slot:
@@ -25,13 +25,13 @@ class Slot:
 
     def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
-        self._device: dict[str, Memory] = {}
+        self._device: dict[str, DeviceMemory] = {}
         self._pinned: dict[str, Pinned] = {}
         self._event: Event | None = None
         self.generation = 0
         self.finish: Callable[[], None] | None = None
 
-    def device(self, part: str, size: int) -> "Memory":
+    def device(self, part: str, size: int) -> "DeviceMemory":
         """Device memory of at least `size` bytes, the same as long as that is enough.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from detcli.backend.cuda.spill import spill_capacity
 from detcli.backend.cuda.transfer import upload
-from detcli.backend.protocol import Limits
+from detcli.backend.postprocess import SelectionOptions
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, Gpu
@@ -55,8 +55,8 @@ class Rows(NamedTuple):
     nan_count: int  # scores that are NaN
 
 
-class Selection:
-    """The kernels' launches for heads of one shape and one set of limits.
+class SelectionKernels:
+    """The kernels' launches for heads of one shape and one set of options.
 
     The workspace is used by one run after another, which the stream keeps apart; results go where
     the caller says.
@@ -68,22 +68,22 @@ class Selection:
             rows `(B, max_det, 6)` float32, see `Rows`.
     """
 
-    def __init__(self, gpu: "Gpu", head: HeadShape, limits: Limits) -> None:
+    def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
         """Take the workspace.
 
         Raises:
             MemoryError: The device has not enough memory left.
         """
-        self._gpu, self._head, self._limits = gpu, head, limits
+        self._gpu, self._head, self._options = gpu, head, options
         every_class = head.rows - 4
-        chosen = None if limits.class_ids is None else sorted(limits.class_ids)
+        chosen = None if options.class_ids is None else sorted(options.class_ids)
         self._class_count = every_class if chosen is None else len(chosen)
         self.score_count = head.anchors * self._class_count
         self.max_det = min(
-            limits.max_det, self.score_count if limits.nms_iou is None else head.anchors
+            options.max_det, self.score_count if options.nms_iou is None else head.anchors
         )
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
-        listed = self.max_det if limits.nms_iou is None else head.anchors
+        listed = self.max_det if options.nms_iou is None else head.anchors
         self._spill = spill_capacity(listed)
         sizes = self._workspace(head, listed)
         self._offset = dict(zip(sizes, _offsets(list(sizes.values())), strict=False))
@@ -94,7 +94,7 @@ class Selection:
     def _workspace(self, head: HeadShape, listed: int) -> dict[str, int]:
         """Bytes of each part."""
         anchors, pictures = 4 * head.batch * head.anchors, 4 * head.batch
-        suppressed = self._limits.nms_iou is not None
+        suppressed = self._options.nms_iou is not None
         return {
             "best_key": anchors,
             "second_key": anchors,
@@ -124,13 +124,13 @@ class Selection:
         best = (at("best_key"), at("second_key"), at("best_class"))
         maxima = (*self._shape, *best, at("nan_count"))
         self._gpu.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
-        rest = self._select if self._limits.nms_iou is None else self._suppress
+        rest = self._select if self._options.nms_iou is None else self._suppress
         rest((at("nan_count"), result, result + 8 * head.batch))
 
     def _select(self, found: tuple[int, int, int]) -> None:
         """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
-        head, limits, unsigned, at = self._head, self._limits, np.uint32, self._address
-        wanted = (unsigned(self.max_det), unsigned(limits.unique), np.float32(limits.confidence))
+        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
+        wanted = (unsigned(self.max_det), unsigned(options.unique), np.float32(options.confidence))
         best = (at("best_key"), at("second_key"), at("best_class"))
         space = (at("ranked"), at("wide"), at("spill"), unsigned(self._spill))
         arguments = (*self._shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
@@ -138,14 +138,14 @@ class Selection:
 
     def _suppress(self, found: tuple[int, int, int]) -> None:
         """Non-maximum suppression instead."""
-        head, limits, unsigned, at = self._head, self._limits, np.uint32, self._address
+        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         grid = (head.batch, 1, 1)
         ranked = (at("ranked"), at("ranked_count"))
         spill = (at("spill"), unsigned(self._spill))
-        least = np.float32(limits.confidence)
+        least = np.float32(options.confidence)
         candidates = (unsigned(head.anchors), least, at("best_key"), *ranked, *spill)
         self._gpu.launch("rank_anchors", grid, 1024, *candidates)
-        wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(limits.nms_iou or 0))
+        wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(options.nms_iou or 0))
         best = (at("best_key"), at("best_class"))
         arguments = (*self._shape, *wanted, *ranked, *best, at("row_class"), *found)
         self._gpu.launch(f"nms_{head.dtype}", grid, 1024, *arguments)

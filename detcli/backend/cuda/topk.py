@@ -12,7 +12,7 @@ from detcli.backend.cuda.spill import SHARED_LIST, spill_capacity
 from detcli.backend.cuda.transfer import download, upload
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Argument, Gpu, Memory
+    from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu
 
     Result = tuple["DeviceArray | npt.NDArray[Any]", "DeviceArray | npt.NDArray[np.int64]"]
 
@@ -35,7 +35,7 @@ class DeviceArray:
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    owner: "Memory | None" = field(default=None, repr=False, compare=False)
+    owner: "DeviceMemory | None" = field(default=None, repr=False, compare=False)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

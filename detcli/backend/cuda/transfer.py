@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, Memory
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu
 
 
-def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "Memory":
+def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
     """Copy an array to new device memory; an empty one gets a byte."""
     memory, staging = gpu.allocate(max(array.nbytes, 1)), gpu.pin(max(array.nbytes, 1))
     staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcli.backend.device import Device
 from detcli.backend.nvidia import DRIVER
 from detcli.backend.runtime.load import onnxruntime
 from detcli.backend.runtime.native_output import stdout_to_stderr
 from detcli.errors import DeviceError
 
-CUDA = "CUDAExecutionProvider"
-TENSORRT = "TensorrtExecutionProvider"
+CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
 
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
 TENSORRT_PACKAGE = (

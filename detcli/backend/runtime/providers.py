@@ -2,9 +2,10 @@
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import Provider
 from detcli.errors import OutputError
@@ -77,6 +78,24 @@ def tensorrt_provider(
             "trt_timing_cache_path": str(timings),
         }
     return TENSORRT, chosen
+
+
+def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provider]:
+    """Build the providers of a `TensorSession` on a GPU.
+
+    Args:
+        device: The GPU.
+        options: Of these, the memory limit and TensorRT's precision.
+    """
+    ordinal = device.ordinal or 0
+    name, chosen = cuda_provider(ordinal, 0, options, graph=False)
+    # The runtime copies the arrays itself, so it uses a stream of its own.
+    cuda = name, {key: value for key, value in chosen.items() if key != "user_compute_stream"}
+    if not device.uses_tensorrt:
+        return (cuda,)
+    # No cache of engines: each call loads another graph, once.
+    engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half)}
+    return (TENSORRT, engine), cuda
 
 
 def _cache_folders(graph: bytes) -> tuple[Path, Path]:

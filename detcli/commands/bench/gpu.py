@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from detcli.backend.device import Device
 from detcli.backend.nvidia import count_gpus, gpu_uuid
 from detcli.errors import DeviceError
 
@@ -75,22 +76,17 @@ class GpuWatch:
         return [state for state in (*seen, last) if state is not None]
 
 
-def is_gpu(device: str) -> bool:
-    """Whether a device is a GPU by its name."""
-    return device.partition(":")[0] in {"cuda", "tensorrt"}
-
-
 def _command(device: str) -> Sequence[str] | None:
     """What to ask about a device; None if it is no GPU, or nobody can be asked."""
     program = shutil.which("nvidia-smi")
-    if program is None or not (is_gpu(device) or device == "auto"):
+    wanted = Device.parse(device)
+    if program is None or not (wanted.is_gpu or wanted.is_auto):
         return None
     try:
         if not count_gpus():
             return None
         # CUDA and nvidia-smi count differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
-        ordinal = device.partition(":")[2]
-        name = gpu_uuid(int(ordinal) if ordinal.isdecimal() else 0)
+        name = gpu_uuid(wanted.ordinal or 0)
     except DeviceError:
         return None
     return [program, f"--query-gpu={ASKED}", "--format=csv,noheader,nounits", "-i", name]

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from detcli.backend.device import Device
 from detcli.commands.bench.clock import StageClock, own_cost
-from detcli.commands.bench.gpu import is_gpu
 from detcli.commands.bench.inputs import Feed
 from detcli.commands.bench.noise import NoiseMeter
 from detcli.commands.bench.report import Latency, Overhead, StageFigures
@@ -117,7 +117,7 @@ def measure_latency(
         undisturbed_median=median_interval(undisturbed),
         wall=wall,
         stages=tuple(_stages(parts, wall.mean_s)),
-        synchronised=is_gpu(device),
+        synchronised=Device.parse(device).is_gpu,
         warm_up=replace(before, runs=2 * before.runs),
         overhead=Overhead(cost, cost / wall.mean_s, observed),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 
 from detcli import __version__
-from detcli.backend.options import available_cores
+from detcli.backend.device import available_cores
 from detcli.commands.bench.gpu import GpuState
 from detcli.commands.bench.report import Machine, Model, Software
 from detcli.commands.shared.reports import processor_name

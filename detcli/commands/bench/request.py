@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.bench.modes import Mode
 from detcli.errors import UsageError
 from detcli.settings import Settings

@@ -3,10 +3,10 @@
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from detcli.backend.options import available_cores
+from detcli.backend.device import Device, available_cores
 from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
-from detcli.commands.bench.gpu import GpuWatch, is_gpu
+from detcli.commands.bench.gpu import GpuWatch
 from detcli.commands.bench.inputs import Feed, check_repeatable, digest
 from detcli.commands.bench.latency import Path, measure_latency
 from detcli.commands.bench.machine import (
@@ -48,7 +48,9 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
     check_repeatable(request.sources)
     with Feed(request.sources) as feed:
         feed.take(1)  # a mistake in its name is not to be told of after a minute of cold starts
-    located = find(request.model, half=request.options.wants_half_file(request.device))
+    located = find(
+        request.model, half=request.options.wants_half_file(Device.parse(request.device))
+    )
     model = describe_model(request.model, located.path)
     known = identity_of(describe_machine(None), model)
     if limit is not None:
@@ -59,7 +61,7 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
         stack.callback(watch.stop)
         detector = stack.enter_context(_open(request, located))
         conditions = _conditions(request, detector)
-        machine = describe_machine(watch.before if is_gpu(detector.device) else None)
+        machine = describe_machine(watch.before if Device.parse(detector.device).is_gpu else None)
         identity = known | identity_of(None, None, conditions, gpu=machine.gpu)
         if limit is not None:
             require_same(limit.baseline, identity)

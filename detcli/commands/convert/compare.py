@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from detcli.backend.runtime.tensors import TensorSession
+from detcli.backend import open_tensors
 from detcli.commands.convert.calibration import Tensor, tensor_of
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Difference
@@ -135,7 +135,7 @@ def _not_finite(file: ModelFile, picture: Picture) -> int:
     """How many values of a head are NaN or infinite: no detection, so a comparison misses them."""
     contract = file.detector()
     body = cut(file.model, contract.head)
-    session = TensorSession("cpu", body.SerializeToString(), file.path.name)
+    session = open_tensors("cpu", body.SerializeToString(), file.path.name)
     [head] = session.run(contract.input_name, tensor_of(picture, contract)).values()
     return int(np.count_nonzero(~np.isfinite(head)))
 
@@ -152,7 +152,7 @@ def _mixed_up(new: ModelFile, picture: Picture) -> float | None:
     mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
     alone = [tensor_of(side, contract) for side in (picture, mirrored)]  # (1 or B, 3, H, W)
     turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
-    session = TensorSession("cpu", new.content, new.path.name)
+    session = open_tensors("cpu", new.content, new.path.name)
     mixed, *expected = (session.run(contract.input_name, fed) for fed in (turns, *alone))
     worst = 0.0
     for name, output in mixed.items():

@@ -1,15 +1,13 @@
 """`detcli doctor`: what this machine can run detcli on, and why not on the rest."""
 
-import re
 from typing import TYPE_CHECKING
 
+from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
 from detcli.errors import CheckError, DeviceError, UsageError
 
 if TYPE_CHECKING:
     from detcli.commands.doctor.report import Report
-
-KNOWN = re.compile(r"cpu|(cuda|tensorrt)(:\d+)?", re.ASCII)
 
 
 def doctor(
@@ -26,10 +24,8 @@ def doctor(
     The exit code is 6 if something that every device needs is broken, or ONNX Runtime is installed
     twice; with --device it is 5 if that one cannot be used, else 0.
     """
-    if device is not None and not KNOWN.fullmatch(device):
-        raise UsageError(
-            f"no device is called '{device}'", "use cpu, cuda, cuda:N, tensorrt or tensorrt:N"
-        )
+    if device is not None and Device.parse(device).is_auto:
+        raise UsageError("auto names no device that could be required", f"use {DEVICE_NAMES}")
     # What follows asks libraries that --help does not need.
     from detcli.commands.doctor.caches import clear_cache as clear
     from detcli.commands.doctor.examine import examine

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcli.backend.device import PROVIDERS, Device
 from detcli.commands.doctor import process
 from detcli.commands.doctor.packages import gpu_wheel_exists
 from detcli.commands.doctor.process import Outcome
-from detcli.commands.doctor.report import CPU_INSTEAD, Device, Problem
+from detcli.commands.doctor.report import CPU_INSTEAD, DoctorDevice, Problem
 
 if TYPE_CHECKING:
     from detcli.backend.runtime.libraries import Unloadable
-
-DEVICES = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
 
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
 DRIVERS = ("libcuda.", "nvcuda")  # NVIDIA's driver, which is another matter
@@ -54,7 +49,7 @@ class Ground:
     failures: Mapping[str, Sequence["Unloadable"]] | None = None
 
 
-def examine_devices(ground: Ground, wanted: str | None = None) -> tuple[Device, ...]:
+def examine_devices(ground: Ground, wanted: str | None = None) -> tuple[DoctorDevice, ...]:
     """Find out which devices can be used; a GPU by running a small detector there.
 
     Args:
@@ -62,13 +57,14 @@ def examine_devices(ground: Ground, wanted: str | None = None) -> tuple[Device, 
         wanted: A device whose number matters: "cuda:1" stands for "cuda" then.
     """
     devices = []
-    for kind, provider in DEVICES.items():
-        name = wanted if wanted is not None and wanted.partition(":")[0] == kind else kind
+    for kind, provider in PROVIDERS.items():
+        is_wanted = wanted is not None and Device.parse(wanted).kind is kind
+        name = wanted if wanted is not None and is_wanted else kind.value
         problems = ground.broken
-        if not problems and kind != "cpu":
+        if not problems and Device(kind).is_gpu:
             problems = (*ground.driver, *_provider_problems(provider, ground))
             problems = problems or trial_problems(try_device(name))
-        devices.append(Device(name, provider, not problems, problems))
+        devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
 
 
@@ -98,7 +94,7 @@ def _provider_problems(provider: str, ground: Ground) -> tuple[Problem, ...]:
         return (_not_built_in(provider, ground),)
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs all that CUDA's needs, and more.
-    for name in dict.fromkeys((DEVICES["cuda"], provider)):
+    for name in dict.fromkeys((Device.parse("cuda").provider, provider)):
         known = set(groups)
         for entry in ground.failures[name]:
             if entry.remedy not in known and not entry.library.startswith(DRIVERS):

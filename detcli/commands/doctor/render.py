@@ -8,7 +8,7 @@ from rich.text import Text
 
 from detcli.commands.doctor.report import (
     Cache,
-    Device,
+    DoctorDevice,
     Nvidia,
     Problem,
     Processor,
@@ -34,7 +34,7 @@ def render(report: Report) -> Iterator[Table | Text]:
     yield facts((name, version or "not installed") for name, version in report.packages.items())
 
 
-def _device(device: Device, before: Sequence[Problem]) -> Iterator[Text]:
+def _device(device: DoctorDevice, before: Sequence[Problem]) -> Iterator[Text]:
     """One device; what is wrong with the device before it is not told again."""
     title = f"{device.name:<9} "
     if device.usable:

@@ -21,7 +21,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DoctorDevice:
     """A value of `--device`.
 
     Attributes:
@@ -228,7 +228,7 @@ class Report:
     processor: Processor
     memory: Memory
     nvidia: Nvidia
-    devices: tuple[Device, ...]
+    devices: tuple[DoctorDevice, ...]
     problems: tuple[Problem, ...]
     packages: dict[str, str | None]
     cache: Cache

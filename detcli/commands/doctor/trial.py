@@ -49,7 +49,8 @@ def _detect(device: str) -> list[tuple[str, float, tuple[float, ...]]]:
     """Name, score and box of what is found."""
     import numpy as np
 
-    from detcli.backend import Limits, open_backend
+    from detcli.backend import open_backend
+    from detcli.backend.postprocess import SelectionOptions
     from detcli.geometry import Letterbox
     from detcli.model.prepared import PreparedModel
 
@@ -62,7 +63,9 @@ def _detect(device: str) -> list[tuple[str, float, tuple[float, ...]]]:
     try:
         letterboxes = [Letterbox.fit((SIDE, SIDE), (SIDE, SIDE))]
         head = backend.infer(backend.prepare([image], letterboxes))
-        (found,) = backend.select(head, letterboxes, Limits(CONFIDENCE, 300, None, None))()
+        (found,) = backend.select(
+            head, letterboxes, SelectionOptions(CONFIDENCE, 300, None, None)
+        )()
         return [
             (NAMES[class_id], round(float(score), 4), tuple(round(float(x), 2) for x in box))
             for box, score, class_id in zip(found.xyxy, found.score, found.class_id, strict=True)

@@ -98,7 +98,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import available_cores
+    from detcli.backend.device import available_cores
     from detcli.commands.eval.data import DataOptions
     from detcli.commands.eval.render import render
     from detcli.commands.eval.request import Request

@@ -62,7 +62,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.backend.options import available_cores
+    from detcli.backend.device import available_cores
     from detcli.commands.predict.conditions import check_conditions, parse_condition
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.commands.shared.sinks import SinkOptions, open_sinks

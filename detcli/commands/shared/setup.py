@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.options import parse_confidence, parse_list, parse_size
 from detcli.commands.shared.progress import find_model
 from detcli.detector import Detector
@@ -36,7 +36,7 @@ class RunOptions:
     """
 
     model: str
-    devices: tuple[str, ...]
+    devices: tuple[Device, ...]
     settings: Settings
     device_options: DeviceOptions
     batch: int | None
@@ -57,7 +57,7 @@ class RunOptions:
 
     def open_pipeline(self, detector: Detector) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""
-        clones = [detector.device] * (detector.workers - 1) + [*self.devices[1:]]
+        clones = [*[detector.device] * (detector.workers - 1), *map(str, self.devices[1:])]
         return Pipeline(detector, self.batch or detector.batch, clones)
 
 
@@ -88,7 +88,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     least, class_conf = parse_confidence(conf) if isinstance(conf, str) else (conf, ())
     return RunOptions(
         model=model,
-        devices=tuple(name.strip() for name in device.split(",")),
+        devices=Device.parse_list(device),
         settings=Settings(
             conf=least,
             class_conf=class_conf,

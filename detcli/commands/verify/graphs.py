@@ -7,7 +7,8 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend import open_tensors
+from detcli.backend.device import DeviceOptions
 from detcli.backend.preprocess import to_batch
 from detcli.backend.runtime.tensors import TensorSession
 from detcli.commands.verify.tolerance import Precision
@@ -153,4 +154,4 @@ class Probe:
             known.get(name, onnx.ValueInfoProto(name=name)) for name in names
         )
         graph = self._model.SerializeToString()
-        return TensorSession(self._device, graph, self.name, self._options)
+        return open_tensors(self._device, graph, self.name, self._options)

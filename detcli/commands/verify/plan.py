@@ -1,13 +1,12 @@
 """What is to be verified: which two ways of running, and how strictly."""
 
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from detcli.backend.nvidia import count_gpus
-from detcli.backend.options import DeviceOptions
+from detcli.backend import open_backend, open_tensors
+from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.verify.compare import Rules
 from detcli.commands.verify.graphs import common_size, precision_of
 from detcli.commands.verify.report import Selection
@@ -17,6 +16,7 @@ from detcli.errors import DetcliWarning, UsageError
 from detcli.model.contract import Contract, Layout
 from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
+from detcli.model.prepared import prepare
 from detcli.settings import Settings
 
 GRAPH = "graph"
@@ -138,8 +138,10 @@ def make_plan(request: Request) -> Plan:
         second = ModelFile.read(request.other, request.settings.box_format)
     _warn_about_classes(first, second)
     tail = _uses_graph_tail(request, second)
-    left = device_name(request.device)
-    right = "cpu" if tail else device_name(request.against or request.device)
+    left = _choose_device(request.device, first, request.settings)
+    right = Device.parse("cpu")
+    if not tail:
+        right = _choose_device(request.against or request.device, second, request.settings)
     if request.other is None and not tail and left == right:
         raise UsageError(f"both ways are the same: {first.path.name} on {left}", WAYS)
     if request.other is None and tail and request.looks_inside:
@@ -148,7 +150,7 @@ def make_plan(request: Request) -> Plan:
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    options = tuple(_device_options(device, request, (left, right)) for device in (left, right))
+    options = _device_options(request.half, left, right)
     precisions = tuple(
         Precision.FLOAT16 if chosen.half else precision_of(file.model)
         for chosen, file in zip(options, (first, second), strict=True)
@@ -159,8 +161,8 @@ def make_plan(request: Request) -> Plan:
     return Plan(
         request=request,
         files=(first, second),
-        devices=(left, right),
-        options=(options[0], options[1]),
+        devices=(str(left), str(right)),
+        options=options,
         precisions=(precisions[0], precisions[1]),
         selections=(Selection.DETCLI, Selection.GRAPH if tail else Selection.DETCLI),
         rules=rules,
@@ -202,30 +204,33 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
         )
 
 
-def device_name(device: str) -> str:
-    """What a backend calls itself that is opened for a device: "cuda:0" for "cuda".
+def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
+    """The device of a name; for auto, the one on which the model loads, as in predict.
 
     Raises:
-        UsageError: There is no such device.
+        UsageError: No device has this name.
+        ModelError: The runtime cannot load the model, not even on the CPU.
     """
-    if device == "auto":
-        return "cuda:0" if count_gpus() else "cpu"
-    if re.fullmatch(r"cpu|(cuda|tensorrt)(:[0-9]+)?", device) is None:
-        raise UsageError(
-            f"no device is called '{device}'", "use auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N"
+    device = Device.parse(name)
+    if not device.is_auto:
+        return device
+    if file.contract is None:
+        return Device.parse(
+            open_tensors(device, file.model.SerializeToString(), file.path.name).device
         )
-    kind, _, number = device.partition(":")
-    return kind if kind == "cpu" else f"{kind}:{int(number or 0)}"
+    backend = open_backend(device, prepare(file.path, settings.box_format))
+    backend.close()
+    return Device.parse(backend.device)
 
 
-def _device_options(device: str, request: Request, devices: tuple[str, str]) -> DeviceOptions:
-    """How to use a device; --half is for whichever side is TensorRT's.
+def _device_options(half: bool, left: Device, right: Device) -> tuple[DeviceOptions, DeviceOptions]:  # noqa: FBT001
+    """How to use both devices; --half is for whichever is TensorRT's.
 
     Raises:
         UsageError: Neither is.
     """
-    kinds = [one.partition(":")[0] for one in devices]
-    options = DeviceOptions(half=request.half)
-    if "tensorrt" not in kinds:
-        options.check(kinds[0])
-    return options if device.startswith("tensorrt") else DeviceOptions()
+    asked = DeviceOptions(half=half)
+    if not (left.uses_tensorrt or right.uses_tensorrt):
+        asked.check(left)
+    first, second = (asked if one.uses_tensorrt else DeviceOptions() for one in (left, right))
+    return first, second

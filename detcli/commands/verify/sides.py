@@ -7,9 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.options import DeviceOptions
-from detcli.backend.postprocess import Selection as Rows
-from detcli.backend.postprocess import as_selection, to_detections
+from detcli.backend.device import DeviceOptions
+from detcli.backend.postprocess import SelectedRows, as_selection, to_detections
 from detcli.commands.verify.graphs import Probe
 from detcli.detections import Detections
 from detcli.detector import Detector
@@ -110,7 +109,7 @@ class TailSide:
         return rows[known]
 
 
-def _corners(selection: Rows) -> Rows:
+def _corners(selection: SelectedRows) -> SelectedRows:
     """Boxes (M, 4) of centre and size as corners."""
     centre, half = selection.boxes[:, :2], selection.boxes[:, 2:] / np.float32(2)
     return selection._replace(boxes=np.concatenate([centre - half, centre + half], axis=1))

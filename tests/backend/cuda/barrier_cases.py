@@ -14,10 +14,11 @@ from backend.cuda.shim import Shim, ShimError
 
 import detcli
 from detcli import Letterbox
-from detcli.backend import Limits, postprocess
+from detcli.backend import postprocess
 from detcli.backend.cuda.letterbox import LetterboxBatch
-from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import top_k
+from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 
 
@@ -51,7 +52,10 @@ def _cases(gpu: HostGpu) -> Iterator[tuple[str, Callable[[], bool]]]:
         head = _head(random, anchors, levels)
         for iou in (None, 0.5):
             name = f"selection, {max_det} of {anchors} anchors, nms={iou}"
-            yield name, partial(_selection_is_right, gpu, head, Limits(0.25, max_det, None, iou))
+            yield (
+                name,
+                partial(_selection_is_right, gpu, head, SelectionOptions(0.25, max_det, None, iou)),
+            )
     image = random.integers(0, 256, (50, 70, 3), np.uint8)
     yield "letterbox", partial(_letterbox_is_right, gpu, image)
 
@@ -68,14 +72,14 @@ def _head(random, anchors, levels):
     return np.concatenate([corner, corner + 40, scores]).astype(np.float32)
 
 
-def _selection_is_right(gpu, head, limits) -> bool:
+def _selection_is_right(gpu, head, options) -> bool:
     rows, anchors = head.shape
     shape = HeadShape(1, rows, anchors, anchors_first=False, cxcywh=False, dtype="float32")
-    selection = Selection(gpu, shape, limits)
+    selection = SelectionKernels(gpu, shape, options)
     result = np.full(selection.result_size, 0xCD, np.uint8)
     selection.enqueue(head.ctypes.data, result.ctypes.data)
     [found] = selection.read(result)
-    got, wanted = postprocess.as_selection(found.values), postprocess.select(head, limits)
+    got, wanted = postprocess.as_selection(found.values), postprocess.select(head, options)
     return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))
 
 

@@ -10,15 +10,16 @@ from backend.cuda.doubles import StreamSession, open_on_host, skip_without_netwo
 from backend.cuda.host_gpu import HostGpu
 
 from detcli import DetcliWarning, Letterbox
-from detcli.backend import DeviceOptions, Limits, open_backend
+from detcli.backend import DeviceOptions, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
 from detcli.backend.cuda.ring import Ring
 from detcli.backend.cuda.topk import top_k
+from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceMemoryError, InferenceError
 from detcli.model.prepared import prepare
 
-EVERYTHING = Limits(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
+EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 
 
 def noise(random, count, size=(64, 64)):
@@ -26,11 +27,11 @@ def noise(random, count, size=(64, 64)):
     return list(random.integers(0, 256, (count, *size, 3), np.uint8))
 
 
-def enqueue(backend, images, limits=EVERYTHING, canvas=(64, 64)):
+def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
     """All three stages; what is returned waits."""
     letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
     buffer = backend.infer(backend.prepare(images, letterboxes))
-    return backend.select(buffer, letterboxes, limits)
+    return backend.select(buffer, letterboxes, options)
 
 
 def rows(found):
@@ -83,8 +84,8 @@ def test_a_batch_can_be_selected_from_twice(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model()))
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     head = backend.infer(backend.prepare(noise(random, 1), letterboxes))
-    limits = [Limits(-1, count, None, None) for count in (20, 3, 100)]
-    pending = [backend.select(head, letterboxes, one) for one in limits]
+    options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
+    pending = [backend.select(head, letterboxes, one) for one in options]
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
     backend.close()
 
@@ -211,7 +212,9 @@ def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
 def test_closing_gives_all_memory_back(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
     images = noise(random, 3)
-    pending = [enqueue(backend, images[:count], Limits(0, 5, None, None)) for count in (1, 2, 3)]
+    pending = [
+        enqueue(backend, images[:count], SelectionOptions(0, 5, None, None)) for count in (1, 2, 3)
+    ]
     backend.close()
     backend.close()
     assert not host_gpu.held
@@ -248,7 +251,7 @@ def test_every_kernel_is_launched(shim, make_model, random):
     for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
         tail = "body" if nms_iou is None else "one-to-many"
         backend = open_on_host(gpu, prepare(make_model(tail=tail, dtype=dtype)))
-        enqueue(backend, noise(random, 1), Limits(0.5, 300, None, nms_iou))()
+        enqueue(backend, noise(random, 1), SelectionOptions(0.5, 300, None, nms_iou))()
         top_k(random.random(20_000).astype(dtype), 3, gpu=gpu)
     assert gpu.launched == shim.kernels
 
@@ -257,7 +260,7 @@ def test_every_kernel_is_launched(shim, make_model, random):
 def test_real_pictures_give_the_cpus_boxes(host_gpu, shared, name):
     model = shared(f"models/{name}")
     images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
-    options = {"limits": Limits(0.25, 300, None, None), "canvas": (640, 640)}
+    options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
     backend = open_on_host(host_gpu, prepare(model))
     assert rows(enqueue(backend, images, **options)()) == on_cpu(model, [images], **options)[0]
     backend.close()

@@ -4,10 +4,10 @@ import numpy as np
 from backend.cuda.doubles import open_on_host
 
 from detcli import Letterbox
-from detcli.backend import Limits
+from detcli.backend.postprocess import SelectionOptions
 from detcli.model.prepared import prepare
 
-EVERYTHING = Limits(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
+EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 ORDER = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
 
 

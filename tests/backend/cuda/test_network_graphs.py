@@ -7,7 +7,7 @@ import pytest
 
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import BINDINGS, GRAPHS, Network, open_network
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import CaptureRefusedError
 from detcli.errors import (
@@ -254,7 +254,7 @@ def test_graphs_are_used_where_shapes_are_static_or_as_was_asked(
     wish, properties, uses_graph, opened, make_model
 ):
     model = prepare(make_model(**properties))
-    network = open_network(model, 1, 32512, DeviceOptions(cuda_graph=wish))
+    network = open_network(model, Device.parse("cuda:1"), 32512, DeviceOptions(cuda_graph=wish))
     assert network.uses_graph is uses_graph
     assert opened() == [[(CUDA, uses_graph)]]
     ((_, told),) = opened.asked[0]
@@ -264,7 +264,7 @@ def test_graphs_are_used_where_shapes_are_static_or_as_was_asked(
 def test_a_graph_that_cannot_be_captured_runs_without(opened, make_model, caplog):
     opened.refuse = True
     caplog.set_level("INFO", "detcli")
-    network = open_network(prepare(make_model()), 0, 1, DeviceOptions())
+    network = open_network(prepare(make_model()), Device.parse("cuda"), 1, DeviceOptions())
     assert opened() == [[(CUDA, True)], [(CUDA, False)]]
     assert not network.uses_graph
     assert "without CUDA graphs: colours: it has control flow" in caplog.text
@@ -273,13 +273,15 @@ def test_a_graph_that_cannot_be_captured_runs_without(opened, make_model, caplog
 def test_it_is_a_warning_if_graphs_were_asked_for(opened, make_model):
     opened.refuse = True
     with pytest.warns(DetcliWarning, match="without CUDA graphs: colours: it has control flow"):
-        network = open_network(prepare(make_model()), 0, 1, DeviceOptions(cuda_graph=True))
+        network = open_network(
+            prepare(make_model()), Device.parse("cuda"), 1, DeviceOptions(cuda_graph=True)
+        )
     assert not network.uses_graph
 
 
 def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):
     options = DeviceOptions(gpu_mem_limit=1 << 30, half=True)
-    network = open_network(prepare(make_model()), 1, 32512, options, tensorrt=True)
+    network = open_network(prepare(make_model()), Device.parse("tensorrt:1"), 32512, options)
     assert opened() == [[(TENSORRT, False), (CUDA, False)]]
     assert not network.uses_graph
     (_, engine), (_, rest) = opened.asked[0]

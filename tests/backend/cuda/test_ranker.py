@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import detcli
-from detcli.backend import Limits
 from detcli.backend.cuda.ranker import CudaRanker
-from detcli.backend.postprocess import select
+from detcli.backend.postprocess import SelectionOptions, select
 
 
 def closes_what_it_holds(ranker, gpu, monkeypatch):
@@ -24,22 +23,21 @@ def same(own, expected):
 
 @pytest.mark.parametrize(("n", "k"), [(1, 3), (1025, 300), (20_000, 300)])
 def test_top_k(host_gpu, random, monkeypatch, n, k):
-    ranker = CudaRanker(host_gpu)
+    ranker = CudaRanker(host_gpu, "host")
     row = random.random(n, np.float32)
     same(ranker.top_k(ranker.upload(row), k), detcli.top_k(row, k))
     assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
 
 
 def test_selection_again_and_with_other_limits(host_gpu, random, monkeypatch):
-    ranker = CudaRanker(host_gpu)
+    ranker = CudaRanker(host_gpu, "host")
     heads = [random.random((4 + 3, n), np.float32) for n in (300, 300, 77)]
     for head in heads:
-        for limits in (Limits(0.5, 20, None, None), Limits(0.0, 300, None, None)):
+        for options in (
+            SelectionOptions(0.5, 20, None, None),
+            SelectionOptions(0.0, 300, None, None),
+        ):
             uploaded = ranker.upload(head)
             for _ in range(2):
-                same(ranker.select(uploaded, limits), select(head, limits))
+                same(ranker.select(uploaded, options), select(head, options))
     assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
-
-
-def test_it_says_where_it_computes(host_gpu):
-    assert CudaRanker(host_gpu).device == "cuda:0"

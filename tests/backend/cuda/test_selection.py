@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
-from detcli.backend import Limits, postprocess
-from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend import postprocess
+from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.spill import SHARED_LIST
 from detcli.backend.cuda.transfer import upload
+from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DetcliWarning
 
 ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
@@ -58,13 +59,13 @@ def make_head(  # noqa: PLR0913, PLR0917 - one argument a property of the head
 
 
 def select(  # noqa: PLR0913 - one argument a property of the head
-    gpu, heads, limits, *, anchors_first=False, cxcywh=False, runs=1
+    gpu, heads, options, *, anchors_first=False, cxcywh=False, runs=1
 ):
     """What the kernels select from (B, 4 + C, N)."""
     batch, rows, anchors = heads.shape
     shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name)
     uploaded = upload(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
-    selection = Selection(gpu, shape, limits)
+    selection = SelectionKernels(gpu, shape, options)
     result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
     for _ in range(runs):
         selection.enqueue(uploaded.address, result.address)
@@ -76,15 +77,15 @@ def select(  # noqa: PLR0913 - one argument a property of the head
     return found
 
 
-def assert_as_specified(found, heads, limits, *, cxcywh=False):
+def assert_as_specified(found, heads, options, *, cxcywh=False):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DetcliWarning)
         for rows, head in zip(found, heads, strict=True):
-            expected = postprocess.select(head, limits, cxcywh=cxcywh)
+            expected = postprocess.select(head, options, cxcywh=cxcywh)
             for own, wanted in zip(postprocess.as_selection(rows.values), expected, strict=True):
                 assert own.shape == wanted.shape
                 assert own.tobytes() == wanted.tobytes()
-            classes = slice(None) if limits.class_ids is None else sorted(limits.class_ids)
+            classes = slice(None) if options.class_ids is None else sorted(options.class_ids)
             assert rows.nan_count == np.count_nonzero(np.isnan(head[4:][classes]))
 
 
@@ -107,9 +108,9 @@ def test_any_shape(gpu, random, anchors, scores):
             scores,
             np.float16 if half else np.float32,
         )
-        limits = Limits(0.25 if max_det == 300 else 0.0, max_det, None, None)
-        found = select(gpu, heads, limits, anchors_first=anchors_first, cxcywh=cxcywh)
-        assert_as_specified(found, heads, limits, cxcywh=cxcywh)
+        options = SelectionOptions(0.25 if max_det == 300 else 0.0, max_det, None, None)
+        found = select(gpu, heads, options, anchors_first=anchors_first, cxcywh=cxcywh)
+        assert_as_specified(found, heads, options, cxcywh=cxcywh)
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -117,8 +118,8 @@ def test_any_shape(gpu, random, anchors, scores):
 @pytest.mark.parametrize("confidence", [0.0, 0.25])
 def test_the_head_of_yolov10(gpu, random, scores, batch, confidence):
     heads = make_head(random, batch, 80, 8400, scores)
-    limits = Limits(confidence, 300, None, None)
-    assert_as_specified(select(gpu, heads, limits), heads, limits)
+    options = SelectionOptions(confidence, 300, None, None)
+    assert_as_specified(select(gpu, heads, options), heads, options)
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -126,38 +127,38 @@ def test_the_head_of_yolov10(gpu, random, scores, batch, confidence):
 @pytest.mark.parametrize("max_det", [1, 300, 5000])
 def test_one_class_an_anchor(gpu, random, scores, anchors, max_det):
     heads = make_head(random, 2, 5, anchors, scores)
-    limits = Limits(0.25, max_det, None, None, unique=True)
-    assert_as_specified(select(gpu, heads, limits), heads, limits)
+    options = SelectionOptions(0.25, max_det, None, None, unique=True)
+    assert_as_specified(select(gpu, heads, options), heads, options)
 
 
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("max_det", [SHARED_LIST, SHARED_LIST + 1, 5000, 10**9])
 def test_more_rows_than_fit_into_shared_memory(gpu, random, scores, max_det):
     heads = make_head(random, 2, 3, 2500, scores)
-    limits = Limits(0.0, max_det, None, None)
-    assert_as_specified(select(gpu, heads, limits), heads, limits)
+    options = SelectionOptions(0.0, max_det, None, None)
+    assert_as_specified(select(gpu, heads, options), heads, options)
 
 
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
 def test_chosen_classes(gpu, random, scores, nms_iou):
     heads = make_head(random, 2, 80, 1025, scores)
-    limits = Limits(0.25, 300, frozenset({79, 0, 33}), nms_iou)
-    assert_as_specified(select(gpu, heads, limits), heads, limits)
+    options = SelectionOptions(0.25, 300, frozenset({79, 0, 33}), nms_iou)
+    assert_as_specified(select(gpu, heads, options), heads, options)
 
 
 def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     heads = make_head(random, 1, 3, 100) - np.float32(0.5)
-    limits = Limits(-0.25, 300, None, None)
-    found = select(gpu, heads, limits)
+    options = SelectionOptions(-0.25, 300, None, None)
+    found = select(gpu, heads, options)
     assert found[0].values[-1, 4] < 0
-    assert_as_specified(found, heads, limits)
+    assert_as_specified(found, heads, options)
 
 
 def test_a_second_run_finds_the_workspace_as_the_first_left_it(gpu, random):
     heads = make_head(random, 2, 80, 1025, oddities)
-    limits = Limits(0.25, 300, None, None)
-    assert_as_specified(select(gpu, heads, limits, runs=3), heads, limits)
+    options = SelectionOptions(0.25, 300, None, None)
+    assert_as_specified(select(gpu, heads, options, runs=3), heads, options)
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -172,8 +173,8 @@ def test_non_maximum_suppression(gpu, random, scores, anchors, max_det):
     heads[:, 2, 1::50] = np.inf
     heads[:, 2, 2::50] *= -1
     for cxcywh in (True, False):
-        limits = Limits(0.25, max_det, None, nms_iou=0.45)
+        options = SelectionOptions(0.25, max_det, None, nms_iou=0.45)
         with np.errstate(invalid="ignore"):  # inf - inf
             assert_as_specified(
-                select(gpu, heads, limits, cxcywh=cxcywh), heads, limits, cxcywh=cxcywh
+                select(gpu, heads, options, cxcywh=cxcywh), heads, options, cxcywh=cxcywh
             )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 
 GIB = 1 << 30

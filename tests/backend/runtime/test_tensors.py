@@ -2,9 +2,9 @@ import numpy as np
 import onnx
 import pytest
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend import open_tensors
+from detcli.backend.device import DeviceOptions
 from detcli.backend.runtime import libraries, tensors
-from detcli.backend.runtime.tensors import TensorSession
 from detcli.errors import DeviceError, InferenceError, ModelError
 
 
@@ -20,7 +20,9 @@ def graph(make_model):
 
 def test_all_outputs_by_name(graph):
     ones = np.ones((1, 3, 64, 64), np.float32)
-    found = TensorSession("cpu", graph, "m").run("images", ones)
+    session = open_tensors("cpu", graph, "m")
+    assert session.device == "cpu"
+    found = session.run("images", ones)
     assert {name: tensor.shape for name, tensor in found.items()} == {
         "head": (1, 7, 64),
         "cells": (1, 3, 8, 8),
@@ -31,11 +33,11 @@ def test_all_outputs_by_name(graph):
 
 
 def test_errors_are_ours(graph):
-    session = TensorSession("cpu", graph, "m")
+    session = open_tensors("cpu", graph, "m")
     with pytest.raises(InferenceError, match="batch of shape"):
         session.run("images", np.ones((1, 3, 32, 32), np.float32))
     with pytest.raises(ModelError, match="cannot load m"):
-        TensorSession("cpu", b"\x08\x01", "m")
+        open_tensors("cpu", b"\x08\x01", "m")
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def opened(monkeypatch):
 
 
 def test_on_a_gpu(opened):
-    TensorSession("cuda:2", b"graph", "m")
+    open_tensors("cuda:2", b"graph", "m")
     required, (graph, ((name, told),), title) = opened
     assert (required, graph, name, title) == (libraries.CUDA, b"graph", libraries.CUDA, "m")
     assert told["device_id"] == "2"
@@ -66,7 +68,7 @@ def test_on_a_gpu(opened):
 
 
 def test_with_tensorrt(opened):
-    TensorSession("tensorrt:0", b"graph", "m", DeviceOptions(half=True))
+    open_tensors("tensorrt:0", b"graph", "m", DeviceOptions(half=True))
     required, (_, (engine, (second, _)), _) = opened
     assert required == libraries.TENSORRT
     assert engine == (libraries.TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})
@@ -79,4 +81,4 @@ def test_a_gpu_that_is_not_there(monkeypatch):
 
     monkeypatch.setattr(libraries, "require_provider", missing)
     with pytest.raises(DeviceError, match="no CUDA"):
-        TensorSession("cuda:0", b"graph", "m")
+        open_tensors("cuda:0", b"graph", "m")

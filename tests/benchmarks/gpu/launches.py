@@ -21,8 +21,9 @@ from benchmarks.gpu.parts import DONE
 from benchmarks.gpu.selection import Head, compare, rows_of
 from benchmarks.gpu.selection import ours as select
 from detcli import Letterbox
-from detcli.backend import Limits, postprocess
+from detcli.backend import postprocess
 from detcli.backend.cuda.topk import top_k
+from detcli.backend.postprocess import SelectionOptions
 
 HEADS = ((1, 1, 1, 1), (3, 33, 20, 300), (1, 1025, 3, 300), (1, 3000, 20, 300), (1, 3000, 5, 2100))
 ROWS = ((1, 1, 1), (3, 33, 300), (2, 1025, 300), (1, 5000, 300), (1, 17000, 10), (1, 9000, 2500))
@@ -56,16 +57,16 @@ def _selections(gpu, generator):
         HEADS, (False, True), (None, 0.5)
     ):
         head = Head(batch, anchors, "float16" if half else "float32", classes=classes)
-        limits = Limits(0.25, keep, None, iou)
+        options = SelectionOptions(0.25, keep, None, iou)
         boxes = generator.integers(0, 100, (batch, 4, anchors))
         scores = generator.integers(0, 64, (batch, classes, anchors)) / 64  # many ties
         heads = np.concatenate([boxes, scores], axis=1).astype(head.dtype)
         with ExitStack() as scope:
-            way = select(gpu, head, [heads], limits, scope, cxcywh=iou is not None)
+            way = select(gpu, head, [heads], options, scope, cxcywh=iou is not None)
             found = way.fetch(way.enqueue(0))
         is_right = True
         for rows, one in zip(found, heads, strict=True):
-            wanted = rows_of(postprocess.select(one, limits, cxcywh=iou is not None))
+            wanted = rows_of(postprocess.select(one, options, cxcywh=iou is not None))
             try:
                 compare(rows, wanted, exactly=True)
             except (DisagreementError, ValueError):

@@ -18,13 +18,14 @@ from benchmarks.gpu.letterbox import specified
 from benchmarks.gpu.measure import MissingError, Plan, sample, summary
 from benchmarks.gpu.peers import onnxruntime_with, torch_on, v10_postprocess
 from detcli import Letterbox
-from detcli.backend import DeviceOptions, Limits, open_backend
+from detcli.backend import DeviceOptions, open_backend
 from detcli.backend.cpu import CpuBackend
+from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DetcliError
 from detcli.model.contract import BoxFormat, Layout
 from detcli.model.prepared import PreparedModel, prepare
 
-LIMITS = Limits(0.25, 300, None, None)
+LIMITS = SelectionOptions(0.25, 300, None, None)
 BATCHES = (1, 8, 32)
 STAGES = ("letterbox", "network", "selection")
 

@@ -10,7 +10,8 @@ from benchmarks.gpu.inputs import like_a_detector
 from benchmarks.gpu.measure import Case, DisagreementError, MissingError, Way
 from benchmarks.gpu.peers import torch_on
 from benchmarks.gpu.selection import compare, on_the_host, ours, rows_of
-from detcli.backend import Limits, postprocess
+from detcli.backend import postprocess
+from detcli.backend.postprocess import SelectionOptions
 
 KEEP = 300
 INPUTS = 3
@@ -53,10 +54,10 @@ def cases(gpu, chosen=ALL) -> Iterator[Case]:
 
 
 def _case(gpu, head, generator, scope):
-    limits = Limits(head.confidence, KEEP, None, IOU)
+    options = SelectionOptions(head.confidence, KEEP, None, IOU)
     heads = [crowded(generator, head) for _ in range(INPUTS)]
     expected = [
-        [rows_of(postprocess.select(one, limits, cxcywh=True)) for one in batch] for batch in heads
+        [rows_of(postprocess.select(one, options, cxcywh=True)) for one in batch] for batch in heads
     ]
 
     def check(number, answer, is_ours):
@@ -71,9 +72,9 @@ def _case(gpu, head, generator, scope):
         f"[{batch},{rows},{anchors}] {head.dtype}, about {head.candidates} candidates, IoU {IOU}",
         INPUTS,
         {
-            "detcli": lambda: ours(gpu, head, heads, limits, scope, cxcywh=True),
+            "detcli": lambda: ours(gpu, head, heads, options, scope, cxcywh=True),
             "torchvision": lambda: in_torchvision(gpu, head, heads),
-            "NumPy on the host": lambda: on_the_host(gpu, head, heads, limits, scope, cxcywh=True),
+            "NumPy on the host": lambda: on_the_host(gpu, head, heads, options, scope, cxcywh=True),
         },
         check,
         more={"batch": batch},

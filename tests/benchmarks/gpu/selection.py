@@ -11,9 +11,10 @@ from benchmarks.gpu.inputs import make_heads
 from benchmarks.gpu.launched import Watched
 from benchmarks.gpu.measure import Case, DisagreementError, Way
 from benchmarks.gpu.peers import torch_on, v10_postprocess
-from detcli.backend import Limits, postprocess
-from detcli.backend.cuda.selection import HeadShape, Selection
+from detcli.backend import postprocess
+from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.transfer import upload
+from detcli.backend.postprocess import SelectionOptions
 
 KEEP = 300
 INPUTS = 3
@@ -75,9 +76,9 @@ def cases(gpu, chosen=ALL) -> Iterator[Case]:
 
 def _case(gpu, head, generator, scope):
     dtype = np.dtype(head.dtype)
-    limits = Limits(head.confidence, KEEP, None, None)
+    options = SelectionOptions(head.confidence, KEEP, None, None)
     heads = [make_heads(generator, head.shape, head.kind, dtype) for _ in range(INPUTS)]
-    expected = [[rows_of(postprocess.select(one, limits)) for one in batch] for batch in heads]
+    expected = [[rows_of(postprocess.select(one, options)) for one in batch] for batch in heads]
     laid_out = [batch.transpose(0, 2, 1) if head.anchors_first else batch for batch in heads]
 
     def check(number, answer, ours):
@@ -88,10 +89,10 @@ def _case(gpu, head, generator, scope):
         str(head),
         INPUTS,
         {
-            "detcli": lambda: ours(gpu, head, laid_out, limits, scope),
+            "detcli": lambda: ours(gpu, head, laid_out, options, scope),
             "PyTorch": lambda: in_torch(gpu, head, laid_out, captured=False),
             "PyTorch, CUDA graph": lambda: in_torch(gpu, head, laid_out, captured=True),
-            "NumPy on the host": lambda: on_the_host(gpu, head, laid_out, limits, scope),
+            "NumPy on the host": lambda: on_the_host(gpu, head, laid_out, options, scope),
         },
         check,
         bytes=math.prod(head.shape) * dtype.itemsize + head.batch * KEEP * 24,
@@ -124,11 +125,11 @@ def compare(rows, expected, *, exactly):
         raise DisagreementError("other boxes or classes than NumPy's")
 
 
-def ours(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
     """The kernels."""
     batch, rows, anchors = head.shape
     shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
-    selection = Selection(gpu, shape, limits)
+    selection = SelectionKernels(gpu, shape, options)
     inputs = [upload(gpu, one) for one in heads]
     result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
     for memory in (selection, *inputs, result, download):
@@ -143,7 +144,7 @@ def ours(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noqa: PLR0
         return [found.values for found in selection.read(download.array)]
 
     twin = Watched(gpu)
-    workspace = Selection(twin, shape, limits)
+    workspace = SelectionKernels(twin, shape, options)
     scope.callback(workspace.close)
     workspace.enqueue(inputs[0].address, result.address)
     return Way(enqueue, fetch, kernels=twin.again())
@@ -167,7 +168,7 @@ def in_torch(gpu, head, heads, *, captured) -> Way:
     return Way(enqueue, fetch)
 
 
-def on_the_host(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
     """Bring the whole head to the host and select there."""
     inputs = [upload(gpu, one) for one in heads]
     download = gpu.pin(heads[0].nbytes)
@@ -179,6 +180,6 @@ def on_the_host(gpu, head, heads, limits, scope, *, cxcywh=False) -> Way:  # noq
         gpu.record().wait()
         batch = download.array.view(heads[0].dtype).reshape(heads[0].shape)
         batch = batch.transpose(0, 2, 1) if head.anchors_first else batch
-        return [rows_of(postprocess.select(one, limits, cxcywh=cxcywh)) for one in batch]
+        return [rows_of(postprocess.select(one, options, cxcywh=cxcywh)) for one in batch]
 
     return Way(lambda number: number, fetch, on_gpu=False)

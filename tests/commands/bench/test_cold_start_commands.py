@@ -5,7 +5,7 @@ from pathlib import Path
 import typer.main
 
 from detcli.app import app
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.bench.cold_start import bench_command, predict_command
 from detcli.commands.bench.modes import Mode
 from detcli.commands.bench.request import Request

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from detcli.commands.bench import gpu as module
-from detcli.commands.bench.gpu import GpuState, GpuWatch, is_gpu
+from detcli.commands.bench.gpu import GpuState, GpuWatch
 from detcli.errors import DeviceError
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -93,9 +93,3 @@ def test_a_program_that_fails(install):
 def test_no_program(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert GpuWatch("cuda").before is None
-
-
-def test_names_of_gpus():
-    assert [is_gpu(name) for name in ("cpu", "auto", "cuda:1", "tensorrt")] == [False] * 2 + [
-        True
-    ] * 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.doctor import caches
 from detcli.commands.doctor.caches import clear_cache, examine_cache
 from detcli.detector import Detector

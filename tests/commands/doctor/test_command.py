@@ -194,7 +194,7 @@ def test_a_device_that_is_needed_and_cannot_be_used(detcli, device):
 def test_a_device_that_there_is_not(detcli, device):
     done = detcli("doctor", "--device", device)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no device is called" in done.stderr
+    assert "unknown device" in done.stderr
 
 
 def test_a_device_is_found_by_the_number_that_was_asked_for():

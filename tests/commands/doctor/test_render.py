@@ -9,8 +9,8 @@ from detcli.commands.doctor.render import render
 from detcli.commands.doctor.report import (
     Cache,
     CachePart,
-    Device,
     Display,
+    DoctorDevice,
     Gpu,
     Memory,
     Nvidia,
@@ -35,9 +35,9 @@ REPORT = Report(
     memory=Memory(16_000_000_000, 8_000_000_000, 4_000_000_000),
     nvidia=Nvidia(hardware=False, driver=None, driver_cuda=None, runtime_cuda="13.0", gpus=()),
     devices=(
-        Device("cpu", "CPUExecutionProvider", usable=True, problems=()),
-        Device("cuda", "CUDAExecutionProvider", False, (NO_GPU, MISSING)),  # noqa: FBT003
-        Device("tensorrt", "Tensorrt...", False, (NO_GPU, MISSING, OWN)),  # noqa: FBT003
+        DoctorDevice("cpu", "CPUExecutionProvider", usable=True, problems=()),
+        DoctorDevice("cuda", "CUDAExecutionProvider", False, (NO_GPU, MISSING)),  # noqa: FBT003
+        DoctorDevice("tensorrt", "Tensorrt...", False, (NO_GPU, MISSING, OWN)),  # noqa: FBT003
     ),
     problems=(),
     packages={"numpy": "2.4.0", "rich": None},

@@ -75,7 +75,7 @@ def test_a_refusal_is_passed_on_without_folders(monkeypatch):
 
 
 def test_a_device_that_there_is_not_says_so_from_its_process():
-    assert "no device is called 'gpu'" in try_device("gpu").value["reason"]
+    assert "unknown device 'gpu'" in try_device("gpu").value["reason"]
 
 
 def test_nothing_is_left_anywhere_and_nothing_needs_a_place(cache, tmp_path, monkeypatch):

@@ -201,7 +201,7 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
     ("options", "exit_code", "words"),
     [
         (["--model", "none.onnx"], 4, "cannot read the model none.onnx"),
-        (["--model", "MODEL", "--device", "tpu"], 2, "no device is called 'tpu'"),
+        (["--model", "MODEL", "--device", "tpu"], 2, "unknown device 'tpu'"),
         (["--model", "MODEL", "--device", "cuda"], 5, "CUDAExecutionProvider"),
         (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
         (["--model", "MODEL", "--half"], 2, "--device tensorrt"),

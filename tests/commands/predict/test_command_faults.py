@@ -174,7 +174,7 @@ def test_no_progress_in_a_pipe(detcli, make_model, make_pictures):
         (["--conf", "red=x"], "no number"),
         (["--conf", "0.3,cat=0.5"], "no class 'cat'"),
         (["--files-from", "missing.txt"], "missing.txt"),
-        (["--device", "cpu,gpu"], "no device"),
+        (["--device", "cpu,gpu"], "unknown device"),
     ],
 )
 def test_what_does_not_go_together_is_a_usage_error(

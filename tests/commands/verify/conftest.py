@@ -1,7 +1,7 @@
 import pytest
 from colour_model import picture
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.verify.bisect import bisect
 from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison

@@ -16,7 +16,7 @@ from damaged_graphs import (
 )
 from onnx import helper, numpy_helper
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.verify import bisect as module
 from detcli.commands.verify.bisect import bisect
 from detcli.commands.verify.graphs import Probe

@@ -132,7 +132,7 @@ def test_a_tolerance(verify, make_model, broken, pictures):
         (["{model}", "--images", "{pics}"], 2, "nothing to compare colours.onnx with"),
         (["{model}", "--images", "{pics}", "--random", "1"], 2, "exclude each other"),
         (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both ways are the same"),
-        (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "no device is called 'gpu'"),
+        (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "unknown device 'gpu'"),
         (["{model}", "--images", "{pics}", "--against", "graph"], 2, "no selection of its own"),
         (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is none"),
         (["{model}", "{model}", "--images", "{pics}", "--iou", "0"], 2, "--iou is 0"),

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from colour_model import build, picture
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.verify.graphs import Probe, common_size, precision_of
 from detcli.commands.verify.tolerance import Precision
 from detcli.errors import ModelError, UsageError

@@ -4,7 +4,7 @@ import pytest
 from colour_model import picture
 from damaged_graphs import maker
 
-from detcli.backend.options import DeviceOptions
+from detcli.backend.device import DeviceOptions
 from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison, Pair
 from detcli.errors import DetcliWarning, ModelError

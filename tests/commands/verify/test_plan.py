@@ -1,12 +1,13 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from detcli.backend import nvidia
-from detcli.commands.verify import plan as module
-from detcli.commands.verify.plan import Request, device_name, make_plan
+from detcli.backend import cuda, nvidia
+from detcli.commands.verify.plan import Request, make_plan
 from detcli.commands.verify.report import Selection
 from detcli.commands.verify.tolerance import EXACT, REDUCED, Precision
-from detcli.errors import DetcliWarning, ModelError, UsageError
+from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.settings import Settings
 
 
@@ -18,6 +19,14 @@ def body(make_model):
 @pytest.fixture
 def whole(make_model):
     return make_model("whole.onnx", tail="ultralytics")
+
+
+@pytest.fixture
+def broken(tmp_path, whole):
+    """A graph that is not a detector."""
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(whole.read_bytes().replace(b"ReduceMax", b"ReduceMin"))
+    return path
 
 
 def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
@@ -82,9 +91,7 @@ def test_a_graph_without_selection(body):
         make_plan(Request(body, against="graph"))
 
 
-def test_no_detector_has_no_selection(tmp_path, whole):
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(whole.read_bytes().replace(b"ReduceMax", b"ReduceMin"))
+def test_no_detector_has_no_selection(broken):
     with pytest.raises(ModelError, match="not a detector"):
         make_plan(Request(broken, against="graph"))
 
@@ -112,19 +119,28 @@ def test_other_class_names(body, make_model):
         make_plan(Request(body, other))
 
 
-@pytest.mark.parametrize(("gpus", "name"), [(0, "cpu"), (2, "cuda:0")])
-def test_auto(monkeypatch, gpus, name):
-    monkeypatch.setattr(module, "count_gpus", lambda: gpus)
-    assert nvidia.count_gpus is not module.count_gpus
-    assert device_name("auto") == name
+def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
+    assert make_plan(Request(body, whole, device="auto")).devices == ("cpu", "cpu")
+
+    opened = SimpleNamespace(device="cuda:0", close=lambda: None)
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
+    monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
+    assert make_plan(Request(body, against="auto")).devices == ("cpu", "cuda:0")
+
+    def refuse(*_):
+        raise DeviceError("no libcudnn", "install it")
+
+    monkeypatch.setattr(cuda, "open_backend", refuse)
+    monkeypatch.setattr(cuda, "open_tensors", refuse)
+    for model in (body, broken):
+        with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
+            plan = make_plan(Request(model, whole, device="auto", tensors=True))
+        assert plan.devices == ("cpu", "cpu")
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "cpu:0", "cuda:", "cuda:x", "graph", "auto:1"])
-def test_unknown_devices(name):
-    with pytest.raises(UsageError, match="no device is called"):
-        device_name(name)
-
-
-def test_device_names():
-    names = "cpu", "cuda", "cuda:03", "tensorrt"
-    assert [device_name(name) for name in names] == ["cpu", "cuda:0", "cuda:3", "tensorrt:0"]
+def test_names_of_devices(body):
+    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+        make_plan(Request(body, against="gpu"))
+    assert make_plan(Request(body, against="cuda:03")).devices == ("cpu", "cuda:3")
+    assert make_plan(Request(body, against="tensorrt")).devices == ("cpu", "tensorrt:0")

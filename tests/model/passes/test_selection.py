@@ -12,8 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from detcli.backend.postprocess import select
-from detcli.backend.protocol import Limits
+from detcli.backend.postprocess import SelectionOptions, select
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.passes import infer_shapes
@@ -63,8 +62,8 @@ def specified(head, contract, max_det, confidence):
     """The same rows from the NumPy code, (M, 6)."""
     if contract.anchors_first:
         head = head.T
-    limits = Limits(confidence, max_det, class_ids=None, nms_iou=None)
-    chosen = select(head, limits, cxcywh=contract.box_format is BoxFormat.CXCYWH)
+    options = SelectionOptions(confidence, max_det, class_ids=None, nms_iou=None)
+    chosen = select(head, options, cxcywh=contract.box_format is BoxFormat.CXCYWH)
     columns = [chosen.boxes, chosen.score[:, None], chosen.class_id[:, None]]
     return np.concatenate(columns, axis=1).astype(np.float32)
 

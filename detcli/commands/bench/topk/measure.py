@@ -9,10 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from detcli.backend import Limits, open_ranker
-from detcli.backend.ranker import Ranker
+from detcli.backend import Device, open_ranker
+from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.protocol import Ranker
 from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
-from detcli.commands.bench.gpu import GpuWatch, is_gpu
+from detcli.commands.bench.gpu import GpuWatch
 from detcli.commands.bench.machine import describe_machine, describe_software
 from detcli.commands.bench.modes import Mode
 from detcli.commands.bench.noise import NoiseMeter
@@ -100,7 +101,7 @@ def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> TopKMeasu
 def _measure(
     request: TopKRequest, ranker: Ranker, watch: GpuWatch, limit: Limit | None
 ) -> TopKMeasured:
-    machine = describe_machine(watch.before if is_gpu(ranker.device) else None)
+    machine = describe_machine(watch.before if Device.parse(ranker.device).is_gpu else None)
     sizes = {"n": request.sizes, "k": request.k}
     identity = identity_of(machine, mode=Mode.TOPK, device=ranker.device, gpu=machine.gpu, **sizes)
     if limit is not None:
@@ -136,14 +137,15 @@ def measure_case(
     Raises:
         CheckError: detcli's own answer is wrong.
     """
+    device = Device.parse(ranker.device)
     expected = answer_by(stable_argsort, task)
     ways: dict[str, Callable[[], Do]] = {
         OURS: lambda: _own(task, ranker),
         "stable argsort": lambda: partial(answer_by, stable_argsort, task),
         "argpartition": lambda: partial(answer_by, argpartition, task),
-        "PyTorch": lambda: torch_way(task, ranker.device),
-        "CuPy": lambda: cupy_way(task, ranker.device),
-        "ONNX Runtime TopK": lambda: _runtime(task, ranker.device),
+        "PyTorch": lambda: torch_way(task, device),
+        "CuPy": lambda: cupy_way(task, device),
+        "ONNX Runtime TopK": lambda: _runtime(task, device),
     }
     ready: dict[str, Do] = {}
     missing: dict[str, str] = {}
@@ -230,16 +232,16 @@ def _own(task: Task, ranker: Ranker) -> Do:
     values = ranker.upload(task.values)
     if task.name == "top_k":
         return lambda: ranker.top_k(values, task.k)
-    limits = Limits(CONFIDENCE, task.k, None, None)
+    options = SelectionOptions(CONFIDENCE, task.k, None, None)
 
     def do() -> Answer:
-        found = ranker.select(values, limits)
+        found = ranker.select(values, options)
         return found.score, found.class_id, found.boxes
 
     return do
 
 
-def _runtime(task: Task, device: str) -> Do:
+def _runtime(task: Task, device: Device) -> Do:
     from detcli.commands.bench.topk.runtime import runtime_way  # imports onnx
 
     return runtime_way(task, device)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from detcli.backend.device import Device
 from detcli.backend.runtime.libraries import CUDA, require_provider
 from detcli.backend.runtime.load import onnxruntime
 from detcli.backend.runtime.session import CPU, open_session
@@ -16,22 +17,22 @@ TITLE = "a graph of TopK"
 OPSET = 18  # the first in which ReduceMax takes its axes as an input
 
 
-def runtime_way(task: Task, device: str) -> Do:
+def runtime_way(task: Task, device: Device) -> Do:
     """A graph with one TopK, or the tail that exporters write, with two.
 
     Raises:
         MissingError: ONNX Runtime cannot use the GPU.
     """
     graph = _top_k_graph(task) if task.name == "top_k" else _tail_graph(task)
-    ordinal = device.partition(":")[2] or "0"
-    if device != "cpu":
+    providers, place = CPU, ("cpu", 0)
+    if device.is_gpu:
         try:
             require_provider(CUDA)
         except DeviceError as error:
             raise MissingError(str(error)) from error
-    providers = CPU if device == "cpu" else [(CUDA, {"device_id": ordinal})]
+        ordinal = device.ordinal or 0
+        providers, place = [(CUDA, {"device_id": str(ordinal)})], ("cuda", ordinal)
     session = open_session(graph, providers, TITLE)
-    place = ("cpu", 0) if device == "cpu" else ("cuda", int(ordinal))
     values = onnxruntime.OrtValue.ortvalue_from_numpy(task.values, *place)
 
     def run() -> Answer:

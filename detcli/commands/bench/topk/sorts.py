@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.device import Device
 from detcli.commands.bench.topk.cases import CONFIDENCE, Answer, Do, Floats, MissingError, Task
 
 Order = Callable[[Floats, int], npt.NDArray[np.int64]]
@@ -41,18 +42,18 @@ def answer_by(order: Order, task: Task) -> Answer:
     return kept[best], class_id, boxes[:, anchors[rank]].T
 
 
-def cupy_way(task: Task, device: str) -> Do:
+def cupy_way(task: Task, device: Device) -> Do:
     """Argpartition and argsort, once or twice; NumPy's functions hand its arrays on to CuPy's.
 
     Raises:
         MissingError: There is no CuPy, or no GPU is asked for.
     """
-    if device == "cpu":
+    if not device.is_gpu:
         raise MissingError("CuPy needs a GPU")
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:
         raise MissingError("CuPy is not installed") from error
-    cupy.cuda.Device(int(device.partition(":")[2] or 0)).use()
+    cupy.cuda.Device(device.ordinal).use()
     there = replace(task, values=cupy.asarray(task.values))
     return lambda: [cupy.asnumpy(part) for part in answer_by(argpartition, there)]

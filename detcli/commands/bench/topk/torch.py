@@ -3,10 +3,11 @@
 import importlib
 from typing import Any
 
+from detcli.backend.device import Device
 from detcli.commands.bench.topk.cases import CONFIDENCE, Answer, Do, MissingError, Task
 
 
-def open_torch(device: str) -> tuple[Any, str]:
+def open_torch(device: Device) -> tuple[Any, str]:
     """The module, and what it calls the device.
 
     Raises:
@@ -16,12 +17,12 @@ def open_torch(device: str) -> tuple[Any, str]:
         torch = importlib.import_module("torch")
     except ImportError as error:
         raise MissingError("PyTorch is not installed") from error
-    if device != "cpu" and not torch.cuda.is_available():
+    if device.is_gpu and not torch.cuda.is_available():
         raise MissingError("PyTorch does not find the GPU")
-    return torch, device
+    return torch, str(device)
 
 
-def torch_way(task: Task, device: str) -> Do:
+def torch_way(task: Task, device: Device) -> Do:
     """`torch.topk` once, or twice as the YOLOv10 authors do.
 
     Raises:
