@@ -1,13 +1,16 @@
-"""Detections in a row, and what a comparison says about two such rows."""
+"""Rows of boxes as detections, and the comparison of two such rows."""
 
 import numpy as np
 
-from detcli.commands.verify.compare import Rules, judge, picture_report
-from detcli.commands.verify.report import PictureReport
-from detcli.commands.verify.tolerance import Tolerance
+from detcli.commands.shared.comparison import (
+    PictureReport,
+    Rules,
+    Tolerance,
+    compare,
+    picture_report,
+)
 from detcli.detections import Detections
 from detcli.record import Origin
-from detcli.source.item import Item
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)
@@ -26,6 +29,5 @@ def found(*rows: tuple[float, ...]) -> Detections:
 
 
 def report_on(left: list, right: list, name: str = "a.jpg") -> PictureReport:
-    left, right = found(*left), found(*right)
-    item = Item(Origin(name), lambda: None)
-    return picture_report(item, left, right, judge(left, right, RULES), RULES)
+    compared = compare(found(*left), found(*right), RULES)
+    return picture_report(Origin(name), compared, RULES)

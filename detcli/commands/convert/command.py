@@ -7,7 +7,6 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.verify.tolerance import parse_tolerance
 from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
@@ -134,9 +133,9 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.commands.convert.convert import convert as run
     from detcli.commands.convert.options import ConversionOptions
     from detcli.commands.convert.render import render
+    from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.progress import count_on_stderr, find_model
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.tolerance import NAMES
     from detcli.opencv import silence_opencv
     from detcli.source.sources import SourceOptions, Sources
 
@@ -166,7 +165,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
             max_det=max_det,
             box_format=box_format,
         ),
-        tolerance=parse_tolerance(tolerance, NAMES),
+        tolerance=parse_tolerance(tolerance),
     )
     source_options = SourceOptions(recursive=recursive)
     with (

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,9 +10,17 @@ from detcli.backend import open_tensors
 from detcli.commands.convert.calibration import Tensor, tensor_of
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Difference
-from detcli.commands.verify.plan import GRAPH, Request, make_plan
-from detcli.commands.verify.run import verify
-from detcli.commands.verify.sides import COLUMNS
+from detcli.commands.shared.comparison import (
+    DetectionsReport,
+    Rules,
+    Tolerance,
+    picture_report,
+    summarise,
+    tolerance_for,
+)
+from detcli.commands.shared.comparison import compare as compare_detections
+from detcli.commands.shared.sides import COLUMNS, GraphSide, precision_of, rows_of
+from detcli.detector import Detector
 from detcli.errors import DetcliWarning
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
@@ -23,6 +32,9 @@ from detcli.source.item import Item
 CONFIDENCES = (Settings().conf, 0.05, 0.0)
 """Above which detections are compared: the next where neither model finds anything above the one
 before, as on a picture without anything that they know. In the end, whatever they make of it."""
+
+LEAST_IOU = 0.5
+"""Boxes that overlap less do not match, as in `detcli verify`."""
 
 NMS = 0.45
 """For one-to-many heads: an IoU that suits most pictures."""
@@ -62,73 +74,78 @@ def compare(
         UsageError: A tolerance is out of range.
     """
     picture = item.load()
+    before, after = old.detector(), new.detector()
+    sizes = before.input_size, after.input_size
+    resized = None not in sizes and sizes[0] != sizes[1]
+    precisions = {precision_of(file.model) for file in (old, new)}
+    tolerance = tolerance_for(precisions, {**_expected(options, resized=resized), **wanted})
+    settings = Settings(
+        nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
+        imgsz=None if resized else options.imgsz,
+        box_format=options.box_format,
+    )
     with warnings.catch_warnings():
-        # What there is to say of the old model has been said, and other names are no surprise.
+        # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)
         for conf in CONFIDENCES:
-            request = _request(old, new, options, conf, wanted)
-            report = verify(make_plan(request), [Item(item.origin, lambda: picture)])
-            detections, limits = report.detections, report.tolerance
-            if detections is None or detections.left or detections.right:
+            found = _detections(old, new, item, replace(settings, conf=conf), tolerance)
+            if found.left or found.right:
                 break
-    if detections is None:
-        raise AssertionError("verify compares detections unless the pictures are random")
-    failures = list(report.failures)
+    failures = found.failures(tolerance)
     if (broken := _not_finite(new, picture)) and not _not_finite(old, picture):
         failures.append(f"{broken} values of the head are NaN or infinite, and none were before")
     mixed = None if options.batch is None else _mixed_up(new, picture)
-    if mixed is not None and mixed > limits.tensor:
+    if mixed is not None and mixed > tolerance.tensor:
         failures.append(
             f"in a batch, a picture's output depends on the others: by {mixed:.3g} of the largest "
-            f"value, allowed are {limits.tensor:g}"
+            f"value, allowed are {tolerance.tensor:g}"
         )
     difference = Difference(
         source=item.origin.source,
-        conf=detections.conf,
-        old=detections.left,
-        new=detections.right,
-        pairs=detections.pairs,
-        over=detections.over,
-        borderline=detections.borderline,
-        missing=detections.missing,
-        extra=detections.extra,
-        largest_score=detections.largest_score_difference,
-        largest_corner=detections.largest_corner_difference,
-        score_tolerance=limits.score,
-        corner_tolerance=limits.corner,
-        boxes_tolerance=limits.boxes,
+        conf=found.conf,
+        old=found.left,
+        new=found.right,
+        pairs=found.pairs,
+        over=found.over,
+        borderline=found.borderline,
+        missing=found.missing,
+        extra=found.extra,
+        largest_score=found.largest_score_difference,
+        largest_corner=found.largest_corner_difference,
+        score_tolerance=tolerance.score,
+        corner_tolerance=tolerance.corner,
+        boxes_tolerance=tolerance.boxes,
         batch=mixed,
     )
     return difference, tuple(failures)
 
 
-def _request(
-    old: ModelFile,
-    new: ModelFile,
-    options: ConversionOptions,
-    conf: float,
-    wanted: Mapping[str, float],
-) -> Request:
-    """What `detcli verify` would be asked for."""
-    before, after = old.detector(), new.detector()
-    sizes = before.input_size, after.input_size
-    resized = None not in sizes and sizes[0] != sizes[1]
+def _expected(options: ConversionOptions, *, resized: bool) -> dict[str, float]:
+    """The tolerance that a conversion needs, where it is more than its precision needs."""
     expected: dict[str, float] = {}
     for allowed in [*([INT8] if options.int8 else []), *([RESIZED] if resized else [])]:
         expected = {name: max(limit, expected.get(name, 0)) for name, limit in allowed.items()}
-    return Request(
-        model=old.path,
-        other=new.path,
-        # What is written has to do with its own selection too: detcli would cut that off.
-        against=GRAPH if after.layout is Layout.END_TO_END else None,
-        settings=Settings(
-            conf=conf,
-            nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
-            imgsz=None if resized else options.imgsz,
-            box_format=options.box_format,
-        ),
-        tolerance={**expected, **wanted},
-    )
+    return expected
+
+
+def _detections(
+    old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
+) -> DetectionsReport:
+    """Compare the detections of both models on a picture."""
+    ends = new.detector().layout is Layout.END_TO_END
+    max_det = (rows_of(new) if ends else None) or settings.max_det
+    rules = Rules(settings.conf, LEAST_IOU, max_det, tolerance)
+    settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    picture = item.load()
+    with Detector(old.path, "cpu", settings) as detector:
+        [left] = detector.submit([picture])()
+    if ends:  # the selection is part of the new file; a detector would cut it off
+        [right] = GraphSide(new, settings).detect([picture])
+    else:
+        with Detector(new.path, "cpu", settings) as detector:
+            [right] = detector.submit([picture])()
+    compared = compare_detections(left, right, rules)
+    return summarise([picture_report(item.origin, compared, rules)], rules)
 
 
 def _not_finite(file: ModelFile, picture: Picture) -> int:

@@ -26,7 +26,7 @@ class Task:
         output: The file to write.
         force: It may exist; `model` may even be it.
         options: What is to become of the model.
-        tolerance: How far the two may differ, by the names of `verify.tolerance.Tolerance`; for
+        tolerance: How far the two may differ, by the names of `Tolerance`; for
             the rest, what was measured for such a conversion.
     """
 

@@ -7,7 +7,6 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import report, set_verbosity
-from detcli.commands.verify.tolerance import parse_tolerance
 from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
 
 OtherOption = Annotated[
@@ -116,14 +115,14 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
             "name a folder of real pictures with --images",
         )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
+    from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.progress import count_on_stderr, find_model
     from detcli.commands.shared.reports import write_report
     from detcli.commands.verify.pictures import random_item
-    from detcli.commands.verify.plan import Request, make_plan
+    from detcli.commands.verify.plan import VerifyRequest, make_plan
     from detcli.commands.verify.render import render
-    from detcli.commands.verify.report import Selection
+    from detcli.commands.verify.report import SelectedBy
     from detcli.commands.verify.run import verify as run
-    from detcli.commands.verify.tolerance import NAMES
     from detcli.opencv import silence_opencv
     from detcli.settings import Settings
     from detcli.sink.folder import OutputFolder
@@ -132,14 +131,14 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
 
     silence_opencv()
     plan = make_plan(
-        Request(
+        VerifyRequest(
             model=find_model(model).path,
             other=None if other is None else find_model(other).path,
             device=device,
             against=against,
             settings=Settings(conf=conf, nms=nms, imgsz=imgsz, box_format=box_format),
             least_iou=least_iou,
-            tolerance=parse_tolerance(tolerance, NAMES),
+            tolerance=parse_tolerance(tolerance),
             half=half,
             tensors=tensors,
             bisect=bisect,
@@ -162,7 +161,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     if found.failures:
         first, *others = found.failures
         more = f" (and {len(others)} more, see the report)" if others else ""
-        one_network = other is None and found.right.selection is Selection.GRAPH
+        one_network = other is None and found.right.selection is SelectedBy.GRAPH
         hint = _next_step(
             looked_inside=bisect or one_network, saved=save is not None or random is not None
         )

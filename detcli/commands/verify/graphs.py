@@ -11,10 +11,11 @@ from detcli.backend import open_tensors
 from detcli.backend.device import DeviceOptions
 from detcli.backend.preprocess import to_batch
 from detcli.backend.runtime.tensors import TensorSession
-from detcli.commands.verify.tolerance import Precision
+from detcli.commands.shared.comparison import Precision
+from detcli.commands.shared.sides import precision_of
 from detcli.errors import ModelError
 from detcli.geometry import Picture
-from detcli.model.graph import GraphIndex, is_quantised, known_size, shape
+from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.loading import ModelFile
 from detcli.model.passes import cut
 from detcli.model.recognise import DTYPES
@@ -22,16 +23,6 @@ from detcli.model.recognise import DTYPES
 Tensor = npt.NDArray[Any]
 
 DEFAULT_SIZE = (640, 640)
-
-
-def precision_of(model: onnx.ModelProto) -> Precision:
-    """The least precise type that a network computes in."""
-    if is_quantised(model.graph):
-        return Precision.INT8
-    types = {tensor.data_type for tensor in model.graph.initializer}
-    values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
-    types |= {value.type.tensor_type.elem_type for value in values}
-    return Precision.FLOAT16 if onnx.TensorProto.FLOAT16 in types else Precision.FLOAT32
 
 
 def common_size(files: Sequence[ModelFile], wanted: int | None) -> tuple[int, int]:

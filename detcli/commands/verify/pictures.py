@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.commands.verify.compare import Verdict
+from detcli.commands.shared.comparison import Comparison
 from detcli.detections import Detections
 from detcli.files import write_file
 from detcli.geometry import Image, Picture
@@ -31,19 +31,15 @@ class Judged:
 
     Attributes:
         index: Its place among the pictures.
-        item: Where it came from.
+        origin: Where it came from.
         picture: Its pixels.
-        left: Detections of the first side.
-        right: Of the second.
-        verdict: How they relate.
+        compared: Both sides' detections.
     """
 
     index: int
-    item: Item
+    origin: Origin
     picture: Picture
-    left: Detections
-    right: Detections
-    verdict: Verdict
+    compared: Comparison
 
 
 @dataclass(slots=True)
@@ -68,7 +64,7 @@ class Worst:
         written = {}
         for _, _, judged in sorted(self._heap, reverse=True):
             record = Record(
-                judged.item.origin,
+                judged.origin,
                 index=judged.index,
                 model="",
                 device="",
@@ -94,13 +90,13 @@ def draw(judged: Judged, titles: tuple[str, str]) -> Image:
     canvas = judged.picture.pixels.copy()
     extent = (canvas.shape[0] + canvas.shape[1]) / 2
     line, text_size = max(2, round(extent / 450)), max(10, round(extent / 45))
-    verdict = judged.verdict
-    pairs = (*verdict.pairs, *verdict.over)
-    lefts = {*verdict.missing, *(pair.left for pair in pairs)}
-    rights = {*verdict.extra, *(pair.right for pair in pairs)}
+    compared = judged.compared
+    pairs = (*compared.pairs, *compared.over)
+    lefts = {*compared.missing, *(pair.left for pair in pairs)}
+    rights = {*compared.extra, *(pair.right for pair in pairs)}
     for found, rows, colour, width in (
-        (judged.left, lefts, LEFT, 2 * line + 1),
-        (judged.right, rights, RIGHT, line),
+        (compared.left, lefts, LEFT, 2 * line + 1),
+        (compared.right, rights, RIGHT, line),
     ):
         for row in sorted(rows, reverse=True):
             x1, y1, x2, y2 = (round(float(side)) for side in found.xyxy[row])
@@ -116,14 +112,15 @@ def draw(judged: Judged, titles: tuple[str, str]) -> Image:
 
 def _labels(judged: Judged) -> list[tuple[Detections, int, Colour, str]]:
     """Which box gets which label, in which colour."""
-    left, right, verdict = judged.left, judged.right, judged.verdict
+    compared = judged.compared
+    left, right = compared.left, compared.right
     labels = []
-    for pair in verdict.over:
+    for pair in compared.over:
         name = left.names[left.class_id[pair.left]]
         scores = f"{left.score[pair.left]:.2f} / {right.score[pair.right]:.2f}"
         text = f"{name} {scores}, {pair.corner_difference:.1f} px"
         labels.append((left, pair.left, LEFT, text))
-    for found, rows, colour in ((left, verdict.missing, LEFT), (right, verdict.extra, RIGHT)):
+    for found, rows, colour in ((left, compared.missing, LEFT), (right, compared.extra, RIGHT)):
         for row in rows:
             name = found.names[found.class_id[row]]
             labels.append((found, row, colour, f"only {name} {found.score[row]:.2f}"))

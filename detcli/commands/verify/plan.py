@@ -7,11 +7,10 @@ from pathlib import Path
 
 from detcli.backend import open_backend, open_tensors
 from detcli.backend.device import Device, DeviceOptions
-from detcli.commands.verify.compare import Rules
-from detcli.commands.verify.graphs import common_size, precision_of
-from detcli.commands.verify.report import Selection
-from detcli.commands.verify.sides import end_to_end, rows_of
-from detcli.commands.verify.tolerance import Precision, tolerance_for
+from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
+from detcli.commands.shared.sides import precision_of, rows_of
+from detcli.commands.verify.graphs import common_size
+from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, UsageError
 from detcli.model.contract import Contract, Layout
 from detcli.model.loading import ModelFile
@@ -29,7 +28,7 @@ WAYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VerifyRequest:
     """What is to be verified.
 
     Attributes:
@@ -93,12 +92,12 @@ class Plan:
         settings: Of both sides; the confidence is the lowered one.
     """
 
-    request: Request
+    request: VerifyRequest
     files: tuple[ModelFile, ModelFile]
     devices: tuple[str, str]
     options: tuple[DeviceOptions, DeviceOptions]
     precisions: tuple[Precision, Precision]
-    selections: tuple[Selection, Selection]
+    selections: tuple[SelectedBy, SelectedBy]
     rules: Rules
     settings: Settings
 
@@ -110,7 +109,7 @@ class Plan:
         of it.
         """
         first, second = (file.contract for file in self.files)
-        if first is None or second is None or self.selections[1] is Selection.GRAPH:
+        if first is None or second is None or self.selections[1] is SelectedBy.GRAPH:
             return None
         return first, second
 
@@ -125,7 +124,7 @@ class Plan:
         return common_size(self.files, self.settings.imgsz)
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: VerifyRequest) -> Plan:
     """Read the models, and find out what is to be compared.
 
     Raises:
@@ -164,13 +163,13 @@ def make_plan(request: Request) -> Plan:
         devices=(str(left), str(right)),
         options=options,
         precisions=(precisions[0], precisions[1]),
-        selections=(Selection.DETCLI, Selection.GRAPH if tail else Selection.DETCLI),
+        selections=(SelectedBy.DETCLI, SelectedBy.GRAPH if tail else SelectedBy.DETCLI),
         rules=rules,
-        settings=replace(request.settings, conf=rules.lowered, max_det=max_det),
+        settings=replace(request.settings, conf=rules.lowered_conf, max_det=max_det),
     )
 
 
-def _uses_graph_tail(request: Request, second: ModelFile) -> bool:
+def _uses_graph_tail(request: VerifyRequest, second: ModelFile) -> bool:
     """Whether the second side is the graph's own selection, asked for or by default.
 
     Raises:
@@ -234,3 +233,20 @@ def _device_options(half: bool, left: Device, right: Device) -> tuple[DeviceOpti
         asked.check(left)
     first, second = (asked if one.uses_tensorrt else DeviceOptions() for one in (left, right))
     return first, second
+
+
+def end_to_end(file: ModelFile) -> Contract:
+    """The contract of an end-to-end graph.
+
+    Raises:
+        UsageError: The graph has no selection of its own.
+        ModelError: It is not a detector.
+    """
+    contract = file.detector()
+    if contract.layout is not Layout.END_TO_END:
+        raise UsageError(
+            f"{file.path.name} has no selection of its own to compare with: its layout is "
+            f"{contract.layout}",
+            "name another MODEL, or another device with --against",
+        )
+    return contract

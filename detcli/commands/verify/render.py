@@ -6,20 +6,16 @@ from pathlib import PurePath
 from rich.table import Table
 from rich.text import Text
 
+from detcli.commands.shared.comparison import Box, DetectionsReport, PictureReport, Tolerance
 from detcli.commands.shared.reports import facts
-from detcli.commands.verify.compare import severity
 from detcli.commands.verify.pictures import WORST
 from detcli.commands.verify.report import (
     BisectReport,
-    Box,
-    DetectionsReport,
     NodeReport,
-    PictureReport,
+    SideReport,
     TensorReport,
     VerifyReport,
-    Way,
 )
-from detcli.commands.verify.tolerance import Tolerance
 from detcli.text import printable
 
 NOTHING = "-"
@@ -47,7 +43,7 @@ def _sides(report: VerifyReport) -> Table:
     return facts([("left", _way(report.left)), ("right", _way(report.right))])
 
 
-def _way(way: Way) -> str:
+def _way(way: SideReport) -> str:
     selection = "" if way.selection is None else f", selection by {way.selection}"
     return f"{way.model} on {way.device}, {way.precision}{selection} ({way.sha256[:12]})"
 
@@ -75,7 +71,7 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
 
 def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
     """Pictures with any difference, the worst first."""
-    rated = [(severity(picture, tolerance), picture) for picture in found.pictures]
+    rated = [(picture.severity(tolerance), picture) for picture in found.pictures]
     different = [entry for entry in rated if entry[0] > (0, 0.0)]
     return [picture for _, picture in sorted(different, key=lambda e: e[0], reverse=True)[:WORST]]
 

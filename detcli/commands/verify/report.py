@@ -3,30 +3,18 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from detcli.commands.verify.tolerance import Precision, Tolerance
+from detcli.commands.shared.comparison import DetectionsReport, Precision, Tolerance
 
 
-class Selection(StrEnum):
+class SelectedBy(StrEnum):
     """Who chooses the detections from a network's head."""
 
     DETCLI = "detcli"
     GRAPH = "graph"
 
 
-class Order(StrEnum):
-    """Whether the pairs of a picture come in the same order on both sides.
-
-    CHANGED: some changed places, as their scores have it. WRONG: the rows of a side do not come by
-    descending score.
-    """
-
-    SAME = "same"
-    CHANGED = "changed"
-    WRONG = "wrong"
-
-
 @dataclass(frozen=True, slots=True)
-class Way:
+class SideReport:
     """One of the two ways of running.
 
     Attributes:
@@ -40,91 +28,8 @@ class Way:
     model: str
     sha256: str
     device: str
-    selection: Selection | None
+    selection: SelectedBy | None
     precision: Precision
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A detection without counterpart."""
-
-    class_id: int
-    class_name: str
-    score: float
-    box: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class PictureReport:
-    """What the two ways say about one picture.
-
-    Attributes:
-        source: The picture as its user named it.
-        frame: Its number, if it is of a video.
-        left: Detections above the confidence on the first side.
-        right: On the second.
-        pairs: Detections of both sides that belong together, one of them above the confidence.
-        over: Pairs whose score or corners are apart by more than the tolerance.
-        borderline: Found on one side only because the score is at the limit: that of the other
-            side is below it, or may be, within the tolerance.
-        missing: On the first side only.
-        extra: On the second side only.
-        largest_score_difference: Of all pairs.
-        largest_corner_difference: Of all pairs, in pixels.
-        order: Whether the pairs come in the same order.
-        agrees: Nothing missing, extra, over the tolerance, or in wrong order.
-        drawn: File with both sets drawn on the picture.
-    """
-
-    source: str
-    frame: int | None
-    left: int
-    right: int
-    pairs: int
-    over: int
-    borderline: int
-    missing: tuple[Box, ...]
-    extra: tuple[Box, ...]
-    largest_score_difference: float
-    largest_corner_difference: float
-    order: Order
-    agrees: bool
-    drawn: str | None = None
-
-    @property
-    def disagreeing(self) -> int:
-        """Boxes, pairs counted once, that speak against an agreement."""
-        return self.over + len(self.missing) + len(self.extra)
-
-
-@dataclass(frozen=True, slots=True)
-class DetectionsReport:
-    """Detections of both ways, over all pictures; fields as in PictureReport.
-
-    Attributes:
-        conf: Confidence above which detections are compared.
-        least_iou: Boxes that overlap less are no pair.
-        max_det: The most detections in a picture, on either side.
-        disagreeing: Share of boxes without counterpart, or with one beyond the tolerance.
-        reordered: Pictures whose order is not the same.
-        pictures: Each picture, in the order of the inputs.
-    """
-
-    conf: float
-    least_iou: float
-    max_det: int
-    left: int
-    right: int
-    pairs: int
-    over: int
-    borderline: int
-    missing: int
-    extra: int
-    disagreeing: float
-    largest_score_difference: float
-    largest_corner_difference: float
-    reordered: int
-    pictures: tuple[PictureReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +150,8 @@ class VerifyReport:
 
     agree: bool
     failures: tuple[str, ...]
-    left: Way
-    right: Way
+    left: SideReport
+    right: SideReport
     tolerance: Tolerance
     compared: int
     failed: tuple[FailedInput, ...]

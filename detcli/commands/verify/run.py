@@ -4,25 +4,28 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from detcli.commands.shared.comparison import (
+    DetectionsReport,
+    PictureReport,
+    Tolerance,
+    compare,
+    picture_report,
+    summarise,
+)
+from detcli.commands.shared.sides import DetectorSide, GraphSide, Side
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.compare import judge, picture_report, severity, summarise
 from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.outputs import OutputComparison
 from detcli.commands.verify.pictures import Judged, Worst
 from detcli.commands.verify.plan import Plan
 from detcli.commands.verify.report import (
     BisectReport,
-    DetectionsReport,
     FailedInput,
-    Order,
-    PictureReport,
-    Selection,
+    SelectedBy,
+    SideReport,
     TensorReport,
     VerifyReport,
-    Way,
 )
-from detcli.commands.verify.sides import OwnSide, Side, TailSide
-from detcli.commands.verify.tolerance import Tolerance
 from detcli.detector import Detector
 from detcli.errors import InputError, ModelError
 from detcli.geometry import Picture
@@ -44,22 +47,7 @@ def failures(
         bisected: Where the networks begin to differ, if that was looked for.
         tolerance: How far the sides may be apart.
     """
-    found = []
-    if detections is not None and detections.disagreeing > tolerance.boxes:
-        total = detections.pairs + detections.missing + detections.extra
-        found.append(
-            f"of {total} boxes {detections.missing} are missing, {detections.extra} extra, "
-            f"{detections.over} further apart than {tolerance.score:g} in score or "
-            f"{tolerance.corner:g} pixels in a corner: {detections.disagreeing:.2%}, allowed are "
-            f"{tolerance.boxes:.2%}"
-        )
-    if detections is not None:
-        wrong = sum(picture.order is Order.WRONG for picture in detections.pictures)
-        if wrong:
-            found.append(
-                "detections do not come by descending score on "
-                f"{wrong} of {len(detections.pictures)} pictures"
-            )
+    found = [] if detections is None else detections.failures(tolerance)
     for tensor in tensors or ():
         if not tensor.agrees:
             found.append(_tensor_failure(tensor, tolerance))
@@ -156,10 +144,10 @@ def _open_sides(plan: Plan, stack: ExitStack) -> tuple[Sides | None, str | None]
 
 def _open_side(plan: Plan, number: int, stack: ExitStack) -> Side:
     file, settings = plan.files[number], plan.settings
-    if plan.selections[number] is Selection.GRAPH:
-        return TailSide(file, settings)
+    if plan.selections[number] is SelectedBy.GRAPH:
+        return GraphSide(file, settings)
     detector = Detector(file.path, plan.devices[number], settings, plan.options[number])
-    return OwnSide(stack.enter_context(detector))
+    return DetectorSide(stack.enter_context(detector))
 
 
 def _open_outputs(plan: Plan) -> OutputComparison:
@@ -209,10 +197,10 @@ def _compare(
         pictures = [picture for _, picture in loaded]
         left, right = (side.detect(pictures) for side in sides)
         for (item, picture), one, other in zip(loaded, left, right, strict=True):
-            verdict = judge(one, other, plan.rules)
-            report = picture_report(item, one, other, verdict, plan.rules)
-            judged = Judged(len(found.pictures), item, picture, one, other, verdict)
-            found.worst.add(severity(report, plan.rules.tolerance), judged)
+            compared = compare(one, other, plan.rules)
+            report = picture_report(item.origin, compared, plan.rules)
+            judged = Judged(len(found.pictures), item.origin, picture, compared)
+            found.worst.add(report.severity(plan.rules.tolerance), judged)
             found.pictures.append(report)
     if outputs is not None:
         for item, picture in loaded:
@@ -231,7 +219,7 @@ def titles(plan: Plan) -> tuple[str, str]:
     """What to call the two sides on a picture: what tells them apart."""
     first, second = (
         f"{side}: {file.path.name}, {device}"
-        + (", selection by the graph" if selection is Selection.GRAPH else "")
+        + (", selection by the graph" if selection is SelectedBy.GRAPH else "")
         for side, file, device, selection in zip(
             ("left", "right"), plan.files, plan.devices, plan.selections, strict=True
         )
@@ -249,7 +237,9 @@ def _report(  # noqa: PLR0913, PLR0917 - each is a part of the report
 ) -> VerifyReport:
     tensors: tuple[TensorReport, ...] | None = outputs.reports if outputs is not None else None
     left, right = (
-        Way(str(file.path), file.sha256, device, selection if detections else None, precision)
+        SideReport(
+            str(file.path), file.sha256, device, selection if detections else None, precision
+        )
         for file, device, selection, precision in zip(
             plan.files, plan.devices, plan.selections, plan.precisions, strict=True
         )

@@ -74,7 +74,7 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
         "b.png",
     ]
     assert (tmp_path / "out/b.png").exists()
-    assert done.stderr.startswith("detcli: the two ways do not agree: of 6 boxes 3 are missing")
+    assert done.stderr.startswith("detcli: the two ways do not agree: 100.00% of 6 boxes disagree")
     assert "hint: --tolerance says what is allowed" in done.stderr
     assert done.stderr.count("\n") == 2
 
@@ -134,7 +134,7 @@ def test_a_tolerance(verify, make_model, broken, pictures):
         (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both ways are the same"),
         (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "unknown device 'gpu'"),
         (["{model}", "--images", "{pics}", "--against", "graph"], 2, "no selection of its own"),
-        (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is none"),
+        (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is unknown"),
         (["{model}", "{model}", "--images", "{pics}", "--iou", "0"], 2, "--iou is 0"),
         (["{model}", "{pics}/none.onnx", "--images", "{pics}"], 4, "cannot read the model"),
         (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "no ONNX model"),
@@ -257,7 +257,7 @@ def test_the_commands_on_the_page(command, make_model, tmp_path):
 
 
 def test_the_tolerances_on_the_page():
-    from detcli.commands.verify.tolerance import EXACT, REDUCED, Tolerance
+    from detcli.commands.shared.comparison import EXACT, REDUCED, Tolerance
 
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+)(%?) \|", PAGE.read_text(), re.MULTILINE)
     exact = {name: float(value) for name, value, *_ in rows}

@@ -6,8 +6,9 @@ import pytest
 from colour_model import build, picture
 
 from detcli.backend.device import DeviceOptions
-from detcli.commands.verify.graphs import Probe, common_size, precision_of
-from detcli.commands.verify.tolerance import Precision
+from detcli.commands.shared.comparison import Precision
+from detcli.commands.shared.sides import precision_of
+from detcli.commands.verify.graphs import Probe, common_size
 from detcli.errors import ModelError, UsageError
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile

@@ -3,22 +3,20 @@ import numpy as np
 import pytest
 from made_detections import RULES, found, report_on
 
-from detcli.commands.verify.compare import judge, severity
+from detcli.commands.shared.comparison import compare
 from detcli.commands.verify.pictures import LEFT, RIGHT, WORST, Judged, Worst, draw, random_item
 from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.sink.folder import OutputFolder
-from detcli.source.item import Item
 
 TITLES = ("left: a", "right: b")
 
 
 def judged(left, right, index=0, source="a.png", size=(200, 400)):
-    left, right = found(*left), found(*right)
     image = Picture.whole(np.full((*size, 3), 114, np.uint8))
-    verdict = judge(left, right, RULES)
-    return Judged(index, Item(Origin(source), lambda: image), image, left, right, verdict)
+    compared = compare(found(*left), found(*right), RULES)
+    return Judged(index, Origin(source), image, compared)
 
 
 def count(image, colour):
@@ -70,9 +68,9 @@ def test_the_worst_are_kept_and_saved(tmp_path):
     for index in range(WORST + 5):
         rows = ([(0, 0.9)], [(0, 0.9, index / 20)])
         report = report_on(*rows)
-        worst.add(severity(report, RULES.tolerance), judged(*rows, index, f"{index}.png"))
+        worst.add(report.severity(RULES.tolerance), judged(*rows, index, f"{index}.png"))
     missing = ([(0, 0.9)], [])
-    worst.add(severity(report_on(*missing), RULES.tolerance), judged(*missing, 99, "99.jpg"))
+    worst.add(report_on(*missing).severity(RULES.tolerance), judged(*missing, 99, "99.jpg"))
     written = worst.save(OutputFolder(tmp_path), TITLES)
     assert list(written) == [99, *range(14, 5, -1)]
     assert written[99] == tmp_path / "99.jpg"

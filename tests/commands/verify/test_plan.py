@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from detcli.backend import cuda, nvidia
-from detcli.commands.verify.plan import Request, make_plan
-from detcli.commands.verify.report import Selection
-from detcli.commands.verify.tolerance import EXACT, REDUCED, Precision
+from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
+from detcli.commands.verify.plan import VerifyRequest, make_plan
+from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.settings import Settings
 
@@ -30,8 +30,8 @@ def broken(tmp_path, whole):
 
 
 def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
-    plan = make_plan(Request(whole))
-    assert plan.selections == (Selection.DETCLI, Selection.GRAPH)
+    plan = make_plan(VerifyRequest(whole))
+    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     assert plan.devices == ("cpu", "cpu")
     assert plan.files[0] is plan.files[1]
     assert plan.rules.max_det == 16  # what the graph keeps
@@ -39,94 +39,99 @@ def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
 
 
 def test_two_models(body, whole):
-    plan = make_plan(Request(body, whole))
-    assert plan.selections == (Selection.DETCLI, Selection.DETCLI)
+    plan = make_plan(VerifyRequest(body, whole))
+    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.DETCLI)
     assert plan.rules.max_det == 300
     assert plan.rules.tolerance == EXACT
     assert [contract.head for contract in plan.heads] == ["head", "head"]
-    plan = make_plan(Request(body, whole, against="graph"))
-    assert plan.selections == (Selection.DETCLI, Selection.GRAPH)
+    plan = make_plan(VerifyRequest(body, whole, against="graph"))
+    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     assert plan.heads is None
 
 
 def test_two_devices(body):
-    plan = make_plan(Request(body, against="cuda"))
+    plan = make_plan(VerifyRequest(body, against="cuda"))
     assert plan.devices == ("cpu", "cuda:0")
-    assert make_plan(Request(body, device="cuda:1", against="cpu")).devices == ("cuda:1", "cpu")
+    assert make_plan(VerifyRequest(body, device="cuda:1", against="cpu")).devices == (
+        "cuda:1",
+        "cpu",
+    )
 
 
 def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
     half = make_model("half.onnx", dtype=np.float16)
-    plan = make_plan(Request(body, half))
+    plan = make_plan(VerifyRequest(body, half))
     assert plan.precisions == (Precision.FLOAT32, Precision.FLOAT16)
     assert plan.rules.tolerance == REDUCED
-    plan = make_plan(Request(body, against="tensorrt", half=True))
+    plan = make_plan(VerifyRequest(body, against="tensorrt", half=True))
     assert plan.precisions == (Precision.FLOAT32, Precision.FLOAT16)
     assert [options.half for options in plan.options] == [False, True]
     with pytest.raises(UsageError, match="--half has no effect"):
-        make_plan(Request(body, half, half=True))
+        make_plan(VerifyRequest(body, half, half=True))
 
 
 def test_both_sides_run_with_the_lowered_confidence(body, whole):
-    plan = make_plan(Request(body, whole, settings=Settings(conf=0.5), tolerance={"score": 0.1}))
+    plan = make_plan(
+        VerifyRequest(body, whole, settings=Settings(conf=0.5), tolerance={"score": 0.1})
+    )
     assert plan.rules.conf == 0.5
     assert plan.settings.conf == pytest.approx(0.4)
 
 
 def test_nothing_to_compare_with(body):
     with pytest.raises(UsageError, match=r"nothing to compare body.onnx with") as raised:
-        make_plan(Request(body))
+        make_plan(VerifyRequest(body))
     assert all(way in raised.value.hint for way in ("OTHER", "cuda", "--against graph"))
 
 
 def test_the_same_twice(body):
     with pytest.raises(UsageError, match=r"both ways are the same: body.onnx on cpu"):
-        make_plan(Request(body, against="cpu"))
+        make_plan(VerifyRequest(body, against="cpu"))
     with pytest.raises(UsageError, match=r"both ways are the same: body.onnx on cuda:0"):
-        make_plan(Request(body, device="cuda", against="cuda:0"))
+        make_plan(VerifyRequest(body, device="cuda", against="cuda:0"))
 
 
 def test_a_graph_without_selection(body):
     with pytest.raises(UsageError, match=r"no selection of its own.*layout is body"):
-        make_plan(Request(body, against="graph"))
+        make_plan(VerifyRequest(body, against="graph"))
 
 
 def test_no_detector_has_no_selection(broken):
     with pytest.raises(ModelError, match="not a detector"):
-        make_plan(Request(broken, against="graph"))
+        make_plan(VerifyRequest(broken, against="graph"))
 
 
 def test_tensors_of_one_network(whole):
     with pytest.raises(UsageError, match="compare two networks"):
-        make_plan(Request(whole, tensors=True))
+        make_plan(VerifyRequest(whole, tensors=True))
 
 
 def test_random_pictures_are_for_tensors_only(body, whole):
     with pytest.raises(UsageError, match="random pictures say nothing about detections"):
-        Request(body, whole, random=True)
-    assert make_plan(Request(body, whole, random=True, tensors=True)).input_size == (64, 64)
+        VerifyRequest(body, whole, random=True)
+    assert make_plan(VerifyRequest(body, whole, random=True, tensors=True)).input_size == (64, 64)
 
 
 @pytest.mark.parametrize("iou", [0, -1, 1.5])
 def test_an_iou_out_of_range(body, iou):
     with pytest.raises(UsageError, match="--iou"):
-        Request(body, least_iou=iou)
+        VerifyRequest(body, least_iou=iou)
 
 
 def test_other_class_names(body, make_model):
     other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
     with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
-        make_plan(Request(body, other))
+        make_plan(VerifyRequest(body, other))
 
 
 def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
-    assert make_plan(Request(body, whole, device="auto")).devices == ("cpu", "cpu")
+    assert make_plan(VerifyRequest(body, whole, device="auto")).devices == ("cpu", "cpu")
 
     opened = SimpleNamespace(device="cuda:0", close=lambda: None)
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
     monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
-    assert make_plan(Request(body, against="auto")).devices == ("cpu", "cuda:0")
+    assert make_plan(VerifyRequest(body, against="auto")).devices == ("cpu", "cuda:0")
 
     def refuse(*_):
         raise DeviceError("no libcudnn", "install it")
@@ -135,12 +140,12 @@ def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, b
     monkeypatch.setattr(cuda, "open_tensors", refuse)
     for model in (body, broken):
         with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
-            plan = make_plan(Request(model, whole, device="auto", tensors=True))
+            plan = make_plan(VerifyRequest(model, whole, device="auto", tensors=True))
         assert plan.devices == ("cpu", "cpu")
 
 
 def test_names_of_devices(body):
     with pytest.raises(UsageError, match="unknown device 'gpu'"):
-        make_plan(Request(body, against="gpu"))
-    assert make_plan(Request(body, against="cuda:03")).devices == ("cpu", "cuda:3")
-    assert make_plan(Request(body, against="tensorrt")).devices == ("cpu", "tensorrt:0")
+        make_plan(VerifyRequest(body, against="gpu"))
+    assert make_plan(VerifyRequest(body, against="cuda:03")).devices == ("cpu", "cuda:3")
+    assert make_plan(VerifyRequest(body, against="tensorrt")).devices == ("cpu", "tensorrt:0")

@@ -5,23 +5,25 @@ import pytest
 from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
 
-from detcli.commands.verify.compare import summarise
+from detcli.commands.shared.comparison import Precision, summarise
 from detcli.commands.verify.render import render
 from detcli.commands.verify.report import (
     BisectReport,
     FailedInput,
     NodeReport,
-    Precision,
-    Selection,
+    SelectedBy,
+    SideReport,
     VerifyReport,
-    Way,
 )
 from detcli.commands.verify.tensors import compare_tensors
 
 TENSOR = compare_tensors("scores", np.array([4.0, 1.0]), np.array([4.0, np.inf]), 0.1, "x/a.jpg")
 SIDES = [
-    Way(name, "ab" * 32, "cpu", selection, Precision.FLOAT32)
-    for name, selection in (("[red]a.onnx", Selection.DETCLI), ("b\x1b[31m.onnx", Selection.GRAPH))
+    SideReport(name, "ab" * 32, "cpu", selection, Precision.FLOAT32)
+    for name, selection in (
+        ("[red]a.onnx", SelectedBy.DETCLI),
+        ("b\x1b[31m.onnx", SelectedBy.GRAPH),
+    )
 ]
 
 

@@ -6,10 +6,11 @@ import pytest
 from colour_model import build, picture
 from damaged_graphs import far_and_back, maker, swapped
 
+from detcli.commands.shared.comparison import Order, Precision
 from detcli.commands.verify import run as module
 from detcli.commands.verify.pictures import random_item
-from detcli.commands.verify.plan import Request, make_plan
-from detcli.commands.verify.report import Order, Precision, Selection
+from detcli.commands.verify.plan import VerifyRequest, make_plan
+from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.run import titles, verify
 from detcli.detector import Detector
 from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
@@ -32,7 +33,7 @@ ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("
 
 def verified(*models, items=ITEMS, folder=None, **request):
     request = {"settings": SETTINGS} | request
-    return verify(make_plan(Request(*models, **request)), items, folder)
+    return verify(make_plan(VerifyRequest(*models, **request)), items, folder)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -40,7 +41,7 @@ def test_own_selection_agrees_with_the_graphs(make_model, tail):
     report = verified(make_model(tail=tail))
     assert report.agree
     assert report.failures == ()
-    assert (report.left.selection, report.right.selection) == (Selection.DETCLI, Selection.GRAPH)
+    assert (report.left.selection, report.right.selection) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     found = report.detections
     assert (found.left, found.right, found.pairs, found.disagreeing) == (3, 3, 3, 0)
     assert [picture.source for picture in found.pictures] == ["grey", "red", "two"]
@@ -69,7 +70,7 @@ def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     report = verified(tmp_path / "order.onnx", settings=Settings(conf=0.1))
     assert report.detections.pictures[1].order is Order.WRONG
     assert report.detections.disagreeing == 0
-    assert report.failures == ("detections do not come by descending score on 2 of 3 pictures",)
+    assert report.failures == ("detections are not sorted by descending score on 2 of 3 pictures",)
 
 
 def test_two_models_with_tensors_and_the_node(make_model, tmp_path):
@@ -98,7 +99,7 @@ def test_what_is_no_detector_has_tensors(make_model, tmp_path):
 
 
 def test_random_pictures(make_model):
-    plan = make_plan(Request(make_model(), make_model("b.onnx"), random=True, tensors=True))
+    plan = make_plan(VerifyRequest(make_model(), make_model("b.onnx"), random=True, tensors=True))
     report = verify(plan, [random_item(1, plan.input_size)])
     assert report.agree
     assert report.no_detections == "random pictures say nothing about detections"
@@ -150,7 +151,7 @@ def test_the_worst_pictures_are_drawn(make_model, tmp_path):
 
 
 def test_titles_tell_the_sides_apart(make_model):
-    plan = make_plan(Request(make_model(tail="authors")))
+    plan = make_plan(VerifyRequest(make_model(tail="authors")))
     assert titles(plan) == (
         "left: colours.onnx, cpu",
         "right: colours.onnx, cpu, selection by the graph",

@@ -1,12 +1,12 @@
 import numpy as np
 import onnx
 import pytest
-from colour_model import NAMES, cell_box, picture
+from colour_model import cell_box, picture
 from damaged_graphs import maker
 
-from detcli.commands.verify.sides import OwnSide, TailSide, end_to_end, rows_of
+from detcli.commands.shared.sides import DetectorSide, GraphSide, rows_of
 from detcli.detector import Detector
-from detcli.errors import DetcliWarning, ModelError, UsageError
+from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 from detcli.settings import Settings
@@ -14,6 +14,10 @@ from detcli.settings import Settings
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 GREY = Picture.whole(picture())
 STRICT = Settings(conf=0.9)
+
+
+def graph_side(path, settings):
+    return GraphSide(ModelFile.read(path), settings)
 
 
 def summary(found):
@@ -26,7 +30,7 @@ EXPECTED = [("red", 1.0, cell_box(1, 1)), ("blue", 1.0, cell_box(6, 3))]
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
 @pytest.mark.parametrize("batch", [1, 2, None])
 def test_a_graphs_own_selection(make_model, tail, batch):
-    side = TailSide(ModelFile.read(make_model(tail=tail, batch=batch)), STRICT)
+    side = graph_side(make_model(tail=tail, batch=batch), STRICT)
     red, grey = side.detect([RED, GREY])
     assert sorted(summary(red)) == sorted(EXPECTED)
     assert len(grey) == 0
@@ -34,17 +38,15 @@ def test_a_graphs_own_selection(make_model, tail, batch):
 
 def test_its_rows_come_back_into_the_picture(make_model):
     large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
-    (found,) = TailSide(ModelFile.read(make_model(tail="authors")), Settings(conf=0.6)).detect(
-        [large]
-    )
+    (found,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
     with Detector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
-        (own,) = OwnSide(detector).detect([large])
+        (own,) = DetectorSide(detector).detect([large])
     assert len(own)
     assert summary(found) == summary(own)
 
 
 def test_float16_rows(make_model):
-    side = TailSide(ModelFile.read(make_model(tail="authors", dtype=np.float16)), STRICT)
+    side = graph_side(make_model(tail="authors", dtype=np.float16), STRICT)
     (found,) = side.detect([RED])
     assert found.score.dtype == np.float32
     assert sorted(summary(found)) == sorted(EXPECTED)
@@ -52,18 +54,18 @@ def test_float16_rows(make_model):
 
 def test_any_number_of_pictures_with_our_own_selection(make_model):
     with Detector(make_model(batch=2), "cpu", STRICT) as detector:
-        side = OwnSide(detector)
+        side = DetectorSide(detector)
         assert side.chunk == 2
         assert [len(found) for found in side.detect([RED, GREY, RED])] == [2, 0, 2]
 
 
-def test_rows_of_classes_that_there_are_not(make_model, tmp_path):
+def test_rows_of_unknown_classes(make_model, tmp_path):
     """A tail that divides where it should take the rest makes such classes."""
     model = onnx.load(make_model(tail="authors"))
     maker(model, "class_float").input[0] = "second_index"
     (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
-    side = TailSide(ModelFile.read(tmp_path / "broken.onnx"), STRICT)
-    with pytest.warns(DetcliWarning, match="1 rows of broken.onnx have a class that it has not"):
+    side = graph_side(tmp_path / "broken.onnx", STRICT)
+    with pytest.warns(DetcliWarning, match="1 rows of broken.onnx have an unknown class id"):
         (found,) = side.detect([RED])
     assert len(found) == 1
 
@@ -75,14 +77,8 @@ def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
     model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
     (tmp_path / "five.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"ends in \[1, 16, 5\]"):
-        TailSide(ModelFile.read(tmp_path / "five.onnx"), STRICT).detect([RED])
-
-
-def test_a_graph_without_selection(make_model):
-    with pytest.raises(UsageError, match="no selection of its own"):
-        TailSide(ModelFile.read(make_model()), STRICT)
+        graph_side(tmp_path / "five.onnx", STRICT).detect([RED])
 
 
 def test_how_many_rows_there_are(make_model):
     assert rows_of(ModelFile.read(make_model(tail="authors", keep=9))) == 9
-    assert end_to_end(ModelFile.read(make_model(tail="authors"))).names == NAMES

@@ -1,59 +1,56 @@
 import pytest
 from made_detections import RULES, TOLERANCE, found, report_on
 
-from detcli.commands.verify.compare import Rules, judge, picture_report, severity, summarise
-from detcli.commands.verify.report import Order
-from detcli.record import Origin
-from detcli.source.item import Item
+from detcli.commands.shared.comparison import Order, Rules, compare, summarise
 
 FULL = Rules(conf=0.25, least_iou=0.5, max_det=2, tolerance=TOLERANCE)
 
 
-def judged(left, right, rules=RULES):
-    verdict = judge(found(*left), found(*right), rules)
-    return len(verdict.pairs), len(verdict.over), verdict.borderline, verdict.missing, verdict.extra
+def compared(left, right, rules=RULES):
+    both = compare(found(*left), found(*right), rules)
+    return len(both.pairs), len(both.over), both.borderline, both.missing, both.extra
 
 
 def test_both_sides_run_with_a_lower_confidence():
-    assert RULES.lowered == pytest.approx(0.23)
-    assert Rules(0.01, 0.5, 300, TOLERANCE).lowered == 0
+    assert RULES.lowered_conf == pytest.approx(0.23)
+    assert Rules(0.01, 0.5, 300, TOLERANCE).lowered_conf == 0
 
 
 def test_alike():
-    assert judged([(0, 0.9)], [(0, 0.9)]) == (1, 0, 0, (), ())
-    assert judged([], []) == (0, 0, 0, (), ())
+    assert compared([(0, 0.9)], [(0, 0.9)]) == (1, 0, 0, (), ())
+    assert compared([], []) == (0, 0, 0, (), ())
 
 
 def test_over_the_tolerance_in_score_or_corner():
-    assert judged([(0, 0.9), (1, 0.5)], [(0, 0.85), (1, 0.49)]) == (1, 1, 0, (), ())
-    assert judged([(0, 0.9), (1, 0.5)], [(0, 0.9, 2), (1, 0.5, 1)]) == (1, 1, 0, (), ())
+    assert compared([(0, 0.9), (1, 0.5)], [(0, 0.85), (1, 0.49)]) == (1, 1, 0, (), ())
+    assert compared([(0, 0.9), (1, 0.5)], [(0, 0.9, 2), (1, 0.5, 1)]) == (1, 1, 0, (), ())
 
 
 def test_a_pair_across_the_limit_is_borderline_and_not_missing():
-    assert judged([(0, 0.255)], [(0, 0.245)]) == (1, 0, 1, (), ())
-    assert judged([(0, 0.245)], [(0, 0.255)]) == (1, 0, 1, (), ())
+    assert compared([(0, 0.255)], [(0, 0.245)]) == (1, 0, 1, (), ())
+    assert compared([(0, 0.245)], [(0, 0.255)]) == (1, 0, 1, (), ())
 
 
 def test_a_pair_below_the_limit_is_not_looked_at():
-    assert judged([(0, 0.249)], [(0, 0.231)]) == (0, 0, 0, (), ())
-    assert judged([(0, 0.249)], []) == (0, 0, 0, (), ())
+    assert compared([(0, 0.249)], [(0, 0.231)]) == (0, 0, 0, (), ())
+    assert compared([(0, 0.249)], []) == (0, 0, 0, (), ())
 
 
 def test_above_the_limit_without_counterpart_is_missing_or_extra():
     """Its counterpart, within the tolerance, would have been seen: the sides run lower."""
-    assert judged([(0, 0.255)], []) == (0, 0, 0, (0,), ())
-    assert judged([], [(0, 0.9), (1, 0.255)]) == (0, 0, 0, (), (0, 1))
+    assert compared([(0, 0.255)], []) == (0, 0, 0, (0,), ())
+    assert compared([], [(0, 0.9), (1, 0.255)]) == (0, 0, 0, (), (0, 1))
 
 
 def test_a_pair_far_across_the_limit_is_over():
-    assert judged([(0, 0.3)], [(0, 0.24)]) == (0, 1, 1, (), ())
+    assert compared([(0, 0.3)], [(0, 0.24)]) == (0, 1, 1, (), ())
 
 
 def test_the_last_row_of_a_full_result_is_a_limit_too():
     right = [(0, 0.9), (1, 0.6)]
-    assert judged([(0, 0.9), (2, 0.61), (1, 0.6)], right, FULL)[2:] == (1, (), ())
-    assert judged([(0, 0.9), (2, 0.63), (1, 0.6)], right, FULL)[2:] == (0, (1,), ())
-    assert judged([(0, 0.9), (2, 0.61), (1, 0.6)], right)[2:] == (0, (1,), ())
+    assert compared([(0, 0.9), (2, 0.61), (1, 0.6)], right, FULL)[2:] == (1, (), ())
+    assert compared([(0, 0.9), (2, 0.63), (1, 0.6)], right, FULL)[2:] == (0, (1,), ())
+    assert compared([(0, 0.9), (2, 0.61), (1, 0.6)], right)[2:] == (0, (1,), ())
 
 
 @pytest.mark.parametrize(
@@ -65,10 +62,8 @@ def test_the_last_row_of_a_full_result_is_a_limit_too():
     ],
 )
 def test_order(right, order):
-    left = found((0, 0.9), (1, 0.89))
-    verdict = judge(left, found(*right), RULES)
-    report = picture_report(Item(Origin("a"), lambda: None), left, found(*right), verdict, RULES)
-    assert (verdict.order, report.agrees) == (order, order is not Order.WRONG)
+    report = report_on([(0, 0.9), (1, 0.89)], right)
+    assert (report.order, report.agrees) == (order, order is not Order.WRONG)
 
 
 def test_a_pictures_report():
@@ -90,8 +85,8 @@ def test_severity_is_boxes_first_then_distance():
         report_on([(0, 0.9)], []),
         report_on([(0, 0.9), (1, 0.8)], []),
     ]
-    assert sorted(reports, key=lambda report: severity(report, TOLERANCE)) == reports
-    assert severity(reports[0], TOLERANCE) == (0, 0)
+    assert sorted(reports, key=lambda report: report.severity(TOLERANCE)) == reports
+    assert reports[0].severity(TOLERANCE) == (0, 0)
 
 
 def test_sums():

@@ -1,0 +1,449 @@
+"""Compares the detections of two sides, picture by picture, within a tolerance.
+
+A score next to the confidence threshold falls on either side of it by rounding alone. So both
+sides run with a threshold lowered by the score tolerance, and only detections above the real one
+on at least one side count. Detections with a counterpart form a pair; where one of the two is
+below the threshold, the pair is borderline as well. A detection above the threshold without a
+counterpart is missing on the right, or extra.
+
+The last row of a full result is a threshold too: where the other side has `max_det` detections, an
+unmatched box that scores no more than the lowest of them, within the tolerance, is borderline.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.detections import Detections
+from detcli.errors import UsageError
+from detcli.record import Origin
+
+NEAR = 1.0
+"""Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
+box two pixels wide or one cut to nothing by the edge of the picture."""
+
+Boxes = npt.NDArray[np.float32]
+Matrix = npt.NDArray[np.float64]
+
+
+class Precision(StrEnum):
+    """The number type that a network computes in."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far two sides may differ and still agree.
+
+    Attributes:
+        score: Largest difference between the scores of a pair.
+        corner: Largest difference between the corners of a pair, in pixels of the picture.
+        boxes: Share of boxes that may be missing, extra, or in a pair that differs by more.
+        tensor: Largest difference between two tensors, as a share of the largest magnitude.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    score: float
+    corner: float
+    boxes: float
+    tensor: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not 0 <= value < float("inf") or (field.name == "boxes" and value > 1):
+                raise UsageError(
+                    f"--tolerance: {field.name} is {value}",
+                    "give 0 or more; boxes is a share, as in 1% or 0.01",
+                )
+
+
+# The order of additions differs by device and version. Five exports of YOLOv10-N agree within
+# 0.00001 in score and 0.01 pixels on one device; this leaves other devices 100 and 10 times that.
+EXACT = Tolerance(score=0.001, corner=0.1, boxes=0.0, tensor=0.001)
+# With 11 bits of mantissa, 99% of the 537 boxes of YOLOv10-N on 128 pictures stay within 0.013 and
+# 0.35 pixels; a few differ by 0.08 or by one pixel, which is 0.09 of the largest tensor value.
+REDUCED = Tolerance(score=0.02, corner=2.0, boxes=0.01, tensor=0.1)
+
+
+def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> Tolerance:
+    """The default tolerance for the precision of both sides, with what the user asked for.
+
+    Args:
+        precisions: Of both sides.
+        wanted: Values by name of their field.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+    return replace(EXACT if precisions == {Precision.FLOAT32} else REDUCED, **wanted)
+
+
+def parse_tolerance(text: str | None) -> dict[str, float]:
+    """Read what --tolerance says: "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01.
+
+    Raises:
+        UsageError: An entry is not NAME=NUMBER, or its name is unknown or repeated.
+    """
+    known = [field.name for field in fields(Tolerance)]
+    hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
+    values: dict[str, float] = {}
+    for entry in (part.strip() for part in (text or "").split(",") if part.strip()):
+        name, _, number = (part.strip() for part in entry.partition("="))
+        try:
+            value = float(number.removesuffix("%")) * (0.01 if number.endswith("%") else 1)
+        except ValueError:
+            raise UsageError(f"--tolerance '{text}': '{entry}' is not NAME=NUMBER", hint) from None
+        if name not in known or name in values:
+            why = "is repeated" if name in values else "is unknown"
+            raise UsageError(f"--tolerance '{text}': '{name}' {why}", hint)
+        values[name] = value
+    if text is not None and not values:
+        raise UsageError(f"--tolerance '{text}' is empty", hint)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two detections of the same object.
+
+    Attributes:
+        left: Row of the first side's detection.
+        right: Row of the second side's.
+        iou: Intersection over union of their boxes.
+        score_difference: Absolute difference of their scores.
+        corner_difference: Largest absolute difference of their four sides, in pixels.
+    """
+
+    left: int
+    right: int
+    iou: float
+    score_difference: float
+    corner_difference: float
+
+
+def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[Match]:
+    """Pair up the detections of one picture, each at most once, in the order of the left rows.
+
+    Args:
+        left: Detections of the first side.
+        right: Of the second, in pixels of the same picture and with the same class ids.
+        least_iou: Boxes that overlap less do not match, unless all corners are within NEAR.
+    """
+    ious = box_iou(left.xyxy, right.xyxy)  # (L, R)
+    corners = np.abs(left.xyxy[:, None].astype(np.float64) - right.xyxy).max(axis=2, initial=0)
+    scores = np.abs(left.score[:, None].astype(np.float64) - right.score)  # (L, R)
+    possible = (left.class_id[:, None] == right.class_id) & (
+        (ious >= least_iou) | (corners <= NEAR)
+    )
+    return [
+        Match(i, j, float(ious[i, j]), float(scores[i, j]), float(corners[i, j]))
+        for i, j in sorted(_greedy(possible, (1 - ious) + scores))
+    ]
+
+
+def box_iou(left: Boxes, right: Boxes) -> Matrix:
+    """Intersection over union of each box with each: (L, 4), (R, 4) -> (L, R).
+
+    Equal boxes without an area have an IoU of 1.
+    """
+    first, second = left.astype(np.float64)[:, None], right.astype(np.float64)  # (L, 1, 4), (R, 4)
+    low = np.maximum(first[..., :2], second[..., :2])  # (L, R, 2)
+    high = np.minimum(first[..., 2:], second[..., 2:])  # (L, R, 2)
+    shared = np.clip(high - low, 0, None).prod(axis=2)  # (L, R)
+    union = _area(first) + _area(second) - shared  # (L, R)
+    equal = (first == second).all(axis=2)  # (L, R)
+    ratio = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    ious: Matrix = np.where(equal, 1.0, ratio)
+    return ious
+
+
+def _area(boxes: Matrix) -> Matrix:
+    """(..., 4) -> (...)."""
+    area: Matrix = np.clip(boxes[..., 2:] - boxes[..., :2], 0, None).prod(axis=-1)
+    return area
+
+
+def _greedy(possible: npt.NDArray[np.bool_], distance: Matrix) -> list[tuple[int, int]]:
+    """The closest pair, then the closest of the rest, and so on; the lower row of equals."""
+    rows, columns = np.nonzero(possible)  # in order of rows, then columns
+    closest = np.argsort(distance[rows, columns], kind="stable")
+    free_rows, free_columns = set(rows.tolist()), set(columns.tolist())
+    pairs = []
+    for i, j in zip(rows[closest].tolist(), columns[closest].tolist(), strict=True):
+        if i in free_rows and j in free_columns:
+            free_rows.remove(i)
+            free_columns.remove(j)
+            pairs.append((i, j))
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is compared, and how strictly.
+
+    Attributes:
+        conf: Detections above this score count.
+        least_iou: Boxes that overlap less do not match.
+        max_det: Maximum number of detections in a picture, on either side.
+        tolerance: How far the sides may differ.
+    """
+
+    conf: float
+    least_iou: float
+    max_det: int
+    tolerance: Tolerance
+
+    @property
+    def lowered_conf(self) -> float:
+        """The confidence that both sides run with."""
+        return max(0.0, self.conf - self.tolerance.score)
+
+
+class Order(StrEnum):
+    """Whether the pairs of a picture come in the same order on both sides.
+
+    CHANGED: some changed places, as their scores did. WRONG: the rows of a side are not sorted by
+    descending score.
+    """
+
+    SAME = "same"
+    CHANGED = "changed"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Comparison:
+    """Both sides' detections of a picture, and how their rows relate.
+
+    Attributes:
+        left: Detections of the first side.
+        right: Of the second.
+        pairs: Pairs within the tolerance.
+        over: Pairs beyond it.
+        borderline: Number of pairs with one score below the confidence, and of unmatched
+            detections at a threshold.
+        missing: Rows on the left only.
+        extra: Rows on the right only.
+        order: Of the pairs.
+    """
+
+    left: Detections
+    right: Detections
+    pairs: tuple[Match, ...]
+    over: tuple[Match, ...]
+    borderline: int
+    missing: tuple[int, ...]
+    extra: tuple[int, ...]
+    order: Order
+
+
+def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
+    """Compare the detections of one picture.
+
+    Args:
+        left: Detections of the first side, above `rules.lowered_conf`.
+        right: Of the second, likewise.
+        rules: How strictly to compare.
+    """
+    conf, tolerance = np.float32(rules.conf), rules.tolerance
+    matches = match(left, right, rules.least_iou)
+    scores = [(left.score[pair.left], right.score[pair.right]) for pair in matches]
+    relevant = [pair for pair, both in zip(matches, scores, strict=True) if max(both) > conf]
+    over = [
+        pair
+        for pair in relevant
+        if pair.score_difference > tolerance.score or not pair.corner_difference <= tolerance.corner
+    ]
+    unmatched_left = {*np.flatnonzero(left.score > conf)} - {pair.left for pair in matches}
+    unmatched_right = {*np.flatnonzero(right.score > conf)} - {pair.right for pair in matches}
+    missing = _beyond_doubt(unmatched_left, left, right, rules)
+    extra = _beyond_doubt(unmatched_right, right, left, rules)
+    unsure = len(unmatched_left) - len(missing) + len(unmatched_right) - len(extra)
+    sequence = [pair.right for pair in relevant]
+    if any(bool(np.any(np.diff(side.score) > 0)) for side in (left, right)):
+        order = Order.WRONG
+    else:
+        order = Order.SAME if sequence == sorted(sequence) else Order.CHANGED
+    return Comparison(
+        left=left,
+        right=right,
+        pairs=tuple(pair for pair in relevant if pair not in over),
+        over=tuple(over),
+        borderline=unsure + sum(bool(min(both) <= conf < max(both)) for both in scores),
+        missing=missing,
+        extra=extra,
+        order=order,
+    )
+
+
+def _beyond_doubt(
+    rows: set[int], detections: Detections, other: Detections, rules: Rules
+) -> tuple[int, ...]:
+    """Unmatched rows whose counterpart would have found room among the other side's detections."""
+    limit = rules.conf
+    if len(other) >= rules.max_det:
+        limit = max(limit, float(other.score.min()) + rules.tolerance.score)
+    return tuple(int(row) for row in sorted(rows) if float(detections.score[row]) > limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A detection without a counterpart."""
+
+    class_id: int
+    class_name: str
+    score: float
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureReport:
+    """How two sides compare on one picture.
+
+    Attributes:
+        source: The picture, as the user named it.
+        frame: Frame number in a video; None for a still picture.
+        left: Number of detections above the confidence on the first side.
+        right: On the second.
+        pairs: Number of matched detections, at least one of each pair above the confidence.
+        over: Pairs whose scores or corners differ by more than the tolerance.
+        borderline: Detections above the confidence on one side only, with a counterpart below it
+            or one that may be.
+        missing: Detections of the first side only.
+        extra: Detections of the second side only.
+        largest_score_difference: Over all pairs.
+        largest_corner_difference: Over all pairs, in pixels.
+        order: Whether the pairs come in the same order.
+        agrees: Nothing is missing, extra, over the tolerance, or in the wrong order.
+        drawn: File with both sides drawn on the picture.
+    """
+
+    source: str
+    frame: int | None
+    left: int
+    right: int
+    pairs: int
+    over: int
+    borderline: int
+    missing: tuple[Box, ...]
+    extra: tuple[Box, ...]
+    largest_score_difference: float
+    largest_corner_difference: float
+    order: Order
+    agrees: bool
+    drawn: str | None = None
+
+    def severity(self, tolerance: Tolerance) -> tuple[int, float]:
+        """A sort key, worst last: first boxes that disagree, then the largest difference."""
+        disagreeing = self.over + len(self.missing) + len(self.extra)
+        score = self.largest_score_difference / (tolerance.score or 1e-9)
+        corner = self.largest_corner_difference / (tolerance.corner or 1e-9)
+        return disagreeing + (self.order is Order.WRONG), max(score, corner)
+
+
+def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> PictureReport:
+    """Report the comparison of one picture."""
+    left, right = compared.left, compared.right
+    pairs = (*compared.pairs, *compared.over)
+    disagree = compared.over or compared.missing or compared.extra or compared.order is Order.WRONG
+    return PictureReport(
+        source=origin.source,
+        frame=origin.frame,
+        left=int(np.count_nonzero(left.score > np.float32(rules.conf))),
+        right=int(np.count_nonzero(right.score > np.float32(rules.conf))),
+        pairs=len(pairs),
+        over=len(compared.over),
+        borderline=compared.borderline,
+        missing=tuple(_box(left, row) for row in compared.missing),
+        extra=tuple(_box(right, row) for row in compared.extra),
+        largest_score_difference=max((pair.score_difference for pair in pairs), default=0.0),
+        largest_corner_difference=max((pair.corner_difference for pair in pairs), default=0.0),
+        order=compared.order,
+        agrees=not disagree,
+    )
+
+
+def _box(detections: Detections, row: int) -> Box:
+    (box, score, class_id, name), *_ = detections[row]
+    x1, y1, x2, y2 = (round(float(side), 2) for side in box)
+    return Box(class_id, name, round(score, 4), (x1, y1, x2, y2))
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionsReport:
+    """How two sides compare over all pictures; sums of the fields of PictureReport.
+
+    Attributes:
+        conf: Detections above this score were compared.
+        least_iou: Boxes that overlap less do not match.
+        max_det: Maximum number of detections in a picture, on either side.
+        disagreeing: Share of boxes that are missing, extra, or in a pair beyond the tolerance.
+        reordered: Pictures whose order is not the same.
+        pictures: Each picture, in the order of the inputs.
+    """
+
+    conf: float
+    least_iou: float
+    max_det: int
+    left: int
+    right: int
+    pairs: int
+    over: int
+    borderline: int
+    missing: int
+    extra: int
+    disagreeing: float
+    largest_score_difference: float
+    largest_corner_difference: float
+    reordered: int
+    pictures: tuple[PictureReport, ...]
+
+    def failures(self, tolerance: Tolerance) -> list[str]:
+        """What exceeds the tolerance, one sentence each."""
+        found = []
+        if self.disagreeing > tolerance.boxes:
+            found.append(
+                f"{self.disagreeing:.2%} of {self.pairs + self.missing + self.extra} boxes "
+                f"disagree ({tolerance.boxes:.2%} allowed): {self.missing} missing, {self.extra} "
+                f"extra, {self.over} further apart than {tolerance.score:g} in score or "
+                f"{tolerance.corner:g} pixels in a corner"
+            )
+        if wrong := sum(picture.order is Order.WRONG for picture in self.pictures):
+            found.append(
+                "detections are not sorted by descending score on "
+                f"{wrong} of {len(self.pictures)} pictures"
+            )
+        return found
+
+
+def summarise(pictures: Sequence[PictureReport], rules: Rules) -> DetectionsReport:
+    """Add up the pictures."""
+    missing = sum(len(picture.missing) for picture in pictures)
+    extra = sum(len(picture.extra) for picture in pictures)
+    pairs, over = (sum(getattr(p, name) for p in pictures) for name in ("pairs", "over"))
+    return DetectionsReport(
+        conf=rules.conf,
+        least_iou=rules.least_iou,
+        max_det=rules.max_det,
+        left=sum(picture.left for picture in pictures),
+        right=sum(picture.right for picture in pictures),
+        pairs=pairs,
+        over=over,
+        borderline=sum(picture.borderline for picture in pictures),
+        missing=missing,
+        extra=extra,
+        disagreeing=(missing + extra + over) / max(1, pairs + missing + extra),
+        largest_score_difference=max((p.largest_score_difference for p in pictures), default=0.0),
+        largest_corner_difference=max((p.largest_corner_difference for p in pictures), default=0.0),
+        reordered=sum(picture.order is not Order.SAME for picture in pictures),
+        pictures=tuple(pictures),
+    )

@@ -1,0 +1,139 @@
+"""The sides of a comparison: pictures in, detections out."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, TensorProto
+
+from detcli.backend import open_tensors
+from detcli.backend.postprocess import SelectedRows, as_selection, to_detections
+from detcli.backend.preprocess import to_batch
+from detcli.commands.shared.comparison import Precision
+from detcli.detections import Detections
+from detcli.detector import Detector
+from detcli.errors import DetcliWarning, ModelError
+from detcli.geometry import Letterbox, Picture
+from detcli.model.contract import BoxFormat
+from detcli.model.graph import is_quantised
+from detcli.model.loading import ModelFile
+from detcli.settings import Settings
+
+Floats = npt.NDArray[np.float32]
+
+COLUMNS = 6  # x1, y1, x2, y2, score, class id
+
+
+class Side(Protocol):
+    """A model with a device and a selection.
+
+    Attributes:
+        chunk: Number of pictures to give at a time.
+    """
+
+    chunk: int
+
+    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
+        """The detections of each picture."""
+
+
+class DetectorSide:
+    """A model with detcli's selection on any device, as `detcli predict` runs it."""
+
+    def __init__(self, detector: Detector) -> None:
+        # As many at once as the device takes, so that batches in flight may disturb one another.
+        self.chunk = detector.batch * detector.in_flight
+        self._detector = detector
+
+    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
+        """Start all batches, then wait for each."""
+        size = self._detector.batch
+        started = [
+            self._detector.submit(pictures[start : start + size])
+            for start in range(0, len(pictures), size)
+        ]
+        return [found for wait in started for found in wait()]
+
+
+class GraphSide:
+    """A whole end-to-end graph with its own selection, on the CPU."""
+
+    chunk = 1
+
+    def __init__(self, file: ModelFile, settings: Settings) -> None:
+        """Load the graph.
+
+        Args:
+            file: The model; its layout is end-to-end.
+            settings: The confidence and the input size are used.
+
+        Raises:
+            ModelError: The runtime refuses the graph.
+            UsageError: The input size does not fit the graph.
+        """
+        self._title, self._contract = file.path.name, file.detector()
+        self._canvas = self._contract.canvas(settings.imgsz)
+        self._confidence = np.float32(settings.conf)
+        self._session = open_tensors("cpu", file.model.SerializeToString(), self._title)
+        self._output = file.model.graph.output[0].name
+
+    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
+        """Run the graph on each picture.
+
+        Raises:
+            InferenceError: The runtime failed.
+            ModelError: The output is not `[B, K, 6]`.
+        """
+        return [self._detect_one(picture) for picture in pictures]
+
+    def _detect_one(self, picture: Picture) -> Detections:
+        contract = self._contract
+        fed = to_batch(picture, self._canvas, contract.input_dtype, contract.batch or 1)
+        rows = self._session.run(contract.input_name, fed)[self._output]  # (B, K, 6)
+        if rows.ndim != 3 or rows.shape[2] != COLUMNS:
+            raise ModelError(
+                f"the graph of {self._title} ends in {list(rows.shape)}, not in [B, K, 6]",
+                "export it again",
+            )
+        kept = rows[0].astype(np.float32)  # (K, 6)
+        selection = as_selection(self._known_classes(kept[kept[:, 4] > self._confidence]))
+        if contract.box_format is BoxFormat.CXCYWH:
+            selection = _corners(selection)
+        letterbox = Letterbox.fit(picture.size, self._canvas)
+        return to_detections(selection, letterbox, contract.names)
+
+    def _known_classes(self, rows: Floats) -> Floats:
+        """The rows with a class that exists; a broken selection makes others."""
+        known = (rows[:, 5] >= 0) & (rows[:, 5] < len(self._contract.names))
+        if not known.all():
+            warnings.warn(
+                f"{np.count_nonzero(~known)} rows of {self._title} have an unknown class id, such "
+                f"as {rows[~known][0, 5]:g}",
+                DetcliWarning,
+                stacklevel=2,
+            )
+        return rows[known]
+
+
+def _corners(selection: SelectedRows) -> SelectedRows:
+    """Boxes (M, 4) of centre and size as corners."""
+    centre, half = selection.boxes[:, :2], selection.boxes[:, 2:] / np.float32(2)
+    return selection._replace(boxes=np.concatenate([centre - half, centre + half], axis=1))
+
+
+def rows_of(file: ModelFile) -> int | None:
+    """K of an end-to-end graph `[B, K, 6]`; None where it is dynamic."""
+    dims = file.model.graph.output[0].type.tensor_type.shape.dim
+    return dims[1].dim_value or None if len(dims) == 3 else None
+
+
+def precision_of(model: ModelProto) -> Precision:
+    """The lowest precision that a graph computes in; shapes must be inferred."""
+    if is_quantised(model.graph):
+        return Precision.INT8
+    types = {tensor.data_type for tensor in model.graph.initializer}
+    values = (*model.graph.input, *model.graph.value_info)  # weights may be in Constant nodes
+    types |= {value.type.tensor_type.elem_type for value in values}
+    return Precision.FLOAT16 if TensorProto.FLOAT16 in types else Precision.FLOAT32
