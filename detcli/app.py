@@ -1,4 +1,4 @@
-"""The `detcli` command: its subcommands, and the one place that turns errors into exit codes.
+"""The `detcli` command: its subcommands, and the one place where errors become exit codes.
 
 | exit | meaning |
 | --- | --- |
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Commands(TyperGroup):
-    """All subcommands run inside `exit_codes`."""
+    """Runs every subcommand inside `exit_codes`."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the subcommand."""
@@ -53,7 +53,7 @@ class Commands(TyperGroup):
 
 @contextlib.contextmanager
 def exit_codes() -> Iterator[None]:
-    """Turn what ends a command into a message on stderr and an exit code."""
+    """Turn the exception that ends a command into a message on stderr and an exit code."""
     try:
         yield
     except DetcliError as error:
@@ -63,18 +63,18 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader has gone (`| head`). Python would complain at exit when it flushes stdout.
+        # The reader has gone (`| head`), and flushing stdout at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
         if type(error).__module__.startswith(("typer", "click")):
-            raise  # a usage error, which Typer reports itself
+            raise  # a usage error, which Typer reports
         log.debug("%s", error, exc_info=True)
         bug = DetcliError(
             f"this is a bug in detcli: {type(error).__name__}: {error}",
-            "run it again with -vv and report what it prints",
+            "run it again with -vv, and report what it prints",
         )
         report(bug)
         raise typer.Exit(bug.exit_code) from error
@@ -105,7 +105,7 @@ def detcli(
         ),
     ] = False,
 ) -> None:
-    """Object detection for the shell: a YOLOv10 ONNX file and pictures in, boxes out."""
+    """Object detection for the shell: pictures and a YOLOv10 ONNX file in, boxes out."""
 
 
 app.command()(predict.predict)
@@ -131,8 +131,8 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     if threading.active_count() > 1:
-        # A thread that is still amid something in a native library would not survive the end of
-        # the interpreter: the library would abort the process.
+        # The end of the interpreter would abort a thread that is still inside a native library,
+        # and the process with it.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """Finish as after Ctrl-C; further signals must not keep files from being closed."""
+    """Finish as after Ctrl-C; a second signal must not keep files from being closed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`detcli schema`: the JSON Schema of what a command prints."""
+"""`detcli schema`: the JSON Schemas of what commands print."""
 
 from importlib import resources
 from typing import Annotated
@@ -10,10 +10,10 @@ from detcli.errors import UsageError
 
 def schema(
     command: Annotated[
-        str, typer.Argument(metavar="[COMMAND]", help="Whose output: predict, verify, bench, ...")
+        str, typer.Argument(metavar="[COMMAND]", help="The command: predict, verify, bench, ...")
     ] = "predict",
 ) -> None:
-    """Print the JSON Schema of what a command writes as JSON."""
+    """Print the JSON Schema of a command's JSON output."""
     schemas = {
         folder.name: file
         for folder in resources.files("detcli.commands").iterdir()
@@ -21,7 +21,7 @@ def schema(
     }
     if command not in schemas:
         known = ", ".join(sorted(schemas))
-        raise UsageError(f"'{command}' has no schema", f"these have one: {known}")
+        raise UsageError(f"'{command}' has no schema", f"these commands have one: {known}")
     from detcli.files import StandardOutput
 
     StandardOutput().write(schemas[command].read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from detcli.errors import OutputError, UsageError
 from detcli.files import AtomicFile
-from detcli.record import Record
+from detcli.record import Origin, Record
 from detcli.sink.json import encode
 
 START = b'{"schema_version"'
@@ -52,9 +52,11 @@ class Journal:
         except OSError as error:
             raise self._failure(error) from error
 
-    def skip(self, source: str, frame: int | None) -> bool:
-        """Tell whether an input needs no second run; one that was named twice is there twice."""
-        key = (source, frame)
+    def skip(self, origin: Origin) -> bool:
+        """Tell whether an input is done, once for each of its records; live frames never are."""
+        if origin.clip is not None and origin.clip.live:
+            return False  # another frame, even if it has the number of an earlier one
+        key = (origin.source, origin.frame)
         if self._done[key] == 0:
             del self._done[key]
             return False

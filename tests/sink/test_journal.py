@@ -10,6 +10,7 @@ from sample_records import failure, numbered, picture
 from small_disk import small_disk
 
 from detcli.errors import OutputError, UsageError
+from detcli.record import Origin
 from detcli.sink.journal import Journal
 
 
@@ -33,7 +34,7 @@ def run(path, names):
     """What a run does: everything that is not there yet."""
     journal = Journal(path)
     for name in names:
-        if not journal.skip(name, None):
+        if not journal.skip(Origin(name)):
             try:
                 journal.write(picture(name))
             except OutputError:
@@ -63,7 +64,11 @@ def test_an_input_that_is_named_twice_is_there_twice(path):
 def test_frames_are_told_apart(path):
     write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
     journal = Journal(path)
-    assert [journal.skip("v.mp4", frame) for frame in (0, 1, 2)] == [True, True, False]
+    assert [journal.skip(Origin("v.mp4", frame=frame)) for frame in (0, 1, 2)] == [
+        True,
+        True,
+        False,
+    ]
     journal.close()
 
 
@@ -91,7 +96,7 @@ def test_odd_names_are_found_again(path):
     name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
     write(path, picture(name))
     journal = Journal(path)
-    assert journal.skip(name, None)
+    assert journal.skip(Origin(name))
     journal.close()
 
 

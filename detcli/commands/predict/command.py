@@ -6,22 +6,22 @@ from pathlib import Path
 
 import typer
 
+from detcli.commands.predict import options as own
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.options import choose_format
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 
 
 def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    source: options.SourcesOption = None,
+    source: own.SourcesOption = None,
     *,
     model: options.ModelOption = DEFAULT,
     device: options.DeviceOption = "auto",
-    conf: options.ConfidenceOption = "0.25",
-    max_det: options.MaxDetOption = 300,
-    classes: options.ClassesOption = None,
+    conf: own.ConfidenceOption = "0.25",
+    max_det: own.MaxDetOption = 300,
+    classes: own.ClassesOption = None,
     nms: options.NmsOption = None,
     unique: options.UniqueOption = False,
     imgsz: options.ImageSizeOption = None,
@@ -29,43 +29,42 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
     recursive: options.RecursiveOption = False,
-    files_from: options.FilesFromOption = None,
-    null: options.NullOption = False,
-    vid_stride: options.VideoStrideOption = 1,
-    start: options.StartOption = 0,
-    end: options.EndOption = None,
+    files_from: own.FilesFromOption = None,
+    null: own.NullOption = False,
+    vid_stride: own.VideoStrideOption = 1,
+    start: own.StartOption = 0,
+    end: own.EndOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
-    fast_decode: options.FastDecodeOption = False,
+    fast_decode: own.FastDecodeOption = False,
     batch: options.BatchOption = None,
     workers: options.WorkersOption = None,
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
-    output_format: options.OutputFormatOption = None,
-    output: options.OutputOption = None,
-    resume: options.ResumeOption = None,
-    save: options.SaveOption = None,
-    save_txt: options.SaveTextOption = None,
-    save_conf: options.SaveConfidenceOption = False,
+    output_format: own.OutputFormatOption = None,
+    output: own.OutputOption = None,
+    resume: own.ResumeOption = None,
+    save: own.SaveOption = None,
+    save_txt: own.SaveTextOption = None,
+    save_conf: own.SaveConfidenceOption = False,
     save_coco: options.SaveCocoOption = None,
-    coco_images: options.CocoImagesOption = None,
-    save_crops: options.SaveCropsOption = None,
-    show: options.ShowOption = False,
-    fail_if: options.FailIfOption = None,
+    coco_images: own.CocoImagesOption = None,
+    save_crops: own.SaveCropsOption = None,
+    show: own.ShowOption = False,
+    fail_if: own.FailIfOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
     """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
-    error, the others are completed, and the exit code is 3.
+    error; the others are completed, and the exit code is 3.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
-    from detcli.commands.predict.conditions import check_conditions, parse_condition
+    from detcli.commands.predict.sinks import SinkOptions, open_sinks
     from detcli.commands.shared.setup import run_options, set_up_process
-    from detcli.commands.shared.sinks import SinkOptions, open_sinks
     from detcli.sink import Stopped
     from detcli.source.decode import DecodeOptions
     from detcli.source.guard import InputGuard
@@ -77,9 +76,9 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
             "--fail-if with --resume would count this run only", "count in the file with jq"
         )
     if not source and files_from is None:
-        raise UsageError("there is nothing to detect on", "name pictures, or use --files-from")
+        raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
-    if workers is None:
+    if workers is None:  # one picture is done soonest by one detector on all cores
         workers = 1 if _is_one_picture(source, files_from) else available_cores()
     run = run_options(
         model,
@@ -100,15 +99,15 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         box_format=box_format,
     )
     sink_options = SinkOptions(
-        form=choose_format(output_format, output),
+        format=own.choose_format(output_format, output),
         output=output,
         journal=resume,
         pictures=save,
         labels=save_txt,
         label_scores=save_conf,
+        crops=save_crops,
         coco=save_coco,
         coco_images=coco_images,
-        crops=save_crops,
         show=show,
     )
     source_options = SourceOptions(
@@ -119,20 +118,20 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         start_s=start,
         end_s=end,
         decode=DecodeOptions(max_pixels=max_pixels),
-        written=sink_options.folders,
+        written=tuple(sink_options.folders.values()),
     )
     located = run.find_model()
-    read = [*(source or []), str(located.path), *map(str, filter(None, (names, coco_images)))]
-    guard = InputGuard(read, source_options)
+    files = [located.path, *filter(None, (names, coco_images))]
+    guard = InputGuard([*(source or []), *map(str, files)], source_options)
     with run.open_detector(located) as detector:
-        conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
+        conditions = [own.parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
             decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
             source_options = replace(source_options, decode=decode)
         pipeline = run.open_pipeline(detector)
-        tally = Tally(quiet=quiet, errors_shown=sink_options.shows_errors)
+        tally = Tally(quiet=quiet, errors_shown=sink_options.show_errors)
         with (
-            contextlib.suppress(Stopped),  # somebody closed the window
+            contextlib.suppress(Stopped),  # the user closed the window
             Sources(source or [], source_options) as sources,
             open_sinks(sink_options, guard) as (sinks, skip),
             progress(tally, lambda: sources.total, wanted=not quiet) as advance,
@@ -144,13 +143,13 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
                 tally.add(record)
                 advance()
     tally.summarise(pipeline.times, sources.dropped)
-    check_conditions(conditions, tally.found)
+    own.check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)
 
 
 def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
-    """One picture is soonest done by one detector on all cores, many by one detector a core."""
+    """Whether the only input is one picture; what stdin holds is not known yet."""
     if files_from is not None or not source or len(source) > 1:
         return False
     from detcli.source.folders import is_video

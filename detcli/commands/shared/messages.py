@@ -1,4 +1,4 @@
-"""What goes to stderr: errors, warnings, and what -v asks for. Results go to stdout instead."""
+"""Messages on stderr: errors, warnings, and the log that -v shows. Results go to stdout."""
 
 import logging
 import sys
@@ -10,20 +10,20 @@ from detcli.text import printable
 
 
 def report(error: DetcliError, source: str = "") -> None:
-    """Say what happened, to which input if it was one, and what to do next."""
+    """Print an error and its hint, after the input that it belongs to."""
     say(f"{source}: {error}" if source else str(error))
     if error.hint:
         say(f"  hint: {error.hint}", prefix="")
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:
-    """Print a line on stderr; a terminal's control codes in file names are made harmless."""
-    if sys.stderr is not None:  # closed; `print` would choose stdout instead
-        print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - this is where it is printed
+    """Print a line on stderr; control codes, which file names may hold, are made harmless."""
+    if sys.stderr is not None:  # closed; `print` would fall back to stdout
+        print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
-    """Choose what is said: fatal errors only, or also warnings, info (-v), tracebacks (-vv)."""
+    """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv)."""
     level = logging.WARNING - 10 * verbose
     logging.basicConfig(level=max(level, logging.DEBUG), format="detcli: %(message)s")
     if quiet:
@@ -31,7 +31,7 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
     show = warnings.showwarning
 
-    def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - those of showwarning
+    def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - as in showwarning
         message = details[0]
         if isinstance(message, DetcliWarning):
             say(f"warning: {message}")

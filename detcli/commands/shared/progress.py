@@ -1,6 +1,7 @@
-"""What a run says about itself: progress while it runs, one line in the end."""
+"""Progress on stderr while a run or a download goes on, and a summary at the end."""
 
 import contextlib
+import functools
 import logging
 import sys
 import time
@@ -14,15 +15,19 @@ from detcli.model.zoo import LocatedModel, find
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from detcli.record import Record
+
+log = logging.getLogger(__name__)
 
 
 class Tally:
-    """Counts what was done; says what failed, and in the end how much there was.
+    """Counts inputs and detections, reports failures, and sums up at the end.
 
     Attributes:
-        failed: Inputs without detections.
-        found: How often each class was found.
+        failed: Number of inputs that failed.
+        found: Number of detections of each class.
     """
 
     def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
@@ -46,17 +51,17 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Inputs so far."""
+        """Number of inputs so far."""
         return self._pictures + self._frames + self.failed
 
     def status(self) -> str:
-        """How far it is, for a progress bar."""
+        """Rate and failures, for a progress bar."""
         rate = self.done / (time.perf_counter() - self._start)
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{rate:.1f}/s{failed}"
 
     def summarise(self, stages: StageTimes, dropped: int) -> None:
-        """Say how much was done, and where the time went."""
+        """Print how much was done, and where the time went."""
         if self._quiet:
             return
         seconds = time.perf_counter() - self._start
@@ -79,7 +84,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _shares(stages: StageTimes) -> str:
-    """Each stage's part of the work; threads work at the same time, so it is not the clock's."""
+    """Each stage's share of the work, which threads do in parallel, not of the elapsed time."""
     total = sum(stages.values()) or 1.0
     return ", ".join(f"{one} {stages[one] / total:.0%}" for one in Stage if one in stages)
 
@@ -88,73 +93,61 @@ def _shares(stages: StageTimes) -> str:
 def progress(
     tally: Tally, total: Callable[[], int | None], *, wanted: bool
 ) -> Iterator[Callable[[], None]]:
-    """Show progress on stderr while the block runs, if that is a terminal of its own.
+    """Show progress on stderr while the block runs, if that is a terminal and stdout is not.
 
-    Results on a terminal are progress enough, and the two would mix.
+    Results on a terminal show progress themselves, and a bar would mix with them.
 
     Args:
         tally: What was done so far.
-        total: Says how many inputs there are, as far as is known.
-        wanted: Not where the user asked for silence.
+        total: Returns the number of inputs; None while it is unknown.
+        wanted: False with --quiet.
 
     Yields:
-        A function to call when something was done.
+        A function to call after each input.
     """
     shares_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if not wanted or sys.stderr is None or not sys.stderr.isatty() or shares_terminal:
+    if not wanted or shares_terminal or not _stderr_is_terminal():
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+    from rich.progress import MofNCompleteColumn, TextColumn
 
-    status = TextColumn("{task.fields[status]}")
-    columns = (BarColumn(), MofNCompleteColumn(), status, TimeLeftColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total(), status="")
-        yield lambda: bar.update(task, completed=tally.done, total=total(), status=tally.status())
+    with _bar(MofNCompleteColumn(), TextColumn("{task.fields[status]}"), total=total()) as update:
+        yield lambda: update(completed=tally.done, total=total(), status=tally.status())
 
 
 @contextlib.contextmanager
 def count_on_stderr(
     total: Callable[[], int | None], *, wanted: bool
 ) -> Iterator[Callable[[], None]]:
-    """Show on stderr how much of a longer work is done, if that is a terminal.
+    """Show progress on stderr while the block runs, if that is a terminal.
 
-    For commands that write nothing to standard output meanwhile: what is shown is gone before.
+    For commands that write nothing to stdout meanwhile: the bar is gone before they do.
 
     Args:
-        total: Says how much there is, as far as is known.
-        wanted: Not where the user asked for silence.
+        total: Returns the number of steps; None while it is unknown.
+        wanted: False with --quiet.
 
     Yields:
-        A function to call when something was done.
+        A function to call after each step.
     """
-    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+    if not wanted or not _stderr_is_terminal():
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress
-    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+    from rich.progress import MofNCompleteColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeLeftColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total())
-        yield lambda: bar.update(task, advance=1, total=total())
-
-
-log = logging.getLogger(__name__)
+    with _bar(MofNCompleteColumn(), total=total()) as update:
+        yield lambda: update(advance=1, total=total())
 
 
 def find_model(model: str, *, half: bool = False) -> LocatedModel:
-    """A model's file; `detcli.model.zoo.find` for the command line.
+    """Find a model's file, as `detcli.model.zoo.find` does, with a bar while it is fetched.
 
     Args:
         model: Path or name, as the user gave it.
-        half: The float16 file of a model that goes by name and has one.
+        half: Whether to take the float16 file of a model given by name.
 
     Raises:
-        ModelError: There is neither a file nor a model of that name, or it cannot be fetched.
+        ModelError: There is no such file or name, or the model cannot be fetched.
         OutputError: The cache cannot be written to.
     """
     with fetching() as show:
@@ -163,34 +156,36 @@ def find_model(model: str, *, half: bool = False) -> LocatedModel:
 
 @contextlib.contextmanager
 def fetching() -> Iterator[Show | None]:
-    """A bar on stderr while the block fetches, if that is a terminal and nobody asked for silence.
+    """Show downloads on stderr while the block runs, if that is a terminal and without --quiet.
 
     Yields:
-        What moves the bar; it appears when that is first called. None for no bar.
+        A function that moves the bar, which appears with the first call; None for no bar.
     """
-    silent = not log.isEnabledFor(logging.WARNING)  # what --quiet sets
-    if silent or sys.stderr is None or not sys.stderr.isatty():
+    quiet = not log.isEnabledFor(logging.WARNING)
+    if quiet or not _stderr_is_terminal():
         yield None
         return
     with contextlib.ExitStack() as stack:
-        show = None
 
-        def advance(done: int, total: int | None) -> None:
-            nonlocal show
-            if show is None:
-                show = _bar(stack)
-            show(done, total)
+        @functools.cache
+        def open_bar() -> Callable[..., None]:
+            from rich.progress import DownloadColumn, TransferSpeedColumn
 
-        yield advance
+            return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn(), total=None))
+
+        yield lambda done, total: open_bar()(completed=done, total=total)
 
 
-def _bar(stack: contextlib.ExitStack) -> Show:
+def _stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def _bar(*columns: "ProgressColumn", total: int | None) -> Iterator[Callable[..., None]]:
+    """A bar on stderr that goes when the block ends; yields what updates it."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeLeftColumn())
-    console = Console(stderr=True)
-    bar = stack.enter_context(Progress(*columns, console=console, transient=True))
-    task = bar.add_task("", total=None)
-    return lambda done, total: bar.update(task, completed=done, total=total)
+    columns = (BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield functools.partial(bar.update, bar.add_task("", total=total, status=""))

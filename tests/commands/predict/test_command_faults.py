@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from json_lines import lines
 
-from detcli.commands.shared.options import Format
-from detcli.commands.shared.sinks import SinkOptions, open_sinks
+from detcli.commands.predict.options import Format
+from detcli.commands.predict.sinks import SinkOptions, open_sinks
 from detcli.record import Clip, Origin
 from detcli.source.item import Item
 
@@ -58,7 +58,7 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     journal = tmp_path / "run.jsonl"
     frame = {"source": "camera:0", "frame": 0, "detections": []}
     journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
-    options = SinkOptions(form=Format.JSONL, journal=journal)
+    options = SinkOptions(format=Format.JSONL, journal=journal)
     with open_sinks(options, guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
             clip = Clip("camera:0", 0, live=live)
@@ -165,7 +165,7 @@ def test_no_progress_in_a_pipe(detcli, make_model, make_pictures):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--resume", "a.jsonl", "-o", "b.jsonl"], "two places"),
+        (["--resume", "a.jsonl", "-o", "b.jsonl"], "mutually exclusive"),
         (["--save-conf"], "--save-txt"),
         (["--coco-images", "x.json"], "--save-coco"),
         (["--save-coco", "x.json", "--resume", "a.jsonl"], "this run only"),

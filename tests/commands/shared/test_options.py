@@ -1,4 +1,4 @@
-"""Sizes of memory."""
+"""Parsers of option values."""
 
 import pytest
 
@@ -20,12 +20,12 @@ from detcli.errors import UsageError
         (" 7m ", 7 << 20),
     ],
 )
-def test_a_size(text, size):
+def test_sizes(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1G", "2TiBs", "2 3", "1e9", "0x10", "nan", "²GiB"])
-def test_no_size(text):
-    with pytest.raises(UsageError, match="is no size") as caught:
+def test_text_that_is_not_a_size(text):
+    with pytest.raises(UsageError, match="is not a size") as caught:
         parse_size(text)
     assert "2GiB" in caught.value.hint

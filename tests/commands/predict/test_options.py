@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from detcli.commands.predict.conditions import Condition, check_conditions, parse_condition
+from detcli.commands.predict.options import Condition, check_conditions, parse_condition
 from detcli.errors import CheckError, UsageError
 
 NAMES = ("person", "traffic light", "a>b")
@@ -29,7 +29,7 @@ def test_conditions_are_read(text, condition):
     "text", ["", "person", "person>", ">0", "person>x", "person=1", "person>-1"]
 )
 def test_anything_else_is_a_usage_error(text):
-    with pytest.raises(UsageError, match="no condition"):
+    with pytest.raises(UsageError, match="is not a condition"):
         parse_condition(text, NAMES)
 
 

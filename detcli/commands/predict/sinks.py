@@ -1,0 +1,200 @@
+"""Opens the sinks that the options ask for; each is imported only when it is used."""
+
+import contextlib
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from detcli.commands.predict.options import Format
+from detcli.errors import UsageError
+from detcli.files import AtomicFile, StandardOutput
+from detcli.sink import Sink
+from detcli.source.item import Item
+
+if TYPE_CHECKING:
+    from detcli.sink.folder import OutputFolder
+
+Skip = Callable[[Item], bool]
+"""Whether a resumed run has the record of an input already."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where records go.
+
+    Attributes:
+        format: How records are written.
+        output: File for records; None for standard output.
+        journal: File for records that an earlier run began, in place of `output`.
+        pictures: Folder for annotated pictures and videos.
+        labels: Folder for YOLO labels.
+        label_scores: Whether labels have the score as a sixth column.
+        crops: Folder for a picture of each detection.
+        coco: File for COCO results.
+        coco_images: COCO file with the ids of pictures and categories.
+        show: Whether to show pictures in a window.
+
+    Raises:
+        UsageError: The options contradict each other.
+    """
+
+    format: Format
+    output: Path | None = None
+    journal: Path | None = None
+    pictures: Path | None = None
+    labels: Path | None = None
+    label_scores: bool = False
+    crops: Path | None = None
+    coco: Path | None = None
+    coco_images: Path | None = None
+    show: bool = False
+
+    def __post_init__(self) -> None:
+        if self.journal is not None and self.output is not None:
+            raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
+        if self.label_scores and self.labels is None:
+            raise UsageError("--save-conf needs --save-txt", "name a folder for labels")
+        if self.coco_images is not None and self.coco is None:
+            raise UsageError("--coco-images needs --save-coco", "name a file for results")
+        if self.coco is not None and self.journal is not None:
+            raise UsageError(
+                "--save-coco with --resume would hold the results of this run only",
+                "write COCO results in a separate run",
+            )
+        if self.coco is not None and self.coco == self.output:
+            raise UsageError(f"{self.coco} is given twice", "write to two files")
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Folders to write to, by the name of the option."""
+        return {name: path for name in FOLDER_SINKS if (path := getattr(self, name)) is not None}
+
+    @property
+    def need_pixels(self) -> bool:
+        """Whether a sink shows pictures, which then have to be decoded in full size."""
+        return self.show or any(FOLDER_SINKS[name].need_pixels for name in self.folders)
+
+    @property
+    def show_errors(self) -> bool:
+        """Whether failures are visible among the results, on a terminal."""
+        return self.format is Format.TABLE and self.output is None and self.journal is None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSink:
+    """A kind of output that is a folder with files for each input.
+
+    Attributes:
+        open: Opens the sinks that write to the folder.
+        need_pixels: Whether the files show the picture.
+    """
+
+    open: Callable[["OutputFolder", SinkOptions], list[Sink]]
+    need_pixels: bool
+
+
+def _open_pictures(folder: "OutputFolder", _options: SinkOptions) -> list[Sink]:
+    from detcli.sink.image import ImageSink
+    from detcli.sink.video import VideoSink
+
+    return [ImageSink(folder), VideoSink(folder)]
+
+
+def _open_labels(folder: "OutputFolder", options: SinkOptions) -> list[Sink]:
+    from detcli.sink.yolo import LabelSink
+
+    return [LabelSink(folder, scores=options.label_scores)]
+
+
+def _open_crops(folder: "OutputFolder", _options: SinkOptions) -> list[Sink]:
+    from detcli.sink.crops import CropSink
+
+    return [CropSink(folder)]
+
+
+FOLDER_SINKS = {
+    "pictures": FolderSink(_open_pictures, need_pixels=True),
+    "labels": FolderSink(_open_labels, need_pixels=False),
+    "crops": FolderSink(_open_crops, need_pixels=True),
+}
+"""By the field of SinkOptions that names the folder, in the order of writing."""
+
+
+RECORD_SINKS = {
+    Format.TABLE: "detcli.sink.table:TableSink",
+    Format.JSONL: "detcli.sink.json:JsonLinesSink",
+    Format.JSON: "detcli.sink.json:JsonSink",
+    Format.CSV: "detcli.sink.csv:CsvSink",
+}
+"""Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
+
+
+@contextlib.contextmanager
+def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[list[Sink], Skip]]:
+    """Open sinks, and close them however the block ends: what was written is complete.
+
+    Records come after the folders: what a journal has, the folders have. The window comes last,
+    as it may end the run.
+
+    Args:
+        options: Which sinks.
+        guard: Input files, which are never written over.
+
+    Yields:
+        The sinks, and a function that tells which inputs to skip.
+
+    Raises:
+        UsageError: An output file is one of the inputs.
+        OutputError: A file or folder cannot be written, or there is no display.
+    """
+    for path in (options.output, options.journal, options.coco):
+        if path is not None and path in guard:
+            raise UsageError(f"{path} is one of the inputs", "write to another file")
+    with contextlib.ExitStack() as undo:
+        sinks, skip = _open(options, guard, undo)
+        undo.pop_all()  # closing makes files visible, so it has to wait until all are open
+    with contextlib.ExitStack() as stack:
+        for sink in sinks:
+            stack.callback(sink.close)
+        yield sinks, skip
+
+
+def _open(
+    options: SinkOptions, guard: Container[Path], undo: contextlib.ExitStack
+) -> tuple[list[Sink], Skip]:
+    """Open all sinks; the stack takes back what an error leaves behind."""
+
+    def open_file(path: Path) -> AtomicFile:
+        file = AtomicFile(path)
+        undo.callback(file.discard)
+        return file
+
+    windows: list[Sink] = []
+    if options.show:
+        from detcli.sink.window import WindowSink
+
+        windows.append(WindowSink())
+    sinks: list[Sink] = []
+    for name, path in options.folders.items():
+        from detcli.sink.folder import OutputFolder
+
+        # A resumed run writes over nothing that an earlier part of it has written.
+        folder = OutputFolder(path, guard, keep=options.journal is not None)
+        sinks += FOLDER_SINKS[name].open(folder, options)
+    if options.coco is not None:
+        from detcli.sink.coco import CocoSink, NumbersFromFile, NumbersFromNames
+
+        images = options.coco_images
+        numbers = NumbersFromNames() if images is None else NumbersFromFile(images)
+        sinks.append(CocoSink(open_file(options.coco), numbers))
+    if options.journal is not None:
+        from detcli.sink.journal import Journal
+
+        journal = Journal(options.journal)
+        undo.callback(journal.close)
+        return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
+    output = StandardOutput() if options.output is None else open_file(options.output)
+    records: Sink = resolve_name(RECORD_SINKS[options.format])(output)
+    return [*sinks, records, *windows], lambda _: False
