@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from detcli.commands.predict.options import Format
@@ -123,10 +123,10 @@ FOLDER_SINKS = {
 
 
 RECORD_SINKS = {
-    Format.TABLE: "detcli.sink.table:TableSink",
-    Format.JSONL: "detcli.sink.json:JsonLinesSink",
-    Format.JSON: "detcli.sink.json:JsonSink",
-    Format.CSV: "detcli.sink.csv:CsvSink",
+    Format.TABLE: ("detcli.sink.table", "TableSink"),
+    Format.JSONL: ("detcli.sink.json", "JsonLinesSink"),
+    Format.JSON: ("detcli.sink.json", "JsonSink"),
+    Format.CSV: ("detcli.sink.csv", "CsvSink"),
 }
 """Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
 
@@ -196,5 +196,6 @@ def _open(
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
     output = StandardOutput() if options.output is None else open_file(options.output)
-    records: Sink = resolve_name(RECORD_SINKS[options.format])(output)
+    module, name = RECORD_SINKS[options.format]
+    records: Sink = getattr(import_module(module), name)(output)
     return [*sinks, records, *windows], lambda _: False
