@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import cuda, nvidia, open_backend, open_tensors
+from detcli.backend import cuda, nvidia, open_backend, open_ranker, open_tensors
 from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.backend.runtime import libraries
 from detcli.errors import (
@@ -144,3 +144,32 @@ def test_the_libraries_of_a_gpu_are_looked_for_first(device, model, monkeypatch)
         with pytest.raises(DeviceError, match="no libcudnn"):
             opening(device, model)
     assert required == [Device.parse(device).provider] * 2
+
+
+@pytest.mark.parametrize("device", ["tensorrt", "tensorrt:1"])
+def test_tensorrt_has_no_top_k_of_ours(device):
+    with pytest.raises(UsageError, match="TensorRT runs networks") as caught:
+        open_ranker(device)
+    assert "--device cuda" in caught.value.hint
+
+
+def test_a_gpu_that_is_asked_for_is_not_replaced(monkeypatch):
+    def fail(_):
+        raise DependencyError("cuda-core does not load", "install it")
+
+    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
+    with pytest.raises(DeviceError, match="cuda-core") as caught:
+        open_ranker("cuda")
+    assert caught.value.hint == "install it"
+
+
+def test_auto_says_why_not_the_gpu(monkeypatch):
+    def fail(_):
+        raise DeviceError("the GPU is broken")
+
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 1)
+    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
+    with pytest.warns(DetcliWarning, match="the GPU is broken"):
+        assert open_ranker("auto").device == "cpu"
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 0)
+    assert open_ranker("auto").device == "cpu"

@@ -18,8 +18,7 @@ Each kernel is held bit for bit to its NumPy specification; docs/kernels.md says
 import contextlib
 from typing import TYPE_CHECKING
 
-from detcli.backend.cuda.backend import CudaBackend
-from detcli.backend.cuda.ranker import CudaRanker
+from detcli.backend.cuda.backend import CudaBackend, CudaRanker
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.backend.device import Device, DeviceOptions
 from detcli.errors import UsageError

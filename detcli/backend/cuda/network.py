@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
-from detcli.backend.memory import is_out_of_memory, out_of_memory
-from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 from detcli.backend.runtime.session import (
     FAILURES,
     FATAL,
     CaptureRefusedError,
     closed,
+    is_out_of_memory,
     open_session,
+    out_of_memory,
     reason,
     run_error,
 )

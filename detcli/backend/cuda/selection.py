@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.spill import spill_capacity
-from detcli.backend.cuda.transfer import upload
+from detcli.backend.cuda.topk import spill_capacity, upload
 from detcli.backend.postprocess import SelectionOptions
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.spill import SHARED_LIST, spill_capacity
-from detcli.backend.cuda.transfer import download, upload
-
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu
 
     Result = tuple["DeviceArray | npt.NDArray[Any]", "DeviceArray | npt.NDArray[np.int64]"]
 
-SHORTEST_CHUNK = 8192
-LARGEST_GRID = 65535  # rows of a launch
-LONGEST_ROW = 1 << 31  # indices are 32 bits wide on the way
+SHARED_LIST = 2048
+"""Keys that a block sorts in shared memory, as in top.cuh."""
+
+MIN_CHUNK = 8192
+MAX_GRID = 65535  # rows of a launch
+MAX_ROW = 1 << 31  # indices are 32 bits wide on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         raise ValueError(f"k must not be negative, got {k}")
     if array.dtype not in (np.float16, np.float32):
         raise TypeError(f"float16 or float32 is needed, this is {array.dtype}")
-    if array.shape[-1] > LONGEST_ROW:
-        raise ValueError(f"rows have up to {LONGEST_ROW} entries, these have {array.shape[-1]}")
+    if array.shape[-1] > MAX_ROW:
+        raise ValueError(f"rows have up to {MAX_ROW} entries, these have {array.shape[-1]}")
     *leading, length = array.shape
     shape = (*leading, min(k, length))
     best = _empty(gpu, shape, array.dtype), _empty(gpu, shape, np.dtype(np.int64))
@@ -99,6 +99,34 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         if part.owner is not None:
             part.owner.close()
     return found[0], found[1]
+
+
+def spill_capacity(k: int) -> int:
+    """Keys that the k largest of something need in device memory: a power of two, or nothing."""
+    return 1 << (k - 1).bit_length() if k > SHARED_LIST else 0
+
+
+def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
+    """Copy an array to new device memory; an empty one gets a byte."""
+    memory, staging = gpu.allocate(max(array.nbytes, 1)), gpu.pin(max(array.nbytes, 1))
+    staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    gpu.copy(memory.address, staging.address, array.nbytes)
+    gpu.record().wait()
+    staging.close()
+    return memory
+
+
+def download(
+    gpu: "Gpu", address: int, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> npt.NDArray[Any]:
+    """Copy an array from device memory."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    staging = gpu.pin(max(size, 1))
+    gpu.copy(staging.address, address, size)
+    gpu.record().wait()
+    array = staging.array[:size].view(dtype).reshape(shape).copy()
+    staging.close()
+    return array
 
 
 def _enqueue(
@@ -115,7 +143,7 @@ def _enqueue(
     chunk = _chunk_length(length, k)
     chunks = -(-length // chunk)
     kept = chunks * k if chunks > 1 else 0  # keys of a row that its chunks leave
-    step = min(rows, LARGEST_GRID)
+    step = min(rows, MAX_GRID)
     workspace = gpu.allocate(8 * step * (kept + spill) or 8)
     keys, spilled = workspace.address if kept else 0, workspace.address + 8 * step * kept
     for first in range(0, rows, step):
@@ -140,7 +168,7 @@ def _chunk_length(length: int, k: int) -> int:
     A block reads its chunk, then one block reads k keys of each chunk; the two take about equally
     long where the chunk is as long as the geometric mean of N and k.
     """
-    chunk = max(SHORTEST_CHUNK, math.isqrt(length * k))
+    chunk = max(MIN_CHUNK, math.isqrt(length * k))
     return chunk if k <= SHARED_LIST and length >= 2 * chunk else length
 
 

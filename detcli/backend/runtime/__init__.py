@@ -1,9 +1,30 @@
 """ONNX Runtime, strictly: what was asked for runs, or an error says why not.
 
-load.py            imports it
-session.py         makes a session, runs it
-providers.py       what its GPU providers are told
-libraries.py       whether their shared libraries are there, and what brings those that are not
-placement.py       where the nodes of a session went
-native_output.py   keeps what native libraries print off standard output
+    session.py     makes sessions and runs them; refuses one that is not where it was asked to be
+    providers.py   the options of its GPU providers
+    libraries.py   whether their shared libraries load, and what installs those that do not
+    tensors.py     any graph, its tensors as arrays
+    survey.py      what each provider makes of a graph
+
+This imports ONNX Runtime; everything else imports it from here.
 """
+
+import os
+
+from detcli.errors import DependencyError
+
+# ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
+# this variable, set before the import, keeps it from doing so; a value that is set already stays.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+try:
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
+except ImportError as error:
+    raise DependencyError(
+        f"ONNX Runtime does not load: {error}",
+        "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
+        "install one of them again",
+    ) from error
+
+__all__ = ["onnxruntime", "runtime_errors"]

@@ -4,16 +4,17 @@ By itself `InferenceSession(providers=["CUDAExecutionProvider"])` raises nothing
 not load: it logs, and runs on the CPU.
 """
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.memory import is_out_of_memory, model_out_of_memory
-from detcli.backend.runtime.load import onnxruntime, runtime_errors
-from detcli.errors import DeviceError, InferenceError, ModelError
+from detcli.backend.runtime import onnxruntime, runtime_errors
+from detcli.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 
 Provider = tuple[str, dict[str, str]]
 """An execution provider, as ONNX Runtime names it, and its options."""
@@ -39,6 +40,23 @@ SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(con
 
 REFUSED_CAPTURE = "cannot use the graph capture feature"
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
+
+
+OUT_OF_MEMORY = (
+    "out of memory",  # the CUDA runtime, and TensorRT in one of its spellings
+    "outofmemory",
+    "out_of_memory",  # the driver's name of the error
+    "alloc_failed",  # cuBLAS and cuDNN
+    "failed to allocate memory",  # ONNX Runtime, when the driver has no more
+    "is smaller than requested bytes",  # its arena, at the limit that it was given
+)
+
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+"""Session configuration that makes ONNX Runtime keep what `check_placement` reads."""
+
+MAX_EXAMPLES = 3
+
+log = logging.getLogger(__name__)
 
 
 class CaptureRefusedError(ModelError):
@@ -68,11 +86,10 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     if providers is CPU:
         return _create(graph, options, providers, title)
     # What a GPU needs takes time to import, and the CPU should start fast.
-    from detcli.backend.runtime.native_output import stdout_to_stderr
-    from detcli.backend.runtime.placement import RECORD, check_placement
+    from detcli.backend.runtime.libraries import stdout_to_stderr
 
     names = [name for name, _ in providers]
-    options.add_session_config_entry(RECORD, "1")
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
     onnxruntime.set_default_logger_severity(FATAL)  # the providers log past their session
     with stdout_to_stderr():
         session = _create(graph, options, providers, title)
@@ -110,6 +127,50 @@ def _creation_error(why: str, title: str) -> Exception:
     )
 
 
+def check_placement(session: Any, providers: Sequence[str], title: str) -> None:  # noqa: ANN401 - onnxruntime has no types
+    """Make sure that a session runs where it was asked to, and log what runs elsewhere.
+
+    Args:
+        session: A session that was made with RECORD_PLACEMENT set to "1".
+        providers: ONNX Runtime's names of the execution providers that were asked for, the
+            wanted one first.
+        title: What to call the model.
+
+    Raises:
+        DeviceError: A provider did not load, or the wanted one took no node.
+    """
+    wanted, loaded = providers[0], session.get_providers()
+    if absent := [provider for provider in providers if provider not in loaded]:
+        raise DeviceError(
+            f"ONNX Runtime chose {loaded[0]} instead of {absent[0]}",
+            "use --device cpu to run there on purpose",
+        )
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        log.info("%s: ONNX Runtime tells where nodes run from version 1.24 on", title)
+        return
+    nodes: dict[str, list[Any]] = {}
+    for part in session.get_provider_graph_assignment_info():
+        nodes.setdefault(part.ep_name, []).extend(part.get_nodes())
+    count = sum(map(len, nodes.values()))
+    if count and not nodes.get(wanted):
+        raise DeviceError(
+            f"{wanted} runs none of the {count} nodes of {title}",
+            "export the model again with another opset, or use --device cpu",
+        )
+    for provider, placed in nodes.items():
+        if provider != wanted:
+            log.info("%s: %d of %d nodes run on %s: %s", title, len(placed), count, provider,
+                     _summary(placed))  # fmt: skip
+
+
+def _summary(nodes: Sequence[Any]) -> str:
+    """Operators with their number, the most frequent first, and a few names."""
+    operators = Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in nodes)
+    counts = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+    names = [node.name for node in nodes if node.name][:MAX_EXAMPLES]
+    return f"{counts} (such as {', '.join(names)})" if names else counts
+
+
 def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
     """Feed the input of that name and return the only output.
 
@@ -143,3 +204,40 @@ def reason(error: Exception) -> str:
     said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
     said = SOURCE_LINE.sub("", CODE.sub("", said))
     return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow
+
+
+def is_out_of_memory(reason: str) -> bool:
+    """Tell whether a library's message means that memory ran out."""
+    lowered = reason.lower()
+    return any(sign in lowered for sign in OUT_OF_MEMORY)
+
+
+def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
+    """Build the error for a batch that does not fit.
+
+    Args:
+        shape: `(B, 3, H, W)` of the network's input.
+        reason: What the library said.
+        fixed: The graph takes B pictures and no other number.
+    """
+    batch = shape[0]
+    if batch == 1:
+        first = "a smaller --imgsz"
+    elif fixed:
+        first = "a model that was exported with a smaller batch"
+    else:
+        first = f"a batch of {batch // 2}"
+    pictures = "1 picture" if batch == 1 else f"{batch} pictures"
+    return DeviceMemoryError(
+        f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
+        f"try {first}, a larger --gpu-mem-limit, or --device cpu",
+    )
+
+
+def model_out_of_memory(title: str, reason: str) -> DeviceMemoryError:
+    """Build the error for a model that does not even load."""
+    return DeviceMemoryError(
+        f"{title} does not fit into the GPU's memory: {reason}",
+        "free some (nvidia-smi shows who holds it), allow more with --gpu-mem-limit, or use "
+        "--device cpu",
+    )

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.session import CPU, FAILURES, FATAL, Provider, open_session
 from detcli.errors import DetcliError
 

@@ -18,8 +18,8 @@ def driver() -> dict[str, Any]:
 
 def runtime() -> dict[str, Any]:
     """What ONNX Runtime says of itself, and which libraries of its GPU providers do not load."""
+    from detcli.backend.runtime import onnxruntime
     from detcli.backend.runtime.libraries import CUDA, TENSORRT, unloadable_libraries
-    from detcli.backend.runtime.load import onnxruntime
 
     providers = onnxruntime.get_available_providers()
     return {

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime import onnxruntime
 from detcli.model.graph import attribute, model_tensors
 from detcli.model.passes.editing import (
     copied,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from onnx import GraphProto, ModelProto
 
-from detcli.backend.runtime.load import onnxruntime
+from detcli.backend.runtime import onnxruntime
 from detcli.errors import ModelError
 from detcli.model.graph import is_quantised
 from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from detcli.backend.cuda.transfer import download, upload
+from detcli.backend.cuda.topk import download, upload
 from detcli.errors import DeviceError, InferenceError
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")

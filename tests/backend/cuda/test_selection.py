@@ -8,8 +8,7 @@ import pytest
 
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
-from detcli.backend.cuda.spill import SHARED_LIST
-from detcli.backend.cuda.transfer import upload
+from detcli.backend.cuda.topk import SHARED_LIST, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DetcliWarning
 

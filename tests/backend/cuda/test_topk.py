@@ -1,14 +1,23 @@
 """top_k on the GPU against detcli.top_k."""
 
+import re
+
 import numpy as np
 import pytest
+from backend.cuda.shim import kernel_sources
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import detcli
-from detcli.backend.cuda.topk import DeviceArray, top_k
-from detcli.backend.cuda.transfer import download, upload
+from detcli.backend.cuda.topk import (
+    SHARED_LIST,
+    DeviceArray,
+    download,
+    spill_capacity,
+    top_k,
+    upload,
+)
 
 
 def assert_same(gpu, values, k):
@@ -123,3 +132,31 @@ class Foreign:
 def read(gpu, array):
     """Copy a device array to the host."""
     return download(gpu, array.address, array.shape, array.dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", [np.float16, np.uint32])
+def test_there_and_back(gpu, random, shape, dtype):
+    array = random.integers(0, 100, shape).astype(dtype)
+    memory = upload(gpu, array)
+    np.testing.assert_array_equal(download(gpu, memory.address, shape, dtype), array)
+    memory.close()
+
+
+def test_a_view_is_packed(gpu, random):
+    array = random.integers(0, 100, (6, 8))[::2, 1::3]
+    memory = upload(gpu, array)
+    np.testing.assert_array_equal(download(gpu, memory.address, array.shape, array.dtype), array)
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    ("k", "capacity"), [(1, 0), (2048, 0), (2049, 4096), (4096, 4096), (4097, 8192)]
+)
+def test_spill_capacity(k, capacity):
+    assert spill_capacity(k) == capacity
+
+
+def test_the_kernels_have_the_same_limit():
+    told = re.search(r"SHARED_LIST = (\d+)", kernel_sources()["top.cuh"])
+    assert int(told[1]) == SHARED_LIST

@@ -1,6 +1,7 @@
 """The strict session: what was asked for, or an error that says what went wrong."""
 
 import logging
+import os
 import subprocess
 import sys
 
@@ -124,8 +125,30 @@ def test_the_cpu_starts_without_what_a_gpu_needs(make_model):
     script = (
         "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
         "print([name for name in sys.modules if name.startswith(('cuda', 'detcli.backend.cuda', "
-        "'detcli.backend.runtime.libraries', 'detcli.backend.runtime.placement'))])"
+        "'detcli.backend.runtime.libraries'))])"
     )
     command = [sys.executable, "-c", script, str(make_model())]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)
     assert finished.stdout == "[]\n"
+
+
+def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_picture, tmp_path):
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake/onnxruntime.py").write_text("raise ImportError('half a wheel')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
+    assert finished.returncode == 1
+    assert "ONNX Runtime does not load: half a wheel" in finished.stderr
+    assert "pip uninstall" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_nothing_is_left_in_the_users_home(detcli, make_model, make_picture, tmp_path):
+    """ONNX Runtime's telemetry would leave a device id there."""
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {**os.environ, "HOME": str(home)}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)  # set by this process's own import
+    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
+    assert finished.returncode == 0
+    assert list(home.rglob("*")) == []

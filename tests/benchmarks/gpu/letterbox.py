@@ -9,7 +9,7 @@ from benchmarks.gpu.measure import Case, DisagreementError, Way
 from benchmarks.gpu.peers import torch_on
 from detcli import Letterbox
 from detcli.backend.cuda.letterbox import LetterboxBatch
-from detcli.backend.cuda.transfer import download
+from detcli.backend.cuda.topk import download
 from detcli.backend.preprocess import letterbox_image, to_tensor
 
 INPUTS = 2

@@ -157,8 +157,8 @@ class CuPy:
 
 def onnxruntime_with(provider: str):
     """ONNX Runtime, if it has that execution provider and can load it."""
+    from detcli.backend.runtime import onnxruntime
     from detcli.backend.runtime.libraries import CUDA, require_provider
-    from detcli.backend.runtime.load import onnxruntime
     from detcli.errors import DetcliError
 
     if provider == CUDA:

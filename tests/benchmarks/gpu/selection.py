@@ -13,7 +13,7 @@ from benchmarks.gpu.measure import Case, DisagreementError, Way
 from benchmarks.gpu.peers import torch_on, v10_postprocess
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
-from detcli.backend.cuda.transfer import upload
+from detcli.backend.cuda.topk import upload
 from detcli.backend.postprocess import SelectionOptions
 
 KEEP = 300

@@ -15,8 +15,7 @@ from benchmarks.gpu.download import downloader
 from benchmarks.gpu.measure import Case, DisagreementError, Way
 from benchmarks.gpu.peers import CuPy, on_host, onnxruntime_with, torch_on
 from detcli.backend.cuda import topk
-from detcli.backend.cuda.topk import DeviceArray
-from detcli.backend.cuda.transfer import upload
+from detcli.backend.cuda.topk import DeviceArray, upload
 
 KEEP = 300
 INPUTS = 3

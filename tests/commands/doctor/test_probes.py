@@ -7,9 +7,8 @@ import pytest
 from commands.doctor.fakes import compile_library, fake_driver
 
 from detcli.backend import nvidia
-from detcli.backend.runtime import libraries
+from detcli.backend.runtime import libraries, onnxruntime
 from detcli.backend.runtime.libraries import CUDA, Unloadable
-from detcli.backend.runtime.load import onnxruntime
 from detcli.commands.doctor import probes
 from detcli.commands.doctor.process import call
 from detcli.errors import OutputError

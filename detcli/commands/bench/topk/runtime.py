@@ -7,8 +7,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from detcli.backend.device import Device
+from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.libraries import CUDA, require_provider
-from detcli.backend.runtime.load import onnxruntime
 from detcli.backend.runtime.session import CPU, open_session
 from detcli.commands.bench.topk.cases import CLASSES, CONFIDENCE, Answer, Do, MissingError, Task
 from detcli.errors import DeviceError

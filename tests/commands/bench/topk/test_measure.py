@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 from commands.bench.topk import doubles
-from detcli.backend.ranker import CpuRanker
 
+from detcli.backend.cpu import CpuRanker
 from detcli.commands.bench.baseline import Baseline, Limit
 from detcli.commands.bench.modes import Verdict
 from detcli.commands.bench.noise import NoiseMeter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.backend.memory import is_out_of_memory, model_out_of_memory, out_of_memory
+from detcli.backend.runtime.session import is_out_of_memory, model_out_of_memory, out_of_memory
 
 
 @pytest.mark.parametrize(

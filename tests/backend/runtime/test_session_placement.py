@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 
-from detcli.backend.runtime.placement import RECORD, check_placement
+from detcli.backend.runtime.session import RECORD_PLACEMENT, check_placement
 from detcli.errors import DeviceError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
@@ -84,7 +84,7 @@ def test_an_older_onnxruntime_is_taken_at_its_word(info):
 )
 def test_a_real_session(make_model, info):
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(RECORD, "1")
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
     session = onnxruntime.InferenceSession(make_model(), options, providers=[CPU])
     check_placement(session, [CPU], "model")
     assert info.messages == []

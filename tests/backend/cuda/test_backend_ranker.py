@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import detcli
-from detcli.backend.cuda.ranker import CudaRanker
+from detcli.backend.cuda.backend import CudaRanker
 from detcli.backend.postprocess import SelectionOptions, select
 
 
