@@ -2,26 +2,31 @@
 
 import numpy as np
 
-from detcli.commands.eval.evaluator import Compared, Found
-from detcli.commands.eval.objects import Object, Objects
+from detcli.commands.eval.dataset import OBJECT, Object
+from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
 
 
 def compared(image_id, labels, detections):
-    """Labels are (box, category, what else an Object has), detections (box, category, score)."""
-    boxes = np.array([box for box, *_ in detections], np.float64).reshape(-1, 4)
-    score = np.array([score for *_, score in detections], np.float64)
-    category = np.array([category for _, category, _ in detections], np.int64)
-    objects = Objects.of(Object(box, category, **more) for box, category, more in labels)
-    return Compared(image_id, objects, Found(boxes, score, category))
+    """Labels are (box, category, other fields of `Object`), detections (box, category, score)."""
+    objects = [Object(tuple(box), category, **more) for box, category, more in labels]
+    found = [(tuple(box), category, score) for box, category, score in detections]
+    return EvaluatedPicture(image_id, np.array(objects, OBJECT), np.array(found, FOUND))
 
 
 def random_pictures(random, count=30, categories=3):
-    """Labels, and detections near and far from them; many of the scores are equal."""
+    """Labels, and detections near and far from them; many of the scores are equal.
+
+    Some labels are crowds, ignored, without an area or with one other than the box's; some pictures
+    have no labels, and the ids of pictures are in no order.
+    """
     pictures = []
-    for number in range(count):
+    for number in random.permutation(count).tolist():
         labels = [_label(random, categories) for _ in range(random.integers(0, 6))]
         near = [
-            (tuple(np.array(box) + random.normal(0, 1, 4).clip(-3, 3)), category)
+            (
+                np.array(box) + random.normal(0, 1, 4).clip(-3, 3),
+                _mostly(random, category, categories),
+            )
             for box, category, _ in labels
             if random.random() < 0.8
         ]
@@ -32,6 +37,15 @@ def random_pictures(random, count=30, categories=3):
     return pictures
 
 
+def _mostly(random, category, categories):
+    return category if random.random() < 0.9 else int(random.integers(categories))
+
+
 def _label(random, categories):
-    box = (*random.uniform(0, 80, 2), *random.uniform(12, 40, 2))
-    return box, int(random.integers(categories)), {"crowd": bool(random.random() < 0.1)}
+    box = (*random.uniform(0, 80, 2), *random.uniform(12, 60, 2))
+    if random.random() < 0.05:
+        box = (*box[:3], float(random.integers(-1, 1)))  # without area
+    more = {"crowd": random.random() < 0.1, "ignored": random.random() < 0.1}
+    if random.random() < 0.2:
+        more["area"] = random.uniform(0, 20_000)
+    return box, int(random.integers(categories)), more

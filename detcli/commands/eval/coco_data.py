@@ -10,22 +10,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from detcli.commands.eval.dataset import Category, Dataset, Form, Sample
-from detcli.commands.eval.findings import (
-    BAD_LABEL,
-    MISSING,
-    REPEATED,
-    REPEATED_CATEGORY,
-    UNKNOWN_CATEGORY,
-    UNKNOWN_PICTURE,
+import numpy as np
+
+from detcli.commands.eval.dataset import (
+    OBJECT,
+    Category,
+    Dataset,
     Findings,
+    Form,
+    Kind,
+    Object,
+    Sample,
 )
-from detcli.commands.eval.objects import Object, Objects
 from detcli.errors import UsageError
 from detcli.files import read_json
 
 BESIDE = "images"
-"""The folder beside the file that its pictures are in unless --images says otherwise."""
+"""The folder of the pictures, beside the file, unless --images names another."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -35,15 +36,20 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
 
     Args:
         path: The file.
-        images: The folder of its pictures; None is `images` beside the file.
-        findings: Is told what is wrong with it.
+        images: The folder of its pictures; None for `images` beside the file.
+        findings: Receives what is wrong with the file.
 
     Raises:
-        UsageError: It is none, or there is no such folder.
+        UsageError: The file is not an `instances.json`, or the folder does not exist.
     """
     content = read_json(path, _unusable)
-    if reason := _missing_part(content):
-        raise _unusable(path, reason)
+    if isinstance(content, list):
+        raise _unusable(path, "it is a list, as COCO results are; labels are needed here")
+    if not isinstance(content, dict):
+        raise _unusable(path, "it is not a COCO instances.json")
+    for part in ("images", "categories", "annotations"):
+        if not isinstance(content.get(part), list):
+            raise _unusable(path, f"it has no list of {part}")
     folder = _folder(path, images)
     try:
         pictures = {int(image["id"]): image for image in reversed(content["images"])}
@@ -54,16 +60,22 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
             path, "its images or categories lack a name, or an id that is a number"
         ) from error
     for number, count in Counter(int(image["id"]) for image in content["images"]).items():
-        findings.add(REPEATED, f"{names[number]} (id {number})", count - 1)
+        findings.add(Kind.REPEATED, f"{names[number]} (id {number})", count - 1)
     objects = _objects(content["annotations"], index, names, findings)
-    files = _Files(folder, names.values())
+    # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has that name.
+    last_parts = Counter(_relative(name).name for name in names.values())
     samples = []
     for number, name in sorted(names.items()):
-        found = files.find(name)
+        relative = _relative(name)
+        inside = not relative.is_absolute() and ".." not in relative.parts
+        places = [folder / relative] if inside else []
+        if last_parts[relative.name] == 1:
+            places.append(folder / relative.name)
+        found = next(filter(os.path.isfile, places), None)
         if found is None:
-            findings.add(MISSING, name)
-        gathered = Objects.of(objects[number])
-        samples.append(Sample(name, found, number, _size(pictures[number]), gathered))
+            findings.add(Kind.MISSING, name)
+        rows = np.array(objects[number], OBJECT)
+        samples.append(Sample(name, found, number, _size(pictures[number]), rows))
     return Dataset(Form.COCO, None, categories, named=True, samples=samples, relative=False)
 
 
@@ -75,24 +87,12 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _missing_part(content: object) -> str:
-    """Why a file is no `instances.json`; empty if it looks like one."""
-    if isinstance(content, list):
-        return "it is a list, as COCO results are; labels are needed here"
-    if not isinstance(content, dict):
-        return "it is no COCO instances.json"
-    for part in ("images", "categories", "annotations"):
-        if not isinstance(content.get(part), list):
-            return f"it has no list of {part}"
-    return ""
-
-
 def _folder(path: Path, images: Path | None) -> Path:
     folder = images or path.with_name(BESIDE)
     if os.path.isdir(folder):
         return folder
     if images is not None:
-        raise UsageError(f"--images {images}: there is no such folder", "check the path")
+        raise UsageError(f"--images {images}: no such folder", "check the path")
     raise UsageError(
         f"where are the pictures of {path}? There is no folder {BESIDE} beside it",
         "name their folder: --images FOLDER",
@@ -108,13 +108,14 @@ def _categories(
     index: dict[int, int] = {}
     for category in sorted(listed, key=lambda entry: int(entry["id"])):
         number, name = int(category["id"]), str(category["name"]).strip()
-        if number in index or name.casefold() in found:
-            findings.add(REPEATED_CATEGORY, f"{name} (id {number})")
+        key = name.casefold()
+        if number in index or key in found:
+            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
         if number not in index:
-            if name.casefold() not in found:
-                found[name.casefold()] = len(categories)
+            if key not in found:
+                found[key] = len(categories)
                 categories.append(Category(number, name))
-            index[number] = found[name.casefold()]
+            index[number] = found[key]
     return tuple(categories), index
 
 
@@ -130,27 +131,22 @@ def _objects(
         try:
             number, category = int(annotation["image_id"]), int(annotation["category_id"])
             x, y, width, height = map(float, annotation["bbox"])
-            area = _area(annotation)
+            area = math.nan if (given := annotation.get("area")) is None else float(given)
             crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
         except MALFORMED:
-            findings.add(BAD_LABEL, f"annotations[{place}]")
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
             continue
         if not all(map(math.isfinite, (x, y, width, height))):
-            findings.add(BAD_LABEL, f"annotations[{place}]: its bbox is not finite")
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is not finite")
         elif number not in names:
-            findings.add(UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
+            findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
         elif category not in index:
-            findings.add(UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
         else:
-            found = Object((x, y, width, height), index[category], area, crowd, ignored)
-            objects[number].append(found)
+            known = area if 0 <= area < math.inf else math.nan  # some tools write -1
+            box = x, y, width, height
+            objects[number].append(Object(box, index[category], known, crowd, ignored))
     return objects
-
-
-def _area(annotation: Mapping[str, Any]) -> float:
-    """NaN, for that of the box, where there is none that an object can have, as -1."""
-    area = annotation.get("area")
-    return math.nan if area is None or not 0 <= float(area) < math.inf else float(area)
 
 
 def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -160,26 +156,5 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
 
 
-class _Files:
-    """The files of a folder, by the names that the data gives them. None outside is looked at."""
-
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        self._folder = folder
-        # Data lists `val2014/name.jpg` where the folder has `name.jpg`; clear if it is one name.
-        self._alone = Counter(PurePosixPath(_slashes(name)).name for name in names)
-
-    def find(self, name: str) -> Path | None:
-        """The file; None if there is none."""
-        relative = PurePosixPath(_slashes(name))
-        inside = not relative.is_absolute() and ".." not in relative.parts
-        if inside and os.path.isfile(found := self._folder / relative):
-            return found
-        if self._alone[relative.name] == 1 and os.path.isfile(
-            found := self._folder / relative.name
-        ):
-            return found
-        return None
-
-
-def _slashes(name: str) -> str:
-    return name.replace("\\", "/")  # as Windows writes paths
+def _relative(name: str) -> PurePosixPath:
+    return PurePosixPath(name.replace("\\", "/"))  # Windows writes backslashes

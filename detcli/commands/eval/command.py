@@ -1,4 +1,4 @@
-"""`detcli eval`: how good a model is on labelled data."""
+"""`detcli eval`: measures a model on labelled pictures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,6 @@ from detcli.commands.shared.reports import ReportFormat, choose_report_format
 from detcli.errors import InputError
 
 if TYPE_CHECKING:
-    from detcli.commands.eval.report import EvalReport
     from detcli.record import Record
 
 DataOption = Annotated[
@@ -33,20 +32,20 @@ SplitOption = Annotated[
     str | None,
     typer.Option(
         metavar="train|val|test",
-        help="Which part of a data.yaml; default: val.",
+        help="Part of a data.yaml; default: val.",
         show_default=False,
     ),
 ]
 ConfidenceOption = Annotated[
     float,
-    typer.Option(metavar="SCORE", help="Evaluate scores above this; a higher one lowers mAP."),
+    typer.Option(metavar="SCORE", help="Evaluate scores above this; higher values lower mAP."),
 ]
 MaxDetOption = Annotated[
     int,
     typer.Option(
         "--max-det",
         metavar="N",
-        help="Keep at most so many in a picture; COCO's evaluation looks at the best 100 of a "
+        help="Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
         "class.",
     ),
 ]
@@ -54,12 +53,12 @@ PlotsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Draw precision-recall, F1 by confidence and the confusion matrix, as PNG.",
+        help="Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
     ),
 ]
 AdviseOption = Annotated[
     bool,
-    typer.Option("--advise", help="Say which --conf gives the best F1, overall and by class."),
+    typer.Option("--advise", help="Find the --conf with the best F1, overall and by class."),
 ]
 
 
@@ -91,18 +90,16 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Measure a model on labelled pictures: mAP and recall as COCO has them, by class and size.
+    """Measure a model on labelled pictures: COCO's mAP and recall, by class and size.
 
-    Pictures run as in predict; pycocotools compares. Pictures that cannot be read are left out and
-    listed, and the exit code is 3.
+    Pictures run as in predict; hotcoco computes the figures, pycocotools' to the last digit.
+    Pictures that cannot be read are left out and listed, and the exit code is 3.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    # What follows loads OpenCV and ONNX Runtime, which --help does not need.
+    # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
-    from detcli.commands.eval.data import DataOptions
     from detcli.commands.eval.render import render
-    from detcli.commands.eval.request import Request
-    from detcli.commands.eval.run import open_evaluation
+    from detcli.commands.eval.run import DataOptions, EvalRequest, open_evaluation
     from detcli.commands.shared.progress import Tally, count_on_stderr
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import run_options, set_up_process
@@ -126,7 +123,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
         names=names,
         box_format=box_format,
     )
-    request = Request(
+    request = EvalRequest(
         run=run,
         model=run.find_model(),
         data=DataOptions(data, images, split),
@@ -146,18 +143,12 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
             evaluation.run(watch)
         tally.summarise(evaluation.times, 0)
         if not quiet:
-            say("comparing")  # of many pictures, for minutes
-        found = evaluation.report()
-    write_report(found, report_format, render)
+            say("comparing")
+        report = evaluation.report()
+    write_report(report, report_format, render)
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
-        _say_findings(found)
-    if found.failed:
+        for one in report.findings:  # for those who read a single figure out of the JSON
+            if one.level != "note":
+                say(f"{one.level}: {one.kind} ({one.count}): {one.meaning} ({one.examples[0]})")
+    if report.failed:
         raise typer.Exit(InputError.exit_code)
-
-
-def _say_findings(found: "EvalReport") -> None:
-    """Say on stderr what somebody who reads a figure out of the JSON would not see."""
-    for finding in found.findings:
-        if finding.level != "note":
-            example = finding.examples[0]
-            say(f"{finding.level}: {finding.kind} ({finding.count}): {finding.meaning} ({example})")

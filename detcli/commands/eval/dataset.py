@@ -1,17 +1,49 @@
-"""Labelled pictures: COCO's `instances.json`, or YOLO's folders and lists."""
+"""Labelled pictures, whichever format they were labelled in, and findings about them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from detcli.commands.eval.objects import Objects
+import numpy as np
+import numpy.typing as npt
 
-DEFAULT_SPLIT = "val"
+from detcli.errors import UsageError
+
+MAX_EXAMPLES = 5
+
+Rows = npt.NDArray[np.void]
+"""A structured array: one row per box, its columns by name."""
+
+OBJECT = np.dtype(
+    [("box", "f8", (4,)), ("category", "i8"), ("area", "f8"), ("crowd", "?"), ("ignored", "?")]
+)
+"""The row of a labelled object, see `Object`."""
+
+
+class Object(NamedTuple):
+    """A labelled object.
+
+    Attributes:
+        box: x, y of the top left corner, width, height: in pixels of the picture, or in fractions
+            of its sides.
+        category: An index into the data's categories.
+        area: In square pixels; NaN stands for the area of the box.
+        crowd: Whether the box surrounds many objects.
+        ignored: Whether it counts neither as missed nor, where detected, as a false positive.
+    """
+
+    box: tuple[float, float, float, float]
+    category: int
+    area: float = np.nan
+    crowd: bool = False
+    ignored: bool = False
 
 
 class Form(StrEnum):
-    """How data is labelled."""
+    """The format of the labels."""
 
     COCO = "coco"
     YOLO = "yolo"
@@ -19,29 +51,29 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What the data calls a class."""
+    """A class of the data."""
 
     id: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Sample:
     """A labelled picture.
 
     Attributes:
-        name: What the data calls it.
-        path: The file; None if it is not there.
-        image_id: Its number in COCO results.
-        size: Height and width as the data has them; None if it does not say.
-        objects: What is to be found in it.
+        name: Its name in the data.
+        path: The file; None if it is missing.
+        image_id: Its id in COCO results.
+        size: Height and width according to the data; None where it gives no size.
+        objects: `(N,)` rows of `OBJECT`.
     """
 
     name: str
     path: Path | None
     image_id: int
     size: tuple[int, int] | None
-    objects: Objects
+    objects: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +81,12 @@ class Dataset:
     """Labelled pictures.
 
     Attributes:
-        form: How they are labelled.
-        split: Which part of the data they are; None if it has no parts.
-        categories: Of the data. Without names it has as many as the model has classes.
-        named: Whether these have names.
+        form: The format of the labels.
+        split: The part of the data; None for data without parts.
+        categories: Data without names has as many as the model has classes.
+        named: Whether the categories have names.
         samples: The pictures.
-        relative: Whether boxes are in fractions of the picture, not in pixels.
+        relative: Whether boxes are in fractions of the picture instead of pixels.
     """
 
     form: Form
@@ -63,3 +95,173 @@ class Dataset:
     named: bool
     samples: Sequence[Sample]
     relative: bool
+
+
+class Level(StrEnum):
+    """How serious a finding is."""
+
+    FAILURE = "failure"  # pictures are left out: exit code 3
+    WARNING = "warning"  # the figures may not mean what the reader thinks
+    NOTE = "note"
+
+
+_OUT = "left out of the figures"
+
+
+class Kind(Enum):
+    """What can be found, in the order of the report: a title, its level, and the consequence."""
+
+    MISSING = "missing picture", Level.FAILURE, f"{_OUT}, with its boxes"
+    UNREADABLE = "unreadable picture", Level.FAILURE, f"{_OUT}, with its boxes"
+    REPEATED = "picture listed twice", Level.WARNING, "evaluated once"
+    OTHER_SIZE = (
+        *("picture of another size than the data says", Level.WARNING),
+        "boxes are compared unchanged; they may belong to another picture or orientation",
+    )
+    UNLABELLED = "picture without a label file", Level.NOTE, "treated as background"
+    BAD_LABEL = "unreadable label", Level.WARNING, _OUT
+    OUTSIDE = (
+        *("box outside the picture", Level.WARNING),
+        "by more than a pixel; kept unchanged, although detections end at the picture's edge",
+    )
+    NO_AREA = "box without area", Level.WARNING, "kept, although no detection can match it"
+    UNKNOWN_CATEGORY = "box of an unknown category", Level.WARNING, _OUT
+    UNKNOWN_PICTURE = "box of an unknown picture", Level.WARNING, _OUT
+    REPEATED_CATEGORY = (
+        *("category listed twice", Level.WARNING),
+        "boxes of both count as boxes of the first",
+    )
+    NO_CLASS = (
+        *("category that the model does not know", Level.WARNING),
+        f"no class of the model has this name: its boxes are {_OUT}",
+    )
+    NO_CATEGORY = (
+        *("class that the data does not know", Level.WARNING),
+        f"no category of the data has this name: its detections are {_OUT}",
+    )
+    EMPTY = "class without boxes", Level.NOTE, "has no figures; its false positives lower only F1"
+    CROWD = "crowd", Level.NOTE, "neither missed nor, where detected, a false positive"
+    IGNORED = (
+        "box to be ignored",
+        Level.NOTE,
+        "neither missed nor, where detected, a false positive",
+    )
+    CUT = (
+        *("picture with more detections of a class than are evaluated", Level.NOTE),
+        "only the best 100 of each class in a picture are evaluated",
+    )
+    HIGH_CONFIDENCE = (
+        *("high --conf", Level.WARNING),
+        "detections at or below it count as missed: the figures are too low",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one kind, with the first five as examples."""
+
+    kind: str
+    level: Level
+    count: int
+    meaning: str
+    examples: tuple[str, ...]
+
+
+class Findings:
+    """Counts findings; memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, int] = {}
+        self._examples: dict[Kind, list[str]] = {}
+
+    def add(self, kind: Kind, example: str, count: int = 1) -> None:
+        """Count some findings of a kind, of which the example is one; a count of 0 adds none."""
+        if count:
+            self._counts[kind] = self._counts.get(kind, 0) + count
+            examples = self._examples.setdefault(kind, [])
+            if len(examples) < MAX_EXAMPLES:
+                examples.append(example)
+
+    def report(self) -> tuple[Finding, ...]:
+        """All findings, failures first."""
+        findings = []
+        for kind in Kind:
+            if kind in self._counts:
+                title, level, meaning = kind.value
+                examples = tuple(self._examples[kind])
+                findings.append(Finding(title, level, self._counts[kind], meaning, examples))
+        return tuple(sorted(findings, key=lambda one: list(Level).index(one.level)))
+
+
+class MappedBy(StrEnum):
+    """How classes were assigned to categories."""
+
+    NAME = "name"
+    ORDER = "order"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMapping:
+    """The model's classes and the data's categories.
+
+    Attributes:
+        by: How they were assigned.
+        category_of: Index of the category of each class of the model; None for classes without.
+    """
+
+    by: MappedBy
+    category_of: tuple[int | None, ...]
+
+    def classes_of(self, category: int) -> tuple[int, ...]:
+        """Ids of the classes of a category; several if the model has a name twice."""
+        return tuple(
+            class_id for class_id, index in enumerate(self.category_of) if index == category
+        )
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Indices of the categories that the model has a class for."""
+        return tuple(sorted({index for index in self.category_of if index is not None}))
+
+
+def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
+    """Assign classes to categories: by name where both have names, else in their order.
+
+    Args:
+        names: The model's classes.
+        dataset: Has the categories.
+        findings: Receives classes and categories without a counterpart.
+
+    Raises:
+        UsageError: The model and the data have no name in common.
+    """
+    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
+    categories = [category.name for category in dataset.categories]
+    if nameless or not dataset.named:
+        indices = [index if index < len(categories) else None for index in range(len(names))]
+        mapping = ClassMapping(MappedBy.ORDER, tuple(indices))
+    else:
+        index_of = {_plain(name): index for index, name in reversed(list(enumerate(categories)))}
+        mapping = ClassMapping(MappedBy.NAME, tuple(index_of.get(_plain(name)) for name in names))
+    if not mapping.categories:
+        raise UsageError(
+            "the model's classes and the data's categories have no name in common: "
+            f"{_some(names)}; {_some(categories)}",
+            "give the model's classes the names of the categories: --names FILE",
+        )
+    for name, index in zip(names, mapping.category_of, strict=True):
+        if index is None:
+            findings.add(Kind.NO_CATEGORY, name)
+    boxes = Counter(index for one in dataset.samples for index in one.objects["category"].tolist())
+    for index, count in sorted(boxes.items()):
+        if index not in mapping.categories:
+            findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
+    return mapping
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,51 +1,34 @@
-"""The evaluator, pycocotools, with labels and detections as it wants them."""
+"""The evaluator, hotcoco: COCO's figures, and which detection found which object.
 
-import contextlib
-import io
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+hotcoco computes and matches as pycocotools does; tests compare the two. Its confusion matrix is not
+used, because it counts detections of crowds as false positives.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.objects import Objects
+from detcli.commands.eval.dataset import OBJECT, Rows
 from detcli.errors import DependencyError
 
 if TYPE_CHECKING:
-    from pycocotools.cocoeval import COCOeval
+    from hotcoco import COCOeval
+
+Numbers = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 IOU = 0.5
-"""From which overlap on a detection is a hit, in curves, advice and confusions."""
+"""From which overlap on a detection is a true positive, in curves, advice and confusions."""
 
 PER_CLASS = 100
-"""Detections of a class in a picture that the evaluator looks at, best first."""
+"""Detections of a class in a picture that the evaluator considers, best first."""
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Found:
-    """The detections in one picture, of classes that the data has.
-
-    Attributes:
-        boxes: `(N, 4)` float64: x, y, width, height in pixels.
-        score: `(N,)` float64.
-        category: `(N,)` int64, an index into the data's categories.
-    """
-
-    boxes: npt.NDArray[np.float64]
-    score: npt.NDArray[np.float64]
-    category: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Compared:
-    """One picture: what is in it, and what was found. Boxes of both are in pixels."""
-
-    image_id: int
-    objects: Objects
-    found: Found
+FOUND = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
+"""The row of a detection: x, y, width, height in pixels; an index into the data's categories."""
 
 
 def require_evaluator() -> str:
@@ -55,89 +38,235 @@ def require_evaluator() -> str:
         DependencyError: It is not installed.
     """
     try:
-        import pycocotools.cocoeval  # noqa: F401 - whether it loads
+        import hotcoco
     except ImportError as error:
         raise DependencyError(
-            f"pycocotools does not load: {error}", "pip install 'detcli[eval]'"
+            f"hotcoco does not load: {error}", "pip install 'detcli[eval]'"
         ) from error
-    from importlib import metadata
-
-    return f"pycocotools {metadata.version('pycocotools')}"
+    return f"hotcoco {hotcoco.__version__}"
 
 
-def no_prints() -> AbstractContextManager[object]:
-    """Keeps off standard output what the evaluator prints: all that it does."""
-    return contextlib.redirect_stdout(io.StringIO())
+@dataclass(frozen=True, eq=False, slots=True)
+class EvaluatedPicture:
+    """A picture's labels, rows of `OBJECT`, and its detections, rows of `FOUND`; both in pixels."""
+
+    image_id: int
+    objects: Rows
+    found: Rows
 
 
-def evaluator_for(pictures: Sequence[Compared], categories: Sequence[int]) -> "COCOeval":
-    """The evaluator with labels and detections.
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """COCO's twelve figures, from 0 to 1; None without boxes to be found.
 
-    Args:
-        pictures: In the order that settles ties between equal scores: by image id.
-        categories: Indices of those to evaluate, which are its category ids.
+    `ar_1` is the average recall of the best detection alone, `ar_10` of the best ten, `ar_100` of
+    the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
     """
-    from pycocotools.cocoeval import COCOeval
 
-    wanted = np.array(categories, np.int64)
-    evaluator = COCOeval(
-        _index(pictures, categories, _labels(pictures, wanted)),
-        _index(pictures, categories, _detections(pictures, wanted)),
-        "bbox",
-    )
-    evaluator.params.catIds = list(categories)
-    return evaluator
+    map50_95: float | None
+    map50: float | None
+    map75: float | None
+    map_small: float | None
+    map_medium: float | None
+    map_large: float | None
+    ar_1: float | None
+    ar_10: float | None
+    ar_100: float | None
+    ar_small: float | None
+    ar_medium: float | None
+    ar_large: float | None
+
+    @classmethod
+    def of(cls, precision: Numbers, recall: Numbers) -> Self:
+        """Average what the evaluator accumulated, where -1 stands for no boxes.
+
+        Args:
+            precision: `(10, 101, K, 4, 3)`: IoU from 0.5 to 0.95, recall, category, size (all,
+                small, medium, large), detections (1, 10, 100).
+            recall: `(10, K, 4, 3)`: the same without recall.
+        """
+        parts = (
+            *(precision[..., 0, -1], precision[0, ..., 0, -1], precision[5, ..., 0, -1]),
+            *(precision[..., size, -1] for size in (1, 2, 3)),
+            *(recall[..., 0, most] for most in (0, 1, 2)),
+            *(recall[..., size, -1] for size in (1, 2, 3)),
+        )
+        known = (part[part > -1] for part in parts)
+        return cls(*(round(float(part.mean()), 6) if part.size else None for part in known))
 
 
-def _index(
-    pictures: Sequence[Compared], categories: Sequence[int], annotations: Iterator[dict[str, Any]]
-) -> Any:  # noqa: ANN401 - pycocotools.coco.COCO, which has no type
-    """What the evaluator reads labels and detections from.
+@dataclass(frozen=True, eq=False, slots=True)
+class Curve:
+    """What each confidence would give, at IoU 0.5.
 
-    Ids begin with 1: for the evaluator, a match with number 0 would be none.
+    The evaluator matches detections by descending score, so those above a confidence are matched as
+    if there were no others: one pass with a low confidence tells about all higher ones. Detections
+    of crowds and of ignored objects do not count.
+
+    Attributes:
+        score: `(N,)` float64, descending, each score once.
+        hits: `(N,)` int64, true positives that score as much or more.
+        wrong: `(N,)` int64, false positives that score as much or more.
+        boxes: Number of objects to be found.
     """
-    from pycocotools.coco import COCO
 
-    index = COCO()
-    index.dataset = {
-        "images": [{"id": picture.image_id} for picture in pictures],
-        "categories": [{"id": number} for number in categories],
-        "annotations": [{"id": place, **one} for place, one in enumerate(annotations, 1)],
-    }
-    index.createIndex()
-    return index
+    score: Numbers
+    hits: npt.NDArray[np.int64]
+    wrong: npt.NDArray[np.int64]
+    boxes: int
 
+    @classmethod
+    def of(cls, score: Numbers, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
+        """From detections `(N,)` in any order: their scores, and whether they match an object."""
+        order = np.argsort(-score, kind="stable")
+        score, hit = score[order], hit[order]
+        # A confidence keeps or drops equal scores together: count behind the last of them.
+        last = np.append(score[1:] < score[:-1], True)[: len(score)]
+        return cls(score[last], np.cumsum(hit)[last], np.cumsum(~hit)[last], boxes)
 
-def _labels(
-    pictures: Sequence[Compared], wanted: npt.NDArray[np.int64]
-) -> Iterator[dict[str, Any]]:
-    for picture in pictures:
-        objects = picture.objects[np.isin(picture.objects.category, wanted)]
-        for row in range(len(objects)):
-            box = objects.boxes[row].tolist()
-            area = float(objects.area[row])
-            if objects.ignored[row] and not objects.crowd[row]:
-                area = math.inf  # what is larger than any range, the evaluator ignores
-            yield {
-                "image_id": picture.image_id,
-                "category_id": int(objects.category[row]),
-                "bbox": box,
-                "area": box[2] * box[3] if math.isnan(area) else area,
-                "iscrowd": int(objects.crowd[row]),
-            }
+    @property
+    def f1(self) -> Numbers:
+        """`(N,)` the harmonic mean of precision and recall."""
+        return 2 * self.hits / (self.hits + self.wrong + self.boxes)
+
+    def counts(self, confidence: float) -> tuple[int, int]:
+        """True and false positives above a confidence."""
+        above = int(np.count_nonzero(self.score > confidence))
+        return (int(self.hits[above - 1]), int(self.wrong[above - 1])) if above else (0, 0)
 
 
-def _detections(
-    pictures: Sequence[Compared], wanted: npt.NDArray[np.int64]
-) -> Iterator[dict[str, Any]]:
-    for picture in pictures:
-        found = picture.found
-        for row in np.flatnonzero(np.isin(found.category, wanted)):
-            box = found.boxes[row].tolist()
-            yield {
-                "image_id": picture.image_id,
-                "category_id": int(found.category[row]),
-                "bbox": box,
-                "area": box[2] * box[3],
-                "score": float(found.score[row]),
-            }
+@dataclass(frozen=True, eq=False, slots=True)
+class Score:
+    """The result for one category, or for all.
+
+    Attributes:
+        metrics: The twelve figures; of all categories, the mean over those with boxes.
+        curve: True and false positives by confidence; of all categories, summed.
+        precision: `(101,)` float64: interpolated precision at recall 0, 0.01, ... 1 and IoU 0.5, of
+            all categories the mean; -1 without boxes to be found.
+    """
+
+    metrics: Metrics
+    curve: Curve
+    precision: Numbers
+
+
+class Evaluator:
+    """Compares labels with detections."""
+
+    def __init__(self, pictures: Sequence[EvaluatedPicture], categories: Sequence[int]) -> None:
+        """Gather the boxes of all pictures.
+
+        Args:
+            pictures: Equal scores rank in the order of their image ids.
+            categories: Indices of those to evaluate; boxes of others do not take part.
+        """
+        self._categories = list(categories)
+        # Numbered from 1: image ids have up to 18 digits, more than the evaluator's floats hold.
+        self._image_ids = list(range(1, len(pictures) + 1))
+        ordered = sorted(pictures, key=lambda one: one.image_id)
+        self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
+        self._found_images, self._found = self._gather(FOUND, [one.found for one in ordered])
+
+    def _gather(
+        self, dtype: np.dtype[np.void], parts: list[Rows]
+    ) -> tuple[npt.NDArray[np.int64], Rows]:
+        """The rows of the evaluated categories, and the number of each row's picture."""
+        images = np.repeat(np.array(self._image_ids, np.int64), [len(rows) for rows in parts])
+        rows = np.concatenate([np.zeros(0, dtype), *parts])
+        known = np.isin(rows["category"], self._categories)
+        return images[known], rows[known]
+
+    def score(self) -> tuple[Score, dict[int, Score]]:
+        """The result for all categories, and for each by its index."""
+        evaluator = self._evaluate(slice(None))
+        evaluator.accumulate()
+        result: Any = evaluator.eval
+        precision, recall = result["precision"], result["recall"]
+        counted, matches, wanted = self._match(-np.inf, PER_CLASS, by_class=True)
+        found, hit, objects = self._found[counted], matches >= 0, self._objects[wanted]
+
+        def score(places: list[int]) -> Score:
+            metrics = Metrics.of(precision[:, :, places], recall[:, places])
+            indices = [self._categories[place] for place in places]
+            of = np.isin(found["category"], indices)
+            boxes = int(np.count_nonzero(np.isin(objects["category"], indices)))
+            curve = Curve.of(found["score"][of], hit[of], boxes)
+            at_iou = precision[0, :, places, 0, -1]  # (categories, 101)
+            known = at_iou[at_iou[:, 0] >= 0]
+            return Score(metrics, curve, (known if len(known) else at_iou).mean(axis=0))
+
+        places = range(len(self._categories))
+        return score([*places]), {self._categories[place]: score([place]) for place in places}
+
+    def confusions(self, confidence: float) -> Counter[tuple[int | None, int | None]]:
+        """How often an object of one category was found as one of another.
+
+        Detections above the confidence are matched with objects of any category, best first.
+
+        Returns:
+            Counts by (category, category it was found as); None as the second is an object that was
+            not found, None as the first a detection of nothing.
+        """
+        counted, matches, wanted = self._match(confidence, len(self._found), by_class=False)
+        categories = [*self._objects["category"].tolist(), None]  # the last is for a match of -1
+        true = (categories[match] for match in matches.tolist())
+        missed = np.setdiff1d(wanted, matches).tolist()
+        counts = Counter(zip(true, self._found["category"][counted].tolist(), strict=True))
+        return counts + Counter((categories[number], None) for number in missed)
+
+    def _match(
+        self, confidence: float, most: int, *, by_class: bool
+    ) -> tuple[Indices, Indices, Indices]:
+        """Match detections with objects at IoU 0.5, the best detections first.
+
+        Args:
+            confidence: Detections above it are matched.
+            most: Detections considered in a picture, of each class if matched by class.
+            by_class: Whether a detection matches only objects of its category.
+
+        Returns:
+            Indices of the detections that count; of the object that each of these matches, -1 for
+            none; of the objects to be found.
+        """
+        rows = np.flatnonzero(self._found["score"] > confidence)
+        evaluator = self._evaluate(
+            rows,
+            iou_thrs=[IOU],
+            area_rng=[[0.0, 1e10]],
+            area_rng_lbl=["all"],
+            max_dets=[most],
+            use_cats=by_class,
+        )
+        result = evaluator.image_diagnostics(IOU)  # by ids, which count from 1
+        counted = sorted(result["dt_status"])
+        matches = [result["dt_match"].get(number, 0) for number in counted]
+        places = [np.array(ids, np.int64) - 1 for ids in (counted, matches, [*result["gt_status"]])]
+        return rows[places[0]], places[1], places[2]
+
+    def _evaluate(self, chosen: Indices | slice, **parameters: object) -> "COCOeval":
+        """Run the evaluator on some of the detections."""
+        from hotcoco import COCO, COCOeval
+
+        objects, found = self._objects, self._found[chosen]
+        width, height = objects["box"][:, 2], objects["box"][:, 3]
+        area = np.where(np.isnan(objects["area"]), width * height, objects["area"])
+        # The evaluator ignores what is larger than every range of areas.
+        area[objects["ignored"] & ~objects["crowd"]] = np.inf
+        truth = COCO.from_arrays(
+            [{"id": number} for number in self._image_ids],
+            [{"id": index, "name": str(index)} for index in self._categories],
+            self._object_images,
+            objects["category"],
+            objects["box"],
+            area=area,
+            iscrowd=objects["crowd"],
+        )
+        images = self._found_images[chosen]
+        results = np.column_stack([images, found["box"], found["score"], found["category"]])
+        evaluator = COCOeval(truth, truth.load_res(results), "bbox")
+        parameters |= {"img_ids": self._image_ids, "cat_ids": self._categories}
+        for name, value in parameters.items():
+            setattr(evaluator.params, name, value)
+        evaluator.evaluate()
+        return evaluator

@@ -1,18 +1,17 @@
-"""Plots, by matplotlib, as PNG."""
+"""Plots by matplotlib, as PNG."""
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.curves import Curve
-from detcli.commands.eval.evaluator import IOU
-from detcli.commands.eval.metrics import Scores
+from detcli.commands.eval.evaluator import IOU, Curve, Numbers, Score
 from detcli.commands.eval.report import Confusions
 from detcli.errors import DependencyError
 from detcli.files import write_file
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 FILES = ("precision_recall.png", "f1_confidence.png", "confusion_matrix.png")
 
-MOST_COLOURS = 10  # classes that are told apart by colour; the others are drawn in grey
-MOST_NUMBERS = 30  # rows of a matrix whose cells have room for a number
-LONGEST_NAME = 24
-MATRIX_CLASSES = 100  # rows that a picture can hold; the rest is told apart by nobody
+MAX_COLOURS = 10  # classes drawn in colour; the others are grey
+MAX_NUMBERED = 30  # rows of a matrix whose cells have room for a number
+MAX_NAME = 24  # characters
+MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,25 +35,35 @@ class Plotted:
     """What the plots show.
 
     Attributes:
-        title: Of which model, on which data.
-        names: Of the categories that were evaluated, by index.
-        scores: What the evaluator says.
-        confusions: What was taken for what, above the best confidence if there is one.
+        title: Names the model and the data.
+        scores: Name and result of each evaluated category.
+        overall: The result for all of them.
+        confusions: Above the best confidence if there is one.
         floor: The confidence of the run.
     """
 
     title: str
-    names: Mapping[int, str]
-    scores: Scores
+    scores: Sequence[tuple[str, Score]]
+    overall: Score
     confusions: Confusions
     floor: float
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Line:
+    """One line of a plot, labelled in the legend; lines with most boxes are drawn in colour."""
+
+    x: Numbers
+    y: Numbers
+    label: str
+    boxes: int
+
+
 def require_matplotlib() -> None:
-    """Look whether plots can be made.
+    """Check that plots can be drawn.
 
     Raises:
-        DependencyError: They cannot.
+        DependencyError: matplotlib is not installed.
     """
     try:
         import matplotlib as mpl  # noqa: F401 - whether it loads
@@ -64,11 +73,11 @@ def require_matplotlib() -> None:
         ) from error
 
 
-def plot(folder: Path, plotted: Plotted) -> Iterator[Path]:
-    """Write the plots, and yield the name of each.
+def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
+    """Write the plots, and return their names.
 
     Raises:
-        OutputError: One cannot be written.
+        OutputError: A plot cannot be written.
     """
     figures = (_precision_recall(plotted), _f1(plotted), _matrix(plotted))
     for name, figure in zip(FILES, figures, strict=True):
@@ -77,80 +86,58 @@ def plot(folder: Path, plotted: Plotted) -> Iterator[Path]:
             warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
             figure.savefig(buffer, format="png", dpi=120)
         write_file(folder / name, buffer.getvalue())
-        yield folder / name
+    return tuple(folder / name for name in FILES)
 
 
 def _precision_recall(plotted: Plotted) -> "Figure":
     figure, axes = _axes(plotted.title, "recall", f"precision (interpolated, IoU {IOU:g})")
     recall = np.linspace(0, 1, 101)
-    lines = {
-        index: (recall, line) for index, line in plotted.scores.precision.items() if line[0] >= 0
-    }
-    mean = None
-    if lines:
-        mean = recall, np.mean([line for _, line in lines.values()], axis=0)
-    overall = plotted.scores.overall.map50
-    label = "no class has boxes" if overall is None else f"mean of classes: mAP50 {overall:.3f}"
-    ap50 = {index: one.map50 or 0.0 for index, one in plotted.scores.by_category.items()}
-    _lines(axes, plotted, lines, mean, (label, ap50))
+
+    def line(score: Score, title: str) -> _Line:
+        label = f"{title} {score.metrics.map50 or 0:.3f}"
+        return _Line(recall, score.precision, label, score.curve.boxes)
+
+    lines = [line(score, _name(name)) for name, score in plotted.scores if score.precision[0] >= 0]
+    _draw(axes, lines, line(plotted.overall, "mean of classes: mAP50") if lines else None)
     return figure
 
 
 def _f1(plotted: Plotted) -> "Figure":
     figure, axes = _axes(plotted.title, "confidence", f"F1 (IoU {IOU:g})")
-    curves = {
-        index: Curve.of([ranking])
-        for index, ranking in plotted.scores.rankings.items()
-        if ranking.boxes
-    }
-    together = Curve.of(plotted.scores.rankings.values())
-    best = {index: float(max(curve.f1, default=0)) for index, curve in curves.items()}
-    label = f"all boxes: best {max(together.f1, default=0):.3f}"
-    if together.hits.any():
-        label += f" above {plotted.confusions.conf:g}"
-        axes.axvline(plotted.confusions.conf, color="black", linewidth=0.8, linestyle=":")
-    lines = {index: _steps(curve, plotted.floor) for index, curve in curves.items()}
-    _lines(axes, plotted, lines, _steps(together, plotted.floor), (label, best))
+
+    def line(curve: Curve, title: str) -> _Line:
+        # From each score down to the next one, F1 stays the same.
+        score = np.repeat(np.concatenate([[1.0], curve.score, [plotted.floor]]), 2)[1:-1]
+        f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
+        return _Line(score, f1, f"{title} {f1.max():.3f}", curve.boxes)
+
+    lines = [line(score.curve, _name(name)) for name, score in plotted.scores if score.curve.boxes]
+    together = line(plotted.overall.curve, "all boxes: best")
+    if plotted.overall.curve.hits.any():
+        conf = plotted.confusions.conf
+        together = replace(together, label=f"{together.label} above {conf:g}")
+        axes.axvline(conf, color="black", linewidth=0.8, linestyle=":")
+    _draw(axes, lines, together)
     return figure
 
 
-def _steps(curve: Curve, floor: float) -> "Line":
-    """F1 by confidence: from each score down to the next one it stays as it is."""
-    score = np.concatenate([[1.0], curve.score, [floor]])
-    f1 = np.concatenate([[0.0], curve.f1])
-    return np.repeat(score, 2)[1:-1], np.repeat(f1, 2)
-
-
-Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-
-
-def _lines(
-    axes: "Axes",
-    plotted: Plotted,
-    lines: Mapping[int, Line],
-    together: Line | None,
-    legend: tuple[str, Mapping[int, float]],
-) -> None:
+def _draw(axes: "Axes", lines: Sequence[_Line], together: _Line | None) -> None:
     """Draw a line for each class, those with most boxes in colour, and a bold one for all."""
-    title, figures = legend
-    rankings = plotted.scores.rankings
-    coloured = sorted(lines, key=lambda index: -rankings[index].boxes)[:MOST_COLOURS]
-    grey = [index for index in lines if index not in coloured]
+    coloured = sorted(lines, key=lambda one: -one.boxes)[:MAX_COLOURS]
+    grey = [one for one in lines if one not in coloured]
     handles: list[Line2D] = []
     labels: list[str] = []
-    for index in grey:
-        (handle,) = axes.plot(*lines[index], linewidth=0.6, color="0.8")
-        if index == grey[0]:
-            handles.append(handle)
-            labels.append(f"each of {len(grey)} other classes")
-    for index in coloured:
-        (handle,) = axes.plot(*lines[index], linewidth=1.2)
-        handles.append(handle)
-        labels.append(f"{_name(plotted.names[index])} {figures[index]:.3f}")
-    if together is not None:
-        (handle,) = axes.plot(*together, color="black", linewidth=2.2)
-        handles.append(handle)
-        labels.append(title)
+    for place, one in enumerate([*grey, *coloured, *filter(None, [together])]):
+        style: dict[str, Any] = {"linewidth": 1.2}
+        if one is together:
+            style = {"color": "black", "linewidth": 2.2}
+        elif place < len(grey):
+            style = {"color": "0.8", "linewidth": 0.6}
+        handles += axes.plot(one.x, one.y, **style)
+        labels.append(one.label)
+    if grey:  # one entry for all of them
+        handles, labels = handles[len(grey) - 1 :], labels[len(grey) - 1 :]
+        labels[0] = f"each of {len(grey)} other classes"
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
 
@@ -162,42 +149,41 @@ def _matrix(plotted: Plotted) -> "Figure":
     confusions = plotted.confusions
     names, counts = _square(confusions)
     size = len(names) + 1
-    side = min(max(5.0, 0.24 * size), 30.0) if size > MOST_NUMBERS else max(5.0, 0.45 * size)
+    numbered = size <= MAX_NUMBERED
+    side = max(5.0, 0.45 * size) if numbered else min(max(5.0, 0.24 * size), 30.0)
     figure = Figure(figsize=(side + 2, side + 1), layout="constrained")
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     figure.colorbar(image, ax=axes, fraction=0.04, label="share of the row")
-    text = 8 if size <= MOST_NUMBERS else 6
+    text, heading = (8 if numbered else 6), max(9, 0.6 * side)
     axes.set_xticks(range(size), [*names, "(missed)"], rotation=90, fontsize=text)
     axes.set_yticks(range(size), [*names, "(nothing)"], fontsize=text)
-    heading = max(9, 0.6 * side)
     axes.set_xlabel("found as", fontsize=heading)
     axes.set_ylabel("is", fontsize=heading)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
     axes.set_title(f"{_escape(plotted.title)}\n{limits}", fontsize=heading)
-    if size <= MOST_NUMBERS:
-        for row, column in zip(*np.nonzero(counts), strict=True):
-            colour = "white" if shares[row, column] > 0.35 else "black"
-            number = str(counts[row, column])
-            axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
+    for row, column in zip(*np.nonzero(counts), strict=True) if numbered else ():
+        colour = "white" if shares[row, column] > 0.35 else "black"
+        number = str(counts[row, column])
+        axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
     return figure
 
 
 def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Names of the classes that there are counts of, and the counts `(N + 1, N + 1)`."""
-    seen: dict[str, int] = {}
+    """The most frequent classes, and their counts `(N + 1, N + 1)`; the last row is nothing."""
+    seen: Counter[str | None] = Counter()
     for one in confusions.counts:
-        for name in (one.true, one.found):
-            if name is not None:
-                seen[name] = seen.get(name, 0) + one.count
-    names = sorted(sorted(seen), key=seen.__getitem__, reverse=True)[:MATRIX_CLASSES]
+        seen.update({one.true: one.count})
+        seen.update({one.found: one.count})
+    names = sorted(name for name in seen if name is not None)
+    names = sorted(names, key=lambda name: -seen[name])[:MAX_MATRIX]
     place: dict[str | None, int] = {name: index for index, name in enumerate(names)}
+    place[None] = len(names)
     counts = np.zeros((len(names) + 1, len(names) + 1), np.int64)
     for one in confusions.counts:
-        true, found = (place.get(name, len(names)) for name in (one.true, one.found))
-        if (one.true in place or one.true is None) and (one.found in place or one.found is None):
-            counts[true, found] += one.count
+        if one.true in place and one.found in place:
+            counts[place[one.true], place[one.found]] += one.count
     return [_name(name) for name in names], counts
 
 
@@ -213,11 +199,11 @@ def _axes(title: str, x: str, y: str) -> "tuple[Figure, Axes]":
 
 
 def _name(name: str) -> str:
-    """A class's name for a label; a long one is cut."""
+    """A class's name for a label, shortened."""
     shown = printable(name)
-    return _escape(shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…")
+    return _escape(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")
 
 
 def _escape(text: str) -> str:
-    """Text in which nothing is a formula."""
+    """Text that matplotlib does not read as a formula."""
     return printable(text).replace("$", r"\$")

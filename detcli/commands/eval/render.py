@@ -1,19 +1,19 @@
-"""How good a model is, for people."""
+"""The report as tables."""
 
 from collections.abc import Iterator
 
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.eval.advice import FEW, Advice, Quality
+from detcli.commands.eval.advice import FEW, ConfidenceAdvice, Quality
+from detcli.commands.eval.dataset import Finding, Level
 from detcli.commands.eval.evaluator import IOU
-from detcli.commands.eval.findings import Finding, Level
-from detcli.commands.eval.report import ClassReport, Confusions, EvalReport
+from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.commands.shared.reports import facts, line
 from detcli.text import printable
 
 NOTHING = "-"
-MOST_CONFUSIONS = 5
+MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
@@ -75,19 +75,16 @@ def _classes(report: EvalReport) -> Table:
     table.add_column("class", style="cyan")
     for column in ("boxes", "AP50-95", "AP50", "AP75", "AR"):
         table.add_column(column, justify="right")
-    for one in filter(_has_boxes, report.classes):
+    for one in report.classes:
         metrics = one.metrics
         figures = metrics.map50_95, metrics.map50, metrics.map75, metrics.ar_100
-        table.add_row(Text(printable(one.name)), str(one.boxes), *map(_number, figures))
+        if one.boxes:
+            table.add_row(Text(printable(one.name)), str(one.boxes), *map(_number, figures))
     return table
 
 
-def _has_boxes(one: ClassReport) -> bool:
-    return one.boxes > 0
-
-
 def _confused(confusions: Confusions) -> Text | None:
-    """The classes that were taken for others most often."""
+    """The most frequent confusions of two classes."""
     pairs = [
         f"{one.true} found as {one.found} {one.count}x"
         for one in confusions.counts
@@ -96,10 +93,10 @@ def _confused(confusions: Confusions) -> Text | None:
     if not pairs:
         return None
     limit = f"confused above {confusions.conf:g}: "
-    return line((limit, "cyan"), (", ".join(pairs[:MOST_CONFUSIONS]), ""))
+    return line((limit, "cyan"), (", ".join(pairs[:MAX_CONFUSIONS]), ""))
 
 
-def _advice(advice: Advice) -> Iterator[Table | Text]:
+def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
     table = Table(box=None, pad_edge=False)
     table.add_column(f"best F1 at IoU {IOU:g}", style="cyan")
     for column in ("boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"):
@@ -113,7 +110,7 @@ def _advice(advice: Advice) -> Iterator[Table | Text]:
         table.add_row(name, f"{few}{one.boxes}", conf, *_quality(one.best), before)
     yield table
     if any(one.boxes < FEW for one in advice.classes):
-        yield line((f"* fewer than {FEW} boxes: as much chance as knowledge", "dim"))
+        yield line((f"* fewer than {FEW} boxes: may be chance", "dim"))
     for title, argument, quality in (
         ("one for all: ", advice.argument, advice.overall),
         ("by class:    ", advice.by_class_argument, advice.by_class),

@@ -1,28 +1,26 @@
-"""What an evaluation comes to; its JSON form is described by schemas/eval.json.
+"""The report of an evaluation; its JSON form is described by schema.json.
 
-Figures are from 0 to 1. None is what was not measured, or has nothing to be measured on.
+Figures are from 0 to 1. None stands for what was not measured.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.commands.eval.advice import Advice
-from detcli.commands.eval.classes import MappedBy
-from detcli.commands.eval.dataset import Form
-from detcli.commands.eval.findings import Finding
-from detcli.commands.eval.metrics import Metrics
+from detcli.commands.eval.advice import ConfidenceAdvice
+from detcli.commands.eval.dataset import Finding, Form, MappedBy
+from detcli.commands.eval.evaluator import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """What was evaluated.
+class EvalModel:
+    """The evaluated model.
 
     Attributes:
-        file: As it was given.
+        file: Its path or name, as given.
         sha256: Of the file.
         device: Where it ran.
         input_size: Height and width that pictures were letterboxed to.
-        classes: How many it knows.
+        classes: Number of classes it knows.
     """
 
     file: str
@@ -33,18 +31,18 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """What it was evaluated on.
+class EvalData:
+    """The labelled pictures.
 
     Attributes:
-        path: As it was given.
-        form: How it is labelled.
-        split: Which part of it.
-        listed: How many pictures it has.
-        evaluated: How many of these took part.
-        boxes: How many there were to be found in these, of classes that the model knows.
+        path: As given.
+        form: The format of the labels.
+        split: The part of the data.
+        listed: Number of pictures it has.
+        evaluated: Number of pictures that took part.
+        boxes: Number of boxes to be found in these, of classes that the model knows.
         mapped_by: How classes were assigned to categories.
-        categories: How many categories the model has a class for.
+        categories: Number of categories the model has a class for.
     """
 
     path: Path
@@ -58,14 +56,14 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Which detections took part.
+class EvalLimits:
+    """The detections that took part.
 
     Attributes:
-        conf: Those with scores above it.
-        max_det: At most so many in a picture.
-        per_class: Of these, at most so many of a class, as the evaluator has it.
-        nms: IoU of the non-maximum suppression; None if there was none.
+        conf: Their scores are above it.
+        max_det: At most this many in a picture.
+        per_class: At most this many of a class in a picture, a limit of the evaluator.
+        nms: IoU of the non-maximum suppression; None without one.
     """
 
     conf: float
@@ -79,11 +77,11 @@ class ClassReport:
     """One class.
 
     Attributes:
-        class_id: Of the model; of several with that name, the first.
+        class_id: Of the model; the first of several with one name.
         category_id: Of the data.
-        name: As the model calls it.
-        boxes: How many there were to be found.
-        detections: How many took part.
+        name: In the model.
+        boxes: Number of boxes to be found.
+        detections: Number of detections that took part.
         metrics: Its figures.
     """
 
@@ -97,7 +95,7 @@ class ClassReport:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """How often one thing was taken for another; None as `found` is a miss, as `true` nothing."""
+    """How often one class was taken for another; None as `found` is a miss, as `true` nothing."""
 
     true: str | None
     found: str | None
@@ -106,7 +104,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class Confusions:
-    """Above which confidence, and at which IoU; the most frequent first."""
+    """Confusions above a confidence and from an IoU on, the most frequent first."""
 
     conf: float
     iou: float
@@ -114,7 +112,7 @@ class Confusions:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class UnevaluatedPicture:
     """A picture that could not be evaluated, and why."""
 
     source: str
@@ -123,30 +121,30 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class EvalReport:
-    """All of it.
+    """The whole report.
 
     Attributes:
-        evaluator: Whose arithmetic it is, with its version.
-        model: What was evaluated.
-        data: What it was evaluated on.
-        limits: Which detections took part.
-        metrics: Over all classes that have boxes.
-        classes: Each class that the data has as well.
-        confusions: What was taken for what.
-        advice: The confidences to use; None if nobody asked, or nothing was found.
+        evaluator: The program that computed the figures, with its version.
+        model: The evaluated model.
+        data: The labelled pictures.
+        limits: The detections that took part.
+        metrics: Over all classes with boxes.
+        classes: Each class that is a category of the data.
+        confusions: Classes taken for others.
+        advice: The confidences to use; None unless asked for, or if no detection is right.
         findings: What deserves a look.
         failed: Pictures that were left out.
         plots: Files that were written.
     """
 
     evaluator: str
-    model: Model
-    data: Data
-    limits: Limits
+    model: EvalModel
+    data: EvalData
+    limits: EvalLimits
     metrics: Metrics
     classes: tuple[ClassReport, ...]
     confusions: Confusions
-    advice: Advice | None
+    advice: ConfidenceAdvice | None
     findings: tuple[Finding, ...]
-    failed: tuple[Failed, ...]
+    failed: tuple[UnevaluatedPicture, ...]
     plots: tuple[Path, ...]

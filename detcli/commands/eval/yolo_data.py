@@ -1,12 +1,12 @@
-"""YOLO's data: a text file beside each picture, `class cx cy w h` in fractions of its sides.
+"""YOLO's data: a text file per picture, its lines `class cx cy w h` in fractions of the sides.
 
     data.yaml      path, train, val, test; names (a list or a mapping) or nc
-    a list         .txt, a picture a line
-    a folder       its pictures, and those of the folders in it
+    a list         .txt, one picture a line
+    a folder       its pictures, and those of its subfolders
 
-The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line of a
-polygon, `class x y x y x y ...`, stands for the box around it. A picture whose label file is empty
-or is not there shows nothing. This is how YOLO's trainers read data, see
+The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line with a
+polygon, `class x y x y x y ...`, stands for the box around it. A picture without labels, or without
+a label file, is background. YOLO's trainers read data the same way, see
 https://docs.ultralytics.com/datasets/detect/.
 """
 
@@ -18,16 +18,18 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from detcli.commands.eval.dataset import DEFAULT_SPLIT, Category, Dataset, Form, Sample
-from detcli.commands.eval.findings import (
-    BAD_LABEL,
-    MISSING,
-    REPEATED,
-    UNKNOWN_CATEGORY,
-    UNLABELLED,
+import numpy as np
+
+from detcli.commands.eval.dataset import (
+    OBJECT,
+    Category,
+    Dataset,
     Findings,
+    Form,
+    Kind,
+    Object,
+    Sample,
 )
-from detcli.commands.eval.objects import Box, Object, Objects
 from detcli.errors import DependencyError, SourceError, UsageError
 from detcli.model.names import COCO
 from detcli.sink.coco import COCO_IDS
@@ -35,8 +37,9 @@ from detcli.source.folders import is_video, search
 from detcli.source.item import Item
 from detcli.source.lists import read_list
 
+DEFAULT_SPLIT = "val"
 SPLITS = ("train", "val", "test")
-NOTHING = frozenset({"", "~", "null"})  # what YAML calls nothing
+NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 
 Content = Mapping[str, Any]
@@ -47,32 +50,29 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
     Args:
         data: A `data.yaml`, a list of pictures, or a folder.
-        split: Which part of a `data.yaml`; None is `val`.
-        class_count: How many categories there are where the data does not say.
-        findings: Is told what is wrong with it.
+        split: The part of a `data.yaml`; None for `val`.
+        class_count: Number of categories where the data gives none.
+        findings: Receives what is wrong with the data.
 
     Raises:
-        UsageError: It cannot be read, or has no such part.
-        DependencyError: What reads YAML is not installed.
+        UsageError: The data cannot be read, or has no such part.
+        DependencyError: PyYAML is not installed.
     """
     if data.is_dir():
         data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
-    names: tuple[str, ...] | None = None
+    names, count = None, None
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
         names, count = _names(data, content)
         split = split or DEFAULT_SPLIT
         pictures = _split_pictures(data, content, split)
     elif split is not None:
-        raise UsageError(f"--split: {data} has no parts", "only a data.yaml has")
+        raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
     else:
-        count = None
         pictures = _pictures([data], [data.parent])
+    named = names is not None and any(name != str(index) for index, name in enumerate(names))
     if names is None:
         names = tuple(f"class_{index}" for index in range(count or class_count))
-        named = False
-    else:
-        named = not all(name == str(index) for index, name in enumerate(names))
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
     samples = _samples(pictures, len(names), findings)
@@ -80,32 +80,34 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
 
 def _read_yaml(path: Path) -> Content:
-    """A `data.yaml`; all that is no list or mapping is text, so that a class may be called no."""
+    """A `data.yaml`; scalars are text, so that a class may be named no."""
     try:
         import yaml
     except ImportError as error:
         raise DependencyError(
             f"PyYAML does not load: {error}", "pip install 'detcli[eval]'"
         ) from error
-    hint = "give a data.yaml with val: a folder of pictures, and names: those of the classes"
+    hint = "give a data.yaml with val, a folder of pictures, and names, those of the classes"
     try:
         text = path.read_text(encoding="utf-8-sig")
-        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes nothing but text
+        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", hint) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"cannot read {path}: it is no YAML: {reason}", hint) from error
+        raise UsageError(f"cannot read {path}: it is not YAML: {reason}", hint) from error
     if not isinstance(content, dict):
-        raise UsageError(f"{path} is no data.yaml: it is no mapping", hint)
+        raise UsageError(f"{path} is not a data.yaml: it is not a mapping", hint)
     return content
 
 
 def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | None]:
-    """Names of the categories, and how many there are; None where the file does not say."""
+    """Names of the categories and their number; None for what the file does not give."""
     listed = content.get("names")
     if isinstance(listed, str) and listed not in NOTHING:
-        raise UsageError(f"{path}: names is {listed!r}", "names is a list, or a mapping from 0 on")
+        raise UsageError(
+            f"{path}: names is {listed!r}", "make names a list, or a mapping from 0 on"
+        )
     try:
         count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
         if isinstance(listed, list):
@@ -116,8 +118,8 @@ def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | 
             return None, count
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{path}: names or nc make no sense",
-            "names is a list, or a mapping from 0 on; nc is their number",
+            f"{path}: names or nc are malformed",
+            "make names a list, or a mapping from 0 on, and nc their number",
         ) from error
     if count is not None and count != len(names):
         raise UsageError(
@@ -130,7 +132,7 @@ def _in_order(by_id: Mapping[int, str]) -> list[str]:
     """Names by class id; a gap becomes `class_1`.
 
     Raises:
-        ValueError: There are none, or a number is far from all others.
+        ValueError: The mapping is empty, or one number is far from the others.
     """
     if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
         raise ValueError
@@ -146,7 +148,7 @@ def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
         has = [name for name in SPLITS if str(content.get(name) or "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
-            f"it has {', '.join(has)}: --split {has[0]}" if has else "it has none at all",
+            f"it has {', '.join(has)}: --split {has[0]}" if has else "it has no part at all",
         )
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
@@ -158,15 +160,15 @@ def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
         place = next(filter(os.path.exists, tried), None)
         if place is None:
             raise UsageError(
-                f"{path}: the {split} pictures are not there: {tried[0]}",
-                "correct path, or run detcli in the folder that it starts from",
+                f"{path}: its {split} pictures do not exist: {tried[0]}",
+                "correct path, or run detcli in the folder that path is relative to",
             )
         places.append(place)
     return _pictures(places, roots)
 
 
 def _pictures(places: Iterable[Path], roots: Iterable[Path]) -> list[str]:
-    """The pictures of folders and lists, by name; what a list names may not be there."""
+    """The names of the pictures in folders and lists; a list may name missing ones."""
     names: list[str] = []
     for place in places:
         if place.is_dir():
@@ -189,7 +191,7 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _in_list(path: Path, roots: Iterable[Path]) -> Iterator[str]:
-    """The names in a list, which are relative to it, or to where the data begins."""
+    """The names in a list, which are relative to it or to the root of the data."""
     for entry in read_list(str(path), Event(), null_separated=False):
         if isinstance(entry, SourceError):
             raise UsageError(f"{path}: {entry}", entry.hint)
@@ -204,25 +206,26 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
     for name in pictures:
         key = os.path.normpath(os.path.abspath(name))
         if key in unique:
-            findings.add(REPEATED, name)
+            findings.add(Kind.REPEATED, name)
         unique.setdefault(key, name)
     numbers = _image_ids(unique)
     samples = []
     for number, (full, name) in zip(numbers, unique.items(), strict=True):
         there = os.path.isfile(full)
         if not there:
-            findings.add(MISSING, name)
+            findings.add(Kind.MISSING, name)
         labels = next(filter(os.path.isfile, _label_files(Path(full))), None)
         if labels is None and there:
-            findings.add(UNLABELLED, name)
-        objects = () if labels is None else _read_labels(labels, class_count, findings)
+            findings.add(Kind.UNLABELLED, name)
+        objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
+        rows = np.array(objects, OBJECT)
         path = Path(name) if there else None
-        samples.append(Sample(name, path, number, None, Objects.of(objects)))
+        samples.append(Sample(name, path, number, None, rows))
     return samples
 
 
 def _image_ids(names: Iterable[str]) -> list[int]:
-    """The numbers that all pictures are called by, as COCO's are; else their places, from 1."""
+    """The pictures' names where all are numbers, as COCO's are; else their places, from 1."""
     stems = [Path(name).stem for name in names]
     numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
     if len(set(numbers)) == len(stems):
@@ -231,7 +234,7 @@ def _image_ids(names: Iterable[str]) -> list[int]:
 
 
 def _label_files(picture: Path) -> Iterator[Path]:
-    """Where the labels of a picture may be."""
+    """Where a picture's labels may be, likeliest first."""
     parts = picture.parts
     for place in reversed(range(len(parts) - 1)):
         if parts[place] == "images":
@@ -244,7 +247,7 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        findings.add(BAD_LABEL, f"{path}: {error}")
+        findings.add(Kind.BAD_LABEL, f"{path}: {error}")
         return
     for number, line in enumerate(lines, 1):
         fields = line.split()
@@ -253,12 +256,12 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
         try:
             category, box = _category(fields[0]), _box([float(field) for field in fields[1:]])
         except (ValueError, OverflowError) as error:
-            findings.add(BAD_LABEL, f"{path}:{number}: {error}")
+            findings.add(Kind.BAD_LABEL, f"{path}:{number}: {error}")
             continue
         if 0 <= category < class_count:
             yield Object(box, category)
         else:
-            findings.add(UNKNOWN_CATEGORY, f"{path}:{number}: class {category}")
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category}")
 
 
 def _category(text: str) -> int:
@@ -267,7 +270,7 @@ def _category(text: str) -> int:
     raise ValueError(f"class {text}")
 
 
-def _box(numbers: list[float]) -> Box:
+def _box(numbers: list[float]) -> tuple[float, float, float, float]:
     """x, y, width, height in fractions.
 
     Raises:

@@ -6,23 +6,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.commands.eval.advice import advise, best_confidence, decimal
-from detcli.commands.eval.classes import ClassMapping, MappedBy
-from detcli.commands.eval.curves import Curve
-from detcli.commands.eval.metrics import Ranking
+from detcli.commands.eval.dataset import ClassMapping, MappedBy
+from detcli.commands.eval.evaluator import Curve
 from detcli.commands.shared.options import parse_confidence
 from detcli.settings import class_thresholds
 
 FLOOR = 0.001
 
 
-def ranking(boxes, *rows):
-    rows = sorted(rows, reverse=True)
+def curve(boxes, *rows):
     scores = np.array([value for value, _ in rows], np.float32).astype(np.float64)
-    return Ranking(scores, np.array([hit for _, hit in rows], np.bool_), boxes)
+    return Curve.of(scores, np.array([hit for _, hit in rows], np.bool_), boxes)
 
 
-def mapping(*category_of):
-    return ClassMapping(MappedBy.NAME, category_of)
+def advice(names, *classes):
+    """Of classes, each the number of its boxes and its detections."""
+    boxes = sum(one[0] for one in classes)
+    together = curve(boxes, *(row for one in classes for row in one[1:]))
+    curves = {index: curve(*one) for index, one in enumerate(classes)}
+    mapping = ClassMapping(MappedBy.NAME, tuple(range(len(classes))))
+    return advise(together, curves, mapping, names, FLOOR)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +42,13 @@ def mapping(*category_of):
     ],
 )
 def test_the_best_confidence(rows, expected):
-    assert best_confidence(Curve.of([ranking(1, *rows)]), FLOOR) == expected
+    assert best_confidence(curve(1, *rows), FLOOR) == expected
 
 
 def test_neighbours_among_the_float32_numbers_are_parted():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    curve = Curve.of([ranking(1, (high, True), (low, False))])
-    found = best_confidence(curve, FLOOR)
+    found = best_confidence(curve(1, (high, True), (low, False)), FLOOR)
     assert low <= np.float32(found) < high
 
 
@@ -57,9 +59,8 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 )
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
-    curve = Curve.of([ranking(boxes, *rows)])
     # As the detector reads and applies what is printed.
-    least, _ = parse_confidence(decimal(best_confidence(curve, FLOOR)))
+    least, _ = parse_confidence(decimal(best_confidence(curve(boxes, *rows), FLOOR)))
     threshold = class_thresholds(least, (), ("x",))[0]
 
     def f1(limit):
@@ -71,11 +72,11 @@ def test_it_gives_the_best_f1_of_all_confidences(rows):
 
 
 def test_advice_overall_and_by_class():
-    rankings = {
-        0: ranking(12, *[(0.9, True)] * 10, *[(0.6, False)] * 9),
-        1: ranking(2, (0.3, True), (0.2, True), (0.1, False)),
-    }
-    found = advise(rankings, mapping(0, 1), ("red", "light green"), FLOOR)
+    found = advice(
+        ("red", "light green"),
+        (12, *[(0.9, True)] * 10, *[(0.6, False)] * 9),
+        (2, (0.3, True), (0.2, True), (0.1, False)),
+    )
     assert found.conf == 0.75
     assert found.overall.precision == 1
     assert found.overall.recall == pytest.approx(10 / 14, abs=1e-6)
@@ -90,9 +91,9 @@ def test_advice_overall_and_by_class():
     assert found.by_class.f1 == pytest.approx(2 * 12 / (12 + 14), abs=1e-6)
 
 
-def test_false_alarms_of_classes_without_boxes_count_overall():
-    rankings = {0: ranking(2, (0.5, True), (0.4, True)), 1: ranking(0, *[(0.45, False)] * 5)}
-    found = advise(rankings, mapping(0, 1), ("red", "green"), FLOOR)
+def test_false_positives_of_classes_without_boxes_count_overall():
+    red, green = (2, (0.5, True), (0.4, True)), (0, *[(0.45, False)] * 5)
+    found = advice(("red", "green"), red, green)
     assert found.conf == 0.47
     assert [one.name for one in found.classes] == ["red"]
     assert found.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
@@ -101,22 +102,20 @@ def test_false_alarms_of_classes_without_boxes_count_overall():
 
 
 def test_a_class_that_is_never_right():
-    rankings = {0: ranking(1, (0.5, True)), 1: ranking(3, (0.1, False))}
-    found = advise(rankings, mapping(0, 1), ("red", "green"), FLOOR)
+    found = advice(("red", "green"), (1, (0.5, True)), (3, (0.1, False)))
     assert (found.classes[1].conf, found.classes[1].best) == (None, None)
     assert found.by_class_argument == found.argument
 
 
 def test_no_advice_where_nothing_is_right():
-    assert advise({0: ranking(3, (0.5, False))}, mapping(0), ("red",), FLOOR) is None
+    assert advice(("red",), (3, (0.5, False))) is None
 
 
 @pytest.mark.parametrize(
     "names", [("red", "a,b"), ("red", " b"), ("red", ""), ("red", "a=b"), ("red", "it's $HOME")]
 )
-def test_the_argument_is_read_as_it_was_meant_whatever_classes_are_called(names):
-    rankings = {0: ranking(1, (0.9, True)), 1: ranking(1, (0.3, True), (0.1, False))}
-    found = advise(rankings, mapping(0, 1), names, FLOOR)
+def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
+    found = advice(names, (1, (0.9, True)), (1, (0.3, True), (0.1, False)))
     option, text = shlex.split(found.by_class_argument)
     assert option == "--conf"
     least, by_class = parse_confidence(text)
@@ -124,11 +123,11 @@ def test_the_argument_is_read_as_it_was_meant_whatever_classes_are_called(names)
     assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
 
 
-def test_classes_of_one_name_are_told_by_number_if_they_differ_in_case():
-    false_alarms = [(0.4, False)] * 5
-    rankings = {0: ranking(1, (0.9, True), *false_alarms), 1: ranking(1, (0.3, True), (0.1, False))}
-    names = ("red", "Green", "green")
-    found = advise(rankings, mapping(0, 1, 1), names, FLOOR)
+def test_classes_whose_names_differ_only_in_case_are_given_by_id():
+    red = curve(1, (0.9, True), *[(0.4, False)] * 5)
+    green = curve(1, (0.3, True), (0.1, False))
+    mapping = ClassMapping(MappedBy.NAME, (0, 1, 1))
+    found = advise(red, {0: red, 1: green}, mapping, ("red", "Green", "green"), FLOOR)
     assert found.by_class_argument.endswith(",1=0.2,2=0.2")
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
-from detcli.commands.eval.data import DataOptions, open_dataset
-from detcli.commands.eval.findings import Findings
+from detcli.commands.eval.dataset import Findings
+from detcli.commands.eval.run import DataOptions, open_dataset
 from detcli.errors import UsageError
 
 
@@ -24,8 +24,8 @@ def test_pictures_categories_and_boxes(tmp_path):
     first = dataset.samples[0]
     assert (first.name, first.image_id, first.size) == ("0001.png", 1, (64, 64))
     assert first.path == tmp_path / "images/0001.png"
-    assert first.objects.boxes.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
-    assert first.objects.category.tolist() == [0, 1, 2]
+    assert first.objects["box"].tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert first.objects["category"].tolist() == [0, 1, 2]
     assert not dataset.relative
     assert dataset.named
 
@@ -46,14 +46,14 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["val2014/0001.png", "C:\\data\\0001.png", "/srv/data/0001.png"])
-def test_a_name_with_folders_that_are_not_here_is_found_by_its_last_part(name, tmp_path):
+def test_a_name_with_missing_folders_is_found_by_its_last_part(name, tmp_path):
     path = edit_json(
         write_coco(tmp_path, MIXED), lambda data: data["images"][0].update(file_name=name)
     )
     assert read(path)[0].samples[0].path == tmp_path / "images/0001.png"
 
 
-def test_no_picture_outside_of_the_folder_is_looked_at(tmp_path):
+def test_pictures_outside_the_folder_are_not_opened(tmp_path):
     path = write_coco(tmp_path, MIXED)
     Scene().write(tmp_path / "secret.png")
 
@@ -68,7 +68,7 @@ def test_no_picture_outside_of_the_folder_is_looked_at(tmp_path):
     assert found["missing picture"].level == "failure"
 
 
-def test_two_pictures_of_one_name_are_not_taken_for_each_other(tmp_path):
+def test_pictures_with_the_same_name_are_told_apart(tmp_path):
     path = write_coco(tmp_path, MIXED)
 
     def rename(data):
@@ -80,14 +80,14 @@ def test_two_pictures_of_one_name_are_not_taken_for_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["\0", "x" * 5000, "", ".", "images"])
-def test_a_name_of_no_file_is_a_missing_picture(name, tmp_path):
+def test_a_name_without_a_file_is_a_missing_picture(name, tmp_path):
     path = edit_json(
         write_coco(tmp_path, MIXED), lambda data: data["images"][0].update(file_name=name)
     )
     assert read(path)[1]["missing picture"].count == 1
 
 
-def test_what_cannot_be_used_is_told_and_left_out(tmp_path):
+def test_unusable_labels_are_reported_and_left_out(tmp_path):
     def spoil(data):
         data["annotations"] += [
             {"image_id": 1, "category_id": 99, "bbox": [0, 0, 1, 1]},
@@ -115,22 +115,22 @@ def test_what_cannot_be_used_is_told_and_left_out(tmp_path):
     assert len(found["unreadable label"].examples) == 5
     assert len(dataset.samples[0].objects) == 3
     assert len(dataset.samples) == len(MIXED)
-    assert dataset.samples[1].objects.category.tolist() == [0, 0]  # both are red
+    assert dataset.samples[1].objects["category"].tolist() == [0, 0]  # both are red
 
 
-def test_crowds_and_what_is_to_be_ignored(tmp_path):
+def test_crowds_and_ignored_boxes(tmp_path):
     dataset, _ = read(write_coco(tmp_path, MIXED, iscrowd=1, ignore=1, area=7))
     objects = dataset.samples[0].objects
-    assert objects.crowd.all()
-    assert objects.ignored.all()
-    assert objects.area.tolist() == [7, 7, 7]
+    assert objects["crowd"].all()
+    assert objects["ignored"].all()
+    assert objects["area"].tolist() == [7, 7, 7]
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         ([{"image_id": 1}], "as COCO results are"),
-        ("text", "no COCO instances.json"),
+        ("text", "not a COCO instances.json"),
         ({"images": []}, "no list of categories"),
         ({"images": [], "categories": []}, "no list of annotations"),
         ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
@@ -143,13 +143,13 @@ def test_crowds_and_what_is_to_be_ignored(tmp_path):
         ({"images": [], "categories": [], "annotations": []}, "lists no pictures"),
     ],
 )
-def test_what_is_no_instances_json(content, reason, tmp_path):
+def test_malformed_data(content, reason, tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(UsageError, match=reason):
         read(write_json(tmp_path / "instances.json", content))
 
 
-def test_a_file_that_is_no_json(tmp_path):
+def test_a_file_that_is_not_json(tmp_path):
     path = tmp_path / "instances.json"
     path.write_bytes(b"\xff\xd8")
     with pytest.raises(UsageError, match="it is no JSON"):
@@ -161,7 +161,7 @@ def test_pictures_without_any_label_are_refused(tmp_path):
         read(write_coco(tmp_path, [Scene()]))
 
 
-def test_it_has_no_parts(tmp_path):
+def test_a_file_has_no_splits(tmp_path):
     with pytest.raises(UsageError, match="has no parts"):
         read(write_coco(tmp_path, MIXED), split="val")
 
@@ -177,23 +177,23 @@ def test_ids_may_be_written_as_text(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["area", "iscrowd", "ignore"])
-def test_what_is_null_in_an_annotation_is_not_said(tmp_path, key):
+def test_null_in_an_annotation_is_the_default(tmp_path, key):
     dataset, found = read(write_coco(tmp_path, MIXED, **{key: None}))
     assert found == {}
     first = dataset.samples[0].objects
     assert len(first) == 3
-    assert not first.crowd.any()
-    assert not first.ignored.any()
-    assert np.isnan(first.area).all() == (key == "area")
+    assert not first["crowd"].any()
+    assert not first["ignored"].any()
+    assert np.isnan(first["area"]).all() == (key == "area")
 
 
 @pytest.mark.parametrize("area", [-1, float("inf"), float("nan")])
-def test_an_area_that_no_object_has_is_that_of_the_box(tmp_path, area):
+def test_an_impossible_area_is_replaced_by_the_area_of_the_box(tmp_path, area):
     dataset, _ = read(write_coco(tmp_path, MIXED, area=area))
-    assert np.isnan(dataset.samples[0].objects.area).all()
+    assert np.isnan(dataset.samples[0].objects["area"]).all()
 
 
-def test_why_no_label_is_left_is_said(tmp_path):
+def test_the_hint_says_why_no_label_is_left(tmp_path):
     path = write_coco(tmp_path, MIXED, area="big")
     with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
         read(path)

@@ -1,4 +1,4 @@
-"""`detcli eval`: what it prints and writes, and how it ends."""
+"""`detcli eval`: output, files and exit codes."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ SCHEMA = json.loads(resources.files("detcli").joinpath("commands/eval/schema.jso
 
 @pytest.fixture
 def evaluate(detcli, make_model):
-    """Run it on data; the report, which is all that standard output has, and how it ended."""
+    """Run it on data; returns the report, all of standard output, and the finished process."""
     model = make_model()
 
     def run(data, *arguments):
@@ -39,7 +39,7 @@ def findings(report):
     return {one["kind"]: one["count"] for one in report["findings"]}
 
 
-def test_the_schema_is_one(detcli):
+def test_the_schema_is_valid(detcli):
     assert json.loads(detcli("schema", "eval").stdout) == SCHEMA
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
@@ -74,7 +74,7 @@ def test_the_figures_are_those_of_pycocotools_on_what_is_saved(evaluate, tmp_pat
     report, _ = evaluate(data, "--save-coco", saved)
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(data))
-        # An annotation with the id 0, which a trap of the evaluator turns into a miss.
+        # pycocotools takes a match with the annotation 0 for a miss.
         for one in truth.dataset["annotations"]:
             one["id"] += 1
         truth.createIndex()
@@ -96,7 +96,7 @@ def test_what_is_saved_is_what_predict_saves(evaluate, detcli, make_model, tmp_p
     assert json.loads(saved.read_text()) == json.loads(other.read_text()) != []
 
 
-def test_pictures_that_cannot_be_read_are_left_out_and_listed(evaluate, tmp_path):
+def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED)
     (tmp_path / "images/0002.png").unlink()
     (tmp_path / "images/0004.png").write_bytes(b"torn")
@@ -120,7 +120,7 @@ def test_no_picture_can_be_read(evaluate, tmp_path):
     assert len(report["plots"]) == 3
 
 
-def test_what_is_odd_about_the_data_is_said(evaluate, tmp_path):
+def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
     def spoil(data):
         data["annotations"] += [
             {"id": 90, "image_id": 1, "category_id": 11, "bbox": [60, 0, 40, 8]},
@@ -143,20 +143,20 @@ def test_what_is_odd_about_the_data_is_said(evaluate, tmp_path):
         "crowd": 1,
         "high --conf": 1,
     }
-    assert done.stderr.count("warning: ") == 5  # of notes, none
+    assert done.stderr.count("warning: ") == 5  # notes are not repeated here
     blue = report["classes"][2]
     assert (blue["name"], blue["boxes"], blue["detections"]) == ("blue", 0, 1)
     assert blue["metrics"]["map50_95"] is None
 
 
-def test_quiet_says_nothing(evaluate, tmp_path):
+def test_quiet(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED)
     (tmp_path / "images/0002.png").unlink()
     _, done = evaluate(data, "-q", "--conf", "0.3")
     assert (done.returncode, done.stderr) == (3, "")
 
 
-def test_the_advice_is_what_predict_then_gives(evaluate, detcli, make_model, tmp_path):
+def test_predict_keeps_what_the_advice_says(evaluate, detcli, make_model, tmp_path):
     scenes = [
         Scene([("red", 1, 1, 0.9), ("red", 5, 5, 0.5), ("green", 3, 3, 0.3)],
               [("red", 8, 8, 8, 8), ("green", 24, 24, 8, 8)]),
@@ -205,13 +205,13 @@ def test_the_table(detcli, make_model, tmp_path):
     options = ["--device", "cpu", "--format", "table", "--advise"]
     done = detcli("eval", make_model(), "--data", data, *options)
     assert done.returncode == 3
-    for text in ("mAP50-95", "small", "red", "missing picture (1)", "--conf ", "pycocotools"):
+    for text in ("mAP50-95", "small", "red", "missing picture (1)", "--conf ", "hotcoco"):
         assert text in done.stdout
     assert "missing picture" not in done.stderr  # it is in the table
 
 
-def test_without_pycocotools(make_model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pycocotools.cocoeval", None)
+def test_without_hotcoco(make_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hotcoco", None)
     command = ["eval", str(make_model()), "--data", str(write_coco(tmp_path, MIXED))]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
@@ -229,7 +229,7 @@ def test_without_pycocotools(make_model, tmp_path, monkeypatch):
         (["--conf", "2"], "conf is 2"),
     ],
 )
-def test_wrong_requests(arguments, reason, detcli, make_model, tmp_path):
+def test_usage_errors(arguments, reason, detcli, make_model, tmp_path):
     data = write_coco(tmp_path, MIXED)
     (tmp_path / "images/0001.png").rename(tmp_path / "images/f1_confidence.png")
     edit_json(data, lambda content: content["images"][0].update(file_name="f1_confidence.png"))
@@ -244,6 +244,6 @@ def test_wrong_requests(arguments, reason, detcli, make_model, tmp_path):
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_a_model_that_is_not_there(detcli, tmp_path):
+def test_a_missing_model(detcli, tmp_path):
     done = detcli("eval", "nowhere.onnx", "--data", write_coco(tmp_path, MIXED))
     assert done.returncode == 4

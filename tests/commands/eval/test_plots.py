@@ -5,29 +5,27 @@ import numpy as np
 import pytest
 from comparisons import compared, random_pictures
 
-from detcli.commands.eval.confusion import confusions
-from detcli.commands.eval.evaluator import IOU
-from detcli.commands.eval.metrics import score
+from detcli.commands.eval.evaluator import IOU, Evaluator
 from detcli.commands.eval.plots import FILES, Plotted, plot, require_matplotlib
 from detcli.commands.eval.report import Confusion, Confusions
 from detcli.errors import DependencyError, OutputError
 
 
 def plotted(pictures, names, title="a model"):
-    indices = range(len(names))
-    counts = confusions(pictures, indices, 0.3)
+    evaluator = Evaluator(pictures, range(len(names)))
+    overall, by_category = evaluator.score()
     rows = tuple(
         Confusion(*(None if index is None else names[index] for index in pair), count)
-        for pair, count in counts.items()
+        for pair, count in evaluator.confusions(0.3).items()
     )
-    scores = score(pictures, indices)
-    return Plotted(title, dict(enumerate(names)), scores, Confusions(0.3, IOU, rows), 0.001)
+    scores = [(names[index], one) for index, one in by_category.items()]
+    return Plotted(title, scores, overall, Confusions(0.3, IOU, rows), 0.001)
 
 
 @pytest.mark.parametrize("count", [1, 3, 12, 40])
 def test_plots_are_pictures(count, tmp_path, random):
     names = [f"class {number}" for number in range(count)]
-    written = list(plot(tmp_path, plotted(random_pictures(random, categories=count), names)))
+    written = plot(tmp_path, plotted(random_pictures(random, categories=count), names))
     assert [path.name for path in written] == list(FILES)
     for path in written:
         image = cv2.imread(path)
@@ -38,16 +36,16 @@ def test_plots_are_pictures(count, tmp_path, random):
 @pytest.mark.parametrize(
     "name", ["$\\frac", "_hidden", "$", "日本", "a" * 300, "\x1b[31m", "a\nb", "%s", "\\"]
 )
-def test_names_are_drawn_whatever_they_are(name, tmp_path, random):
+def test_any_name_is_drawn(name, tmp_path, random):
     pictures = random_pictures(random, categories=2)
-    assert len(list(plot(tmp_path, plotted(pictures, [name, "b"], title=name)))) == 3
+    assert len(plot(tmp_path, plotted(pictures, [name, "b"], title=name))) == 3
 
 
-def test_nothing_found_and_nothing_there(tmp_path):
+def test_nothing_found_and_nothing_to_be_found(tmp_path):
     box = (0.0, 0.0, 10.0, 10.0)
     for picture in (compared(1, [(box, 0, {})], []), compared(1, [], [(box, 0, 0.9)])):
-        assert len(list(plot(tmp_path, plotted([picture], ["a"])))) == 3
-    assert len(list(plot(tmp_path, plotted([], ["a"])))) == 3
+        assert len(plot(tmp_path, plotted([picture], ["a"]))) == 3
+    assert len(plot(tmp_path, plotted([], ["a"]))) == 3
 
 
 def test_the_confusion_matrix_shows_counts_where_they_belong():
@@ -59,9 +57,9 @@ def test_the_confusion_matrix_shows_counts_where_they_belong():
     np.testing.assert_array_equal(counts, [[0, 0, 3], [5, 0, 0], [0, 2, 0]])
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path, random):
+def test_a_folder_that_does_not_exist(tmp_path, random):
     with pytest.raises(OutputError):
-        list(plot(tmp_path / "nowhere", plotted(random_pictures(random, 3, 1), ["a"])))
+        plot(tmp_path / "nowhere", plotted(random_pictures(random, 3, 1), ["a"]))
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch):

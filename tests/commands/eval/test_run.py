@@ -1,10 +1,116 @@
-"""Real YOLOv10-N exports on 128 COCO pictures; skipped where ../shared is not there."""
+"""Detections collected beside labels, and real YOLOv10-N exports on 128 COCO pictures."""
 
 import json
 
+import numpy as np
 import pytest
 
+from detcli.commands.eval.dataset import (
+    OBJECT,
+    Category,
+    ClassMapping,
+    Dataset,
+    Findings,
+    Form,
+    MappedBy,
+    Object,
+    Sample,
+)
+from detcli.commands.eval.run import Collector
+from detcli.detections import Detections
+from detcli.errors import DecodeError
+from detcli.geometry import Picture
+from detcli.record import Origin, Record
+
+PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
 STATIC = ["yolov10n-thu", "yolov10n-ultralytics", "yolov10n-raw", "yolov10n-raw-fp16"]
+
+
+def collector(objects, size, *, relative=False):
+    """With one picture, and the model's classes 0 and 2 as its categories."""
+    categories = (Category(1, "a"), Category(2, "b"))
+    sample = Sample("a.png", None, 5, size, np.array(objects, OBJECT))
+    dataset = Dataset(Form.COCO, None, categories, named=True, samples=[sample], relative=relative)
+    collector = Collector(dataset, ClassMapping(MappedBy.NAME, (0, None, 1)), Findings())
+    collector.samples, collector.failed = (sample,), []
+    return collector
+
+
+def collect(objects, found=(), *, size=(40, 60), relative=False):
+    """Add one picture of 60x40 pixels; `found` are (box, score, class id)."""
+    collected = collector(objects, size, relative=relative)
+    boxes = np.array([box for box, *_ in found], np.float32).reshape(-1, 4)
+    scores = np.array([score for _, score, _ in found], np.float32)
+    class_ids = np.array([class_id for *_, class_id in found], np.int64)
+    detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
+    collected.add(Record(Origin("a.png"), 0, "m", "cpu", PICTURE, detections))
+    return collected.pictures[0], {one.kind: one for one in collected.findings.report()}
+
+
+@pytest.mark.parametrize(
+    ("box", "kinds"),
+    [
+        ((0, 0, 60, 40), set()),
+        ((-0.9, -0.9, 61.8, 41.8), set()),  # rounding
+        ((-1.1, 0, 5, 5), {"box outside the picture"}),
+        ((0, -1.1, 5, 5), {"box outside the picture"}),
+        ((57, 0, 4.1, 5), {"box outside the picture"}),
+        ((0, 37, 5, 4.1), {"box outside the picture"}),
+        ((200, 200, 5, 5), {"box outside the picture"}),
+        ((5, 5, 0, 5), {"box without area"}),
+        ((5, 5, 5, -2), {"box without area"}),
+    ],
+)
+def test_odd_boxes_are_reported_and_kept(box, kinds):
+    collected, found = collect([Object(box, 0)])
+    assert set(found) == kinds
+    assert collected.objects["box"].tolist() == [pytest.approx(box)]
+
+
+def test_boxes_in_fractions_are_measured_in_the_decoded_picture():
+    collected, found = collect([Object((0.5, 0.5, 0.5, 0.6), 0)], size=None, relative=True)
+    assert collected.objects["box"].tolist() == [[30, 20, 30, 24]]
+    assert found["box outside the picture"].examples == ("a.png: [30.0, 20.0, 30.0, 24.0]",)
+
+
+def test_a_picture_of_another_size_is_reported():
+    _, found = collect([Object((0, 0, 5, 5), 0)], size=(60, 40))
+    (kind,) = found
+    assert kind == "picture of another size than the data says"
+    assert found[kind].examples == ("a.png: 60x40, not 40x60",)
+
+
+def test_crowds_and_ignored_objects_are_reported():
+    _, found = collect(
+        [Object((0, 0, 5, 5), 0, crowd=True, ignored=True), Object((0, 0, 5, 5), 0, ignored=True)]
+    )
+    assert {kind: one.count for kind, one in found.items()} == {"crowd": 1, "box to be ignored": 1}
+
+
+def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
+    collected, _ = collect(
+        [Object((0, 0, 5, 5), 0)],
+        [((1, 2, 4, 8), 0.9, 0), ((0, 0, 5, 5), 0.8, 1), ((0, 0, 5, 5), 0.7, 2)],
+    )
+    assert collected.found["box"].tolist() == [[1, 2, 3, 6], [0, 0, 5, 5]]
+    assert collected.found["category"].tolist() == [0, 1]
+    assert collected.image_id == 5
+
+
+def test_more_than_a_hundred_of_a_class_are_reported():
+    hundred = [((0, 0, 5, 5), 0.5, 0)] * 100
+    assert collect([], [*hundred, ((0, 0, 5, 5), 0.5, 2)])[1] == {}
+    _, found = collect([], [*hundred, ((0, 0, 5, 5), 0.5, 0)])
+    (cut,) = found.values()
+    assert cut.examples == ("a.png: 101",)
+
+
+def test_a_picture_that_failed_is_left_out():
+    collected = collector([], None)
+    collected.add(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
+    assert collected.pictures == []
+    assert [(one.source, one.error) for one in collected.failed] == [("a.png", "torn")]
+    assert [one.kind for one in collected.findings.report()] == ["unreadable picture"]
 
 
 @pytest.mark.parametrize("model", STATIC)

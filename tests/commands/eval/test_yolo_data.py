@@ -3,8 +3,8 @@ import sys
 import pytest
 from labelled import MIXED, Scene, write_yolo
 
-from detcli.commands.eval.data import DataOptions, open_dataset
-from detcli.commands.eval.findings import Findings
+from detcli.commands.eval.dataset import Findings
+from detcli.commands.eval.run import DataOptions, open_dataset
 from detcli.errors import DependencyError, UsageError
 
 
@@ -25,10 +25,9 @@ def test_pictures_categories_and_boxes(tmp_path):
     assert (dataset.split, dataset.named, dataset.relative) == ("val", True, True)
     first = dataset.samples[0]
     assert first.path == tmp_path / "images/val/0001.png"
-    assert first.image_id == 1  # as the picture is called
-    pixels = first.objects.in_pixels((64, 64))
-    assert pixels.boxes.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
-    assert first.objects.in_pixels((64, 128)).boxes.tolist()[0] == [16, 8, 16, 8]
+    assert first.image_id == 1  # the name of the picture
+    pixels = first.objects["box"] * 64
+    assert pixels.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_pictures_categories_and_boxes(tmp_path):
         ("\n  0: off\n  1: b\nnc: 2", ["off", "b"]),
     ],
 )
-def test_names_are_text_whatever_they_look_like(listed, expected, tmp_path):
+def test_names_are_text(listed, expected, tmp_path):
     path = write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))])
     path.write_text(f"val: images/val\nnames: {listed}\n")
     dataset, _ = read(path)
@@ -47,7 +46,7 @@ def test_names_are_text_whatever_they_look_like(listed, expected, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["nc: 3", "names: ['0', '1', '2']"])
-def test_numbers_are_no_names(text, tmp_path):
+def test_numbers_are_not_names(text, tmp_path):
     path = write_yolo(tmp_path, MIXED)
     path.write_text(f"val: images/val\n{text}\n")
     dataset, _ = read(path, 80)
@@ -65,7 +64,7 @@ def test_cocos_80_names_have_cocos_ids(tmp_path):
     path.write_text("val: images/val\nnames:\n" + "".join(f"  - {name}\n" for name in COCO))
     dataset, _ = read(path)
     assert dataset.categories[79].id == 90
-    assert dataset.samples[0].image_id == 1  # `a` is no number
+    assert dataset.samples[0].image_id == 1  # `a` is not a number
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_cocos_80_names_have_cocos_ids(tmp_path):
         "val: ../images/val",  # as Roboflow writes it
         "val: ./images/val",
         "val: {folder}/images/val",
-        "path: elsewhere\nval: images/val",  # a path of the machine that it was made on
+        "path: elsewhere\nval: images/val",  # a path of another machine
         "val: list.txt",
         "val: images\ntest:",
     ],
@@ -102,7 +101,7 @@ def test_a_path_from_where_the_program_runs(tmp_path, monkeypatch):
     assert len(read(path)[0].samples) == 5
 
 
-def test_parts(tmp_path):
+def test_splits(tmp_path):
     path = write_yolo(tmp_path, MIXED)
     (tmp_path / "images/test").mkdir()
     path.write_text("train: images/val\ntest: images/nowhere\nval: ~\nnames: [red, green, blue]\n")
@@ -110,7 +109,7 @@ def test_parts(tmp_path):
     with pytest.raises(UsageError, match="no part 'val'") as caught:
         read(path)
     assert "train, test" in caught.value.hint
-    with pytest.raises(UsageError, match="the test pictures are not there"):
+    with pytest.raises(UsageError, match="its test pictures do not exist"):
         read(path, split="test")
 
 
@@ -127,11 +126,11 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     assert found["missing picture"].count == 1
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")
-    with pytest.raises(UsageError, match="says itself where its pictures are"):
+    with pytest.raises(UsageError, match="itself says where its pictures are"):
         read(listing, images=tmp_path)
 
 
-def test_a_folder_with_a_description_is_read_by_it(tmp_path):
+def test_a_folder_with_a_data_yaml(tmp_path):
     write_yolo(tmp_path, MIXED)
     assert read(tmp_path)[0].named
 
@@ -168,8 +167,8 @@ def test_lines_of_labels(tmp_path):
     (tmp_path / "labels/val/0003.txt").unlink()
     dataset, found = read(tmp_path / "data.yaml")
     objects = dataset.samples[0].objects
-    assert objects.category.tolist() == [0, 1]
-    assert objects.boxes.round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
+    assert objects["category"].tolist() == [0, 1]
+    assert objects["box"].round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
     assert {kind: one.count for kind, one in found.items()} == {
         "unreadable label": 7,
         "box of an unknown category": 2,
@@ -179,7 +178,7 @@ def test_lines_of_labels(tmp_path):
     assert found["picture without a label file"].level == "note"
 
 
-def test_a_picture_that_is_listed_twice_counts_once(tmp_path):
+def test_a_picture_listed_twice_counts_once(tmp_path):
     write_yolo(tmp_path, MIXED)
     listing = tmp_path / "list.txt"
     listing.write_text("images/val/0001.png\nimages/../images/val/0001.png\n")
@@ -192,20 +191,20 @@ def test_a_picture_that_is_listed_twice_counts_once(tmp_path):
     ("text", "reason"),
     [
         ("val: images/val\nnames: [a]\nnc: 2", "nc is 2, but names has 1"),
-        ("val: images/val\nnames: {x: a}", "make no sense"),
-        ("val: images/val\nnames: {0: a, 9999999: b}", "make no sense"),
-        ("val: images/val\nnc: many", "make no sense"),
+        ("val: images/val\nnames: {x: a}", "are malformed"),
+        ("val: images/val\nnames: {0: a, 9999999: b}", "are malformed"),
+        ("val: images/val\nnc: many", "are malformed"),
         ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
-        (f"val: {'x' * 5000}\nnames: [a]", "the val pictures are not there"),
+        (f"val: {'x' * 5000}\nnames: [a]", "its val pictures do not exist"),
         ("names: [a]", "has no part 'val'"),
-        ("val: nowhere\nnames: [a]", "pictures are not there"),
+        ("val: nowhere\nnames: [a]", "pictures do not exist"),
         ("val: data.yaml\nnames: [a]", "neither a folder of pictures nor a list"),
-        ("- a\n- b", "it is no mapping"),
-        ("a: [", "it is no YAML"),
-        ("\x00", "it is no YAML"),
+        ("- a\n- b", "it is not a mapping"),
+        ("a: [", "it is not YAML"),
+        ("\x00", "it is not YAML"),
     ],
 )
-def test_what_is_no_data_yaml(text, reason, tmp_path):
+def test_malformed_data(text, reason, tmp_path):
     path = write_yolo(tmp_path, MIXED)
     path.write_text(text)
     with pytest.raises(UsageError, match=reason):

@@ -1,14 +1,29 @@
+"""Findings, and the model's classes as categories of the data."""
+
+import json
+from importlib import resources
+
+import numpy as np
 import pytest
 
-from detcli.commands.eval.classes import MappedBy, map_classes
-from detcli.commands.eval.dataset import Category, Dataset, Form, Sample
-from detcli.commands.eval.findings import Findings
-from detcli.commands.eval.objects import Object, Objects
+from detcli.commands.eval.dataset import (
+    OBJECT,
+    Category,
+    Dataset,
+    Findings,
+    Form,
+    Kind,
+    Level,
+    MappedBy,
+    Object,
+    Sample,
+    map_classes,
+)
 from detcli.errors import UsageError
 
 
 def dataset(*names, named=True, boxes=()):
-    objects = Objects.of(Object((0, 0, 1, 1), index) for index in boxes)
+    objects = np.array([Object((0, 0, 1, 1), index) for index in boxes], OBJECT)
     categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
     sample = Sample("a", None, 1, None, objects)
     return Dataset(Form.COCO, None, categories, named, [sample], relative=False)
@@ -26,7 +41,7 @@ def test_by_name_in_any_order_and_case():
     assert found == {}
 
 
-def test_what_has_no_partner_is_told():
+def test_classes_and_categories_without_a_counterpart_are_found():
     data = dataset("person", "sofa", "cat", boxes=[1, 1, 2])
     mapping, found = mapped(("person", "couch"), data)
     assert mapping.category_of == (0, None)
@@ -37,14 +52,14 @@ def test_what_has_no_partner_is_told():
     }
 
 
-def test_a_category_without_boxes_is_no_loss():
+def test_an_unknown_category_without_boxes_is_not_a_finding():
     assert mapped(("person",), dataset("person", "sofa", boxes=[0]))[1] == {}
 
 
 @pytest.mark.parametrize(
     ("names", "named"), [(("class_0", "class_1"), True), (("red", "green"), False)]
 )
-def test_by_order_where_one_of_them_has_no_names(names, named):
+def test_by_order_where_the_model_or_the_data_has_no_names(names, named):
     mapping, found = mapped(names, dataset("person", "bus", "cat", named=named, boxes=[2]))
     assert (mapping.by, mapping.category_of) == (MappedBy.ORDER, (0, 1))
     assert found == {"category that the model does not know": ("cat (1 boxes)",)}
@@ -59,7 +74,31 @@ def test_a_name_that_the_model_has_twice():
     assert mapping.classes_of(0) == (0, 2)
 
 
-def test_not_one_name_in_common():
-    with pytest.raises(UsageError, match="not one name in common: red, green; a, b") as caught:
+def test_no_name_in_common():
+    with pytest.raises(UsageError, match="no name in common: red, green; a, b") as caught:
         mapped(("red", "green"), dataset("a", "b"))
     assert "--names" in caught.value.hint
+
+
+def test_failures_come_first_and_notes_last():
+    findings = Findings()
+    for kind in (Kind.CROWD, Kind.OUTSIDE, Kind.MISSING):
+        findings.add(kind, "a")
+    assert [one.level for one in findings.report()] == [Level.FAILURE, Level.WARNING, Level.NOTE]
+
+
+def test_only_the_first_five_examples_are_kept():
+    findings = Findings()
+    for number in range(1000):
+        findings.add(Kind.OUTSIDE, str(number), count=1000)
+    findings.add(Kind.CROWD, "a", count=0)
+    (found,) = findings.report()
+    assert found.count == 1_000_000
+    assert found.examples == ("0", "1", "2", "3", "4")
+
+
+def test_the_schema_has_every_kind():
+    schema = json.loads(resources.files("detcli").joinpath("commands/eval/schema.json").read_text())
+    item = schema["properties"]["findings"]["items"]["properties"]
+    assert item["kind"]["enum"] == [kind.value[0] for kind in Kind]
+    assert item["level"]["enum"] == list(Level)

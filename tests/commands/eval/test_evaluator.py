@@ -1,0 +1,253 @@
+"""Figures, curves and confusions, with pycocotools as the second opinion."""
+
+import contextlib
+import io
+import math
+import sys
+from collections import Counter
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+from comparisons import compared, random_pictures
+from hypothesis import given
+from hypothesis import strategies as st
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from detcli.commands.eval.evaluator import Curve, Evaluator, require_evaluator
+from detcli.errors import DependencyError
+
+BOX = (10.0, 10.0, 20.0, 20.0)
+HIT = (BOX, 0, 0.9)
+A, B, C = ((x, 10.0, 20.0, 20.0) for x in (0.0, 30.0, 60.0))
+
+
+def score(pictures, categories=(0,)):
+    return Evaluator(pictures, categories).score()
+
+
+def second_opinion(pictures, categories, **parameters):
+    """pycocotools on the same boxes, used as its authors use it."""
+    labels, results = [], []
+    for picture in pictures:
+        for row in picture.objects:
+            area = row["box"][2] * row["box"][3] if np.isnan(row["area"]) else row["area"]
+            if row["ignored"] and not row["crowd"]:
+                area = math.inf  # what is larger than every range of areas is ignored
+            labels.append(
+                {"id": len(labels) + 1, "image_id": picture.image_id, "area": float(area),
+                 "category_id": int(row["category"]), "bbox": row["box"].tolist(),
+                 "iscrowd": int(row["crowd"])}
+            )  # fmt: skip
+        results += [
+            {"image_id": picture.image_id, "category_id": int(row["category"]),
+             "bbox": row["box"].tolist(), "score": float(row["score"])}
+            for row in picture.found
+        ]  # fmt: skip
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = {
+            "images": [{"id": picture.image_id} for picture in pictures],
+            "categories": [{"id": number} for number in categories],
+            "annotations": labels,
+        }
+        truth.createIndex()
+        evaluator = COCOeval(truth, truth.loadRes(results) if results else COCO(), "bbox")
+        evaluator.params.imgIds = sorted(picture.image_id for picture in pictures)
+        evaluator.params.catIds = list(categories)
+        for name, value in parameters.items():
+            setattr(evaluator.params, name, value)
+        evaluator.evaluate()
+        if parameters.get("useCats", 1):
+            evaluator.accumulate()
+            evaluator.summarize()
+    return evaluator
+
+
+def figures(stats):
+    return [None if figure < 0 else pytest.approx(figure, abs=1e-6) for figure in stats]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_figures_are_those_of_pycocotools(seed):
+    random = np.random.default_rng(seed)
+    pictures = random_pictures(random, 8 * seed, categories=4)
+    # Category 3 has detections and no boxes, category 4 neither.
+    pictures = [replace(one, objects=one.objects[one.objects["category"] < 3]) for one in pictures]
+    if seed % 3 == 0:  # more detections of a class than take part
+        boxes = random.uniform(0, 80, (150, 4)).tolist()
+        crowded = [(box, 0, round(random.random(), 1)) for box in boxes]
+        pictures.append(compared(1000, [(box, 0, {}) for box in boxes[::9]], crowded))
+    overall, by_category = score(pictures, range(5))
+    assert list(astuple(overall.metrics)) == figures(second_opinion(pictures, range(5)).stats)
+    for number in range(5):
+        alone = second_opinion(pictures, [number])
+        assert list(astuple(by_category[number].metrics)) == figures(alone.stats)
+        precision = alone.eval["precision"][0, :, 0, 0, 2]
+        np.testing.assert_array_equal(by_category[number].precision, precision)
+    if seed > 3:
+        assert 0.1 < overall.metrics.map50_95 < 0.9
+        assert by_category[3].metrics.map50_95 is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_matches_are_those_of_pycocotools(seed):
+    pictures = random_pictures(np.random.default_rng(seed), 30)
+    evaluator = second_opinion(pictures, range(3))
+    for number, found in score(pictures, range(3))[1].items():
+        start = number * 4 * len(pictures)  # all sizes come first
+        results = [one for one in evaluator.evalImgs[start : start + len(pictures)] if one]
+        boxes = sum(int(np.sum(one["gtIgnore"] == 0)) for one in results)
+        rows = [
+            row for one in results
+            for row in zip(one["dtScores"], one["dtMatches"][0], one["dtIgnore"][0], strict=True)
+        ]  # fmt: skip
+        for limit in (-1, 0.2, 0.5, 0.77):
+            hits = [match > 0 for value, match, ignored in rows if value > limit and not ignored]
+            assert found.curve.counts(limit) == (sum(hits), len(hits) - sum(hits))
+        assert found.curve.boxes == boxes > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
+    pictures = random_pictures(np.random.default_rng(seed), 30)
+    above = [replace(one, found=one.found[one.found["score"] > 0.3]) for one in pictures]
+    evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
+    labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
+    expected = Counter()
+    for one in filter(None, evaluator.evalImgs[: len(pictures)]):
+        for number, match, ignored in zip(
+            one["dtIds"], one["dtMatches"][0], one["dtIgnore"][0], strict=True
+        ):
+            true = labels[int(match)]["category_id"] if match else None
+            expected[true, detections[number]["category_id"]] += not ignored
+        for number, match, ignored in zip(
+            one["gtIds"], one["gtMatches"][0], one["gtIgnore"], strict=True
+        ):
+            expected[labels[number]["category_id"], None] += not match and not ignored
+    assert Evaluator(pictures, range(3)).confusions(0.3) == expected
+    assert len(+expected) > 9  # every kind, and some categories for others
+
+
+def test_one_hit_is_perfect():
+    overall, _ = score([compared(1, [(BOX, 0, {})], [HIT])])
+    assert overall.metrics.map50_95 == overall.metrics.ar_1 == 1
+    assert overall.metrics.map_small == 1  # 20x20 pixels
+    assert overall.metrics.map_medium is None
+    assert overall.precision.tolist() == pytest.approx([1] * 101)
+
+
+def test_nothing_found_differs_from_nothing_to_be_found():
+    overall, by_category = score([compared(1, [(BOX, 0, {})], [(BOX, 1, 0.9)])], [0, 1])
+    assert by_category[0].metrics.map50_95 == 0
+    assert by_category[1].metrics.map50_95 is None
+    assert overall.metrics.map50_95 == 0
+    assert by_category[1].curve.counts(0) == (0, 1)
+    assert by_category[1].curve.boxes == 0
+
+
+def test_no_pictures():
+    overall, by_category = score([], [0, 1])
+    assert overall.metrics.map50_95 is None
+    assert len(by_category[0].curve.score) == 0
+    assert Evaluator([], [0]).confusions(0.5) == {}
+
+
+def test_image_ids_of_18_digits_are_told_apart():
+    ids = 10**17, 10**17 + 1
+    overall, _ = score([compared(number, [(BOX, 0, {})], [HIT]) for number in ids])
+    assert overall.metrics.map50_95 == 1
+
+
+@pytest.mark.parametrize("kind", ["crowd", "ignored"])
+def test_crowds_and_ignored_objects_are_neither_missed_nor_false_positives(kind):
+    other = (50.0, 50.0, 20.0, 20.0)
+    labels = [(BOX, 0, {}), (other, 0, {kind: True})]
+    for detections in ([HIT, (other, 0, 0.95)], [HIT]):
+        overall, _ = score([compared(1, labels, detections)])
+        assert overall.metrics.map50_95 == 1
+        assert overall.curve.boxes == 1
+        assert overall.curve.score.tolist() == [0.9]
+    labels = [(A, 0, {"crowd": True}), (B, 0, {"ignored": True})]
+    picture = compared(1, labels, [(A, 1, 0.9), (B, 1, 0.9)])
+    assert Evaluator([picture], [0, 1]).confusions(0.5) == {}
+
+
+def test_many_detections_may_match_a_crowd_but_only_one_an_ignored_object():
+    twice = [(BOX, 0, 0.9), (BOX, 0, 0.8)]
+    crowd, _ = score([compared(1, [(BOX, 0, {"crowd": True})], twice)])
+    ignored, _ = score([compared(1, [(BOX, 0, {"ignored": True})], twice)])
+    assert len(crowd.curve.score) == 0
+    assert ignored.curve.score.tolist() == [0.8]
+
+
+def test_other_categories_do_not_count():
+    labels = [(BOX, 0, {}), (BOX, 7, {})]
+    overall, _ = score([compared(1, labels, [HIT, (BOX, 5, 0.99)])])
+    assert overall.metrics.map50_95 == 1
+
+
+def test_a_hundred_detections_of_a_class_take_part_but_all_are_confused():
+    many = [((float(n), 0.0, 1.0, 1.0), 0, 0.9) for n in range(149)] + [(BOX, 0, 0.5)]
+    pictures = [compared(1, [(BOX, 0, {})], many)]
+    overall, _ = score(pictures)
+    assert overall.metrics.map50_95 == 0
+    assert overall.curve.counts(0) == (0, 100)
+    assert Evaluator(pictures, [0]).confusions(0.4) == {(0, 0): 1, (None, 0): 149}
+
+
+def test_confusions():
+    pictures = [
+        compared(1, [(A, 0, {}), (B, 1, {}), (C, 1, {})], [(A, 0, 0.9), (B, 0, 0.8), (A, 1, 0.7)]),
+        compared(2, [], [(C, 1, 0.6), (C, 1, 0.5)]),
+    ]
+    assert Evaluator(pictures, [0, 1]).confusions(0.5) == {
+        (0, 0): 1,  # A
+        (1, 0): 1,  # B
+        (1, None): 1,  # C
+        (None, 1): 2,  # again on A, where 0 scored higher; and on nothing
+    }
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9).map(lambda tenths: tenths / 10), st.booleans())),
+    st.floats(0, 1),
+)
+def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
+    values, hits = (np.array(column) for column in zip(*rows, strict=True)) if rows else ([], [])
+    curve = Curve.of(np.array(values, np.float64), np.array(hits, np.bool_), 100)
+    above = [hit for value, hit in rows if value > confidence]
+    assert curve.counts(confidence) == (sum(above), len(above) - sum(above))
+    assert (np.diff(curve.score) < 0).all()
+
+
+def test_f1():
+    curve = Curve.of(np.array([0.8, 0.9, 0.8, 0.1]), np.array([0, 1, 1, 0], bool), 4)
+    assert curve.score.tolist() == [0.9, 0.8, 0.1]
+    assert curve.f1.tolist() == pytest.approx([0.4, 4 / 7, 0.5])
+
+
+@pytest.mark.parametrize("confidence", [0.2, 0.5, 0.77])
+def test_one_pass_with_a_low_confidence_tells_about_all_higher_ones(confidence, random):
+    pictures = random_pictures(random, 60)
+    strict = [replace(one, found=one.found[one.found["score"] > confidence]) for one in pictures]
+    again = score(strict, range(3))[1]
+    for number, found in score(pictures, range(3))[1].items():
+        assert found.curve.counts(confidence) == again[number].curve.counts(0)
+        assert any(found.curve.counts(confidence))
+
+
+def test_nothing_is_printed(capfd, random):
+    evaluator = Evaluator(random_pictures(random), range(3))
+    evaluator.score()
+    evaluator.confusions(0.5)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_the_evaluator_it_says_what_to_install(monkeypatch):
+    assert require_evaluator().startswith("hotcoco 1.")
+    monkeypatch.setitem(sys.modules, "hotcoco", None)
+    with pytest.raises(DependencyError, match="hotcoco does not load") as caught:
+        require_evaluator()
+    assert caught.value.hint == "pip install 'detcli[eval]'"
