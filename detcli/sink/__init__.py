@@ -1,12 +1,12 @@
-"""Sinks: where records go, one file a format."""
+"""Sinks: where records go, one file per format."""
 
 from typing import IO, Any, Protocol
 
 from detcli.record import Record
 
 
-class Stopped(Exception):  # noqa: N818 - no error
-    """The user has seen enough: the run ends, and nothing is wrong."""
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The user has seen enough: the run ends without an error."""
 
 
 class Sink(Protocol):
@@ -16,20 +16,20 @@ class Sink(Protocol):
         """Write one record.
 
         Raises:
-            OutputError: It could not be written.
-            Stopped: It was, and the user wants no more.
+            OutputError: The record could not be written.
+            Stopped: The record was written, and the user wants no more.
         """
 
     def close(self) -> None:
         """Finish, so that what was written is complete and readable.
 
         Raises:
-            OutputError: It could not be.
+            OutputError: The output could not be completed.
         """
 
 
 class Output(Protocol):
-    """Where a text format is written: standard output, or a file that appears when committed."""
+    """Target of a text format: standard output, or a file that appears when committed."""
 
     file: IO[Any]
 
@@ -37,4 +37,4 @@ class Output(Protocol):
         """Write and flush."""
 
     def commit(self) -> None:
-        """Make what was written visible."""
+        """Make the file visible."""

@@ -1,4 +1,4 @@
-"""COCO results: what pycocotools' `loadRes` reads."""
+"""COCO results, as `loadRes` of pycocotools reads them."""
 
 import json
 import re
@@ -13,37 +13,38 @@ from detcli.files import read_json
 from detcli.model.names import COCO
 from detcli.record import Record
 from detcli.sink import Output
+from detcli.sink.json import JsonArray
 
-# COCO numbers its 80 classes from 1 to 90: these ten have no pictures.
+# COCO numbers its 80 classes from 1 to 90; these ten numbers are unused.
 UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
 COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
 
-NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017, and 2014
+NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
 class Numbers(Protocol):
-    """Tells ids."""
+    """Gives the COCO ids of pictures and classes."""
 
     def image_id(self, record: Record) -> int:
         """Id of a picture.
 
         Raises:
-            UsageError: It has none.
+            UsageError: The picture has no id.
         """
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of one of the model's classes; None if it is to be left out.
+        """Id of a class of the model; None to leave the class out.
 
         Raises:
-            UsageError: None of the classes has one.
+            UsageError: None of the classes has an id.
         """
 
 
 class NumbersFromNames:
-    """Ids for those who have no list of them.
+    """Ids without an instances.json.
 
-    A picture called by a number, as COCO's 000000000009.jpg, has that number, any other its place
-    among the inputs, from 1. Classes have COCO's numbers if they are COCO's 80, else their own.
+    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
+    among the inputs, from 1. Classes have COCO's ids if they are COCO's 80, else their own.
     """
 
     def image_id(self, record: Record) -> int:
@@ -54,21 +55,21 @@ class NumbersFromNames:
         return record.index + 1
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int:
-        """COCO's number, else the class id."""
+        """COCO's id, else the class id."""
         return COCO_IDS[class_id] if names == COCO else class_id
 
 
 class NumbersFromFile:
     """The ids of an `instances.json`: pictures by file name, classes by name.
 
-    A file that lists pictures alone does as well; classes then have the numbers they have without.
+    Without categories in the file, classes have the ids of `NumbersFromNames`.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file.
 
         Raises:
-            UsageError: It cannot be read, or it holds something else.
+            UsageError: The file cannot be read, or is not an instances.json.
         """
         self._path = path
         content = read_json(path, _unusable)
@@ -79,7 +80,7 @@ class NumbersFromFile:
                 for category in content.get("categories") or ()
             }
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise _unusable(path, "it is no COCO instances.json") from error
+            raise _unusable(path, "not a COCO instances.json") from error
         by_name: dict[str, set[int]] = {}
         for name, image_id in ids.items():
             by_name.setdefault(PurePath(name).name, set()).add(image_id)
@@ -96,11 +97,11 @@ class NumbersFromFile:
                 return found
         raise UsageError(
             f"{record.origin.source} is not among the images of {self._path}",
-            "name only pictures that are, or leave out --coco-images: ids then come from names",
+            "name only its pictures, or leave out --coco-images to take ids from file names",
         )
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of the category of the same name; a class without is left out, which is said once."""
+        """Id of the category of the same name; a class without one is left out, with a warning."""
         if not self._categories:
             return NumbersFromNames().category_id(class_id, names)
         name = names[class_id]
@@ -110,10 +111,10 @@ class NumbersFromFile:
         if self._categories.keys().isdisjoint(map(_plain, names)):
             raise UsageError(
                 f"none of the model's classes is a category of {self._path}",
-                "give the model's classes the names of its categories: --names FILE",
+                "rename the model's classes to its categories with --names FILE",
             )
         self._left_out.add(name)
-        message = f"{name} is no category of {self._path}: left out of the COCO results"
+        message = f"{name} is not a category of {self._path}: left out of the COCO results"
         warnings.warn(DetcliWarning(message), stacklevel=2)
         return None
 
@@ -125,58 +126,51 @@ def _plain(name: object) -> str:
 def _unusable(path: Path, reason: str) -> UsageError:
     return UsageError(
         f"cannot read the ids of pictures from {path}: {reason}",
-        "give a COCO instances.json: its images have id and file_name, its categories id and name",
+        "a COCO instances.json has images with id and file_name, and categories with id and name",
     )
 
 
 class CocoSink:
     """One JSON array of `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
-    Each picture's part is written at once, so that memory does not grow with what is found.
+    The elements of each picture are written at once, so memory does not grow with the results.
     """
 
     def __init__(self, output: Output, numbers: Numbers) -> None:
         """Begin the array.
 
         Args:
-            output: Where it goes.
-            numbers: Tells the ids of pictures and classes.
+            output: Target of the results.
+            numbers: Gives the ids of pictures and classes.
         """
-        self._output = output
+        self._array = JsonArray(output)
         self._numbers = numbers
-        self._given: set[int] = set()
-        self._before = "[\n"
+        self._image_ids: set[int] = set()
 
     def write(self, record: Record) -> None:
         """Write the elements of one picture.
 
         Raises:
             UsageError: The picture has no id, or that of an earlier one.
-            OutputError: The disk is full, say.
+            OutputError: The elements could not be written.
         """
         if record.detections is None:
             return
         image_id = self._numbers.image_id(record)
-        if image_id in self._given:
+        if image_id in self._image_ids:
             raise UsageError(
-                f"{record.origin.source} has the COCO image id {image_id}, as a picture before it",
-                "name each picture once; --coco-images FILE gives ids other than those in names",
+                f"{record.origin.source} has the COCO image id {image_id} of an earlier picture",
+                "name each picture once, or give other ids with --coco-images FILE",
             )
-        self._given.add(image_id)
-        elements = [json.dumps(one) for one in self._elements(image_id, record.detections)]
-        if elements:
-            self._output.write(self._before + ",\n".join(elements))
-            self._before = ",\n"
+        self._image_ids.add(image_id)
+        self._array.extend(map(json.dumps, self._elements(image_id, record.detections)))
 
     def close(self) -> None:
         """Close the array, and make the file visible."""
-        try:
-            self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
-        finally:
-            self._output.commit()
+        self._array.close()
 
     def _elements(self, image_id: int, detections: Detections) -> Iterator[dict[str, Any]]:
-        """Each detection of a picture, but for classes that have no category."""
+        """The detections of a picture whose classes have a category."""
         for box, score, class_id, _ in detections:
             category_id = self._numbers.category_id(class_id, detections.names)
             if category_id is not None:

@@ -1,14 +1,18 @@
-"""CSV: a row for each detection and for each input that failed."""
+"""CSV: a row for each detection, and for each input that failed."""
 
 import csv
 import io
+from collections.abc import Iterable
+from typing import Any
 
 from detcli.record import Record
 from detcli.sink import Output
 
-COLUMNS = (
-    "source index frame time_s width height class_id class_name score x1 y1 x2 y2 error".split()
-)
+BOX = ("x1", "y1", "x2", "y2")
+COLUMNS = [
+    *("source", "index", "frame", "time_s", "width", "height"),
+    *("class_id", "class_name", "score", *BOX, "error"),
+]
 
 
 class CsvSink:
@@ -19,35 +23,30 @@ class CsvSink:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._write_rows([COLUMNS])
+        self._write_rows([dict(zip(COLUMNS, COLUMNS, strict=True))])
 
     def write(self, record: Record) -> None:
         """Write the rows of a record."""
         fields = record.to_json()
-        head = [fields.get(column, "") for column in ("source", "index", "frame", "time_s")]
         if "error" in fields:
-            self._write_rows([[*head, *[""] * 9, fields["error"]["message"]]])
-            return
-        self._write_rows(
-            [
-                [
-                    *(*head, fields["width"], fields["height"]),
-                    *(found["class_id"], found["class_name"], found["score"], *found["box"], ""),
-                ]
+            self._write_rows([fields | {"error": fields["error"]["message"]}])
+        else:
+            self._write_rows(
+                fields | found | dict(zip(BOX, found["box"], strict=True))
                 for found in fields["detections"]
-            ]
-        )
+            )
 
     def close(self) -> None:
         """Make the file visible."""
         self._output.commit()
 
-    def _write_rows(self, rows: list[list[str]]) -> None:
+    def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        table = [[row.get(column, "") for column in COLUMNS] for row in rows]
+        # The csv module leaves a lone carriage return unquoted, which readers do not accept.
+        quote_all = any("\r" in str(cell) for row in table for cell in row)
         text = io.StringIO()
-        # The csv module leaves a lone carriage return unquoted, which no reader takes.
-        odd = any("\r" in str(cell) for row in rows for cell in row)
         writer = csv.writer(
-            text, lineterminator="\n", quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
         )
-        writer.writerows(rows)
+        writer.writerows(table)
         self._output.write(text.getvalue())

@@ -1,5 +1,6 @@
-"""OutputFolder: where the files of a sink go, each under a name of its own."""
+"""OutputFolder: a folder for the files of a sink, each with a unique and safe name."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -7,26 +8,28 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path, PurePath, PurePosixPath
+from typing import Generic, TypeVar
 
 from detcli.files import make_folder
 from detcli.record import Record
-from detcli.sink.clips import PerClip
 
-LONGEST = 220
-"""Bytes of a name without numbers and suffix; with them, file systems take 255."""
+State = TypeVar("State")
 
-NO_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # nor do they stand for a byte
-# Separators and control characters. Windows refuses more, which is in use elsewhere.
+MAX_NAME_BYTES = 220
+"""Limit of a name without numbers and suffix; with them, file systems take 255."""
+
+NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that escape no byte either
+# Separators and control characters. Windows refuses more, which names elsewhere do contain.
 FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029]")
 FORBIDDEN_ON_WINDOWS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]')
 DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]
-)  # Windows finds them in every folder, with any suffix
+)  # on Windows they exist in every folder, with any suffix
 
 
 def stem(source: str) -> str:
-    """What an output is called after its input: a file's name, or a stream's address.
+    """Name of an output after its input: a file's name, or a stream's address.
 
     Examples:
         >>> stem("photos/bus.jpg"), stem("-"), stem("camera:0"), stem("rtsp://cam:554/live/1")
@@ -45,88 +48,81 @@ def stem(source: str) -> str:
 
 
 def safe(name: str, *, windows: bool = os.name == "nt") -> str:
-    """Make a name that every folder can hold; most names stay as they are.
+    """Make a name valid in every folder; most names stay as they are.
 
     Examples:
         >>> safe("traffic light"), safe("../a/b"), safe("aux"), safe("..")
         ('traffic light', '.._a_b', '_aux', '_')
     """
-    # Half characters, each a byte, may be a whole one together: so the disk sees them.
-    name = os.fsdecode(os.fsencode(NO_TEXT.sub("_", name)))
+    # Escaped bytes may form a valid character together, which is what the file system sees.
+    name = os.fsdecode(os.fsencode(NOT_TEXT.sub("_", name)))
     name = (FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN).sub("_", name).rstrip(". ")
     if name.split(".")[0].rstrip().casefold() in DEVICES:
         name = f"_{name}"
-    return _shorten(name) or "_"
-
-
-def _shorten(name: str) -> str:
-    """Cut a name that is too long, and tell it by a hash from others that begin like it."""
     data = os.fsencode(name)
-    if len(data) <= LONGEST:
-        return name
-    import hashlib
+    if len(data) > MAX_NAME_BYTES:
+        import hashlib
 
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    return f"{data[: LONGEST - 17].decode('utf-8', 'ignore')}-{digest}"
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        name = f"{data[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore')}-{digest}"
+    return name or "_"
 
 
-class Names:
-    """Gives names for the files of one folder, none of them twice.
+class UniqueNames:
+    """Gives unique names to the files of one folder.
 
-    Two names are the same if they differ in capitals or in how accents are coded: some file systems
-    do not tell them apart. A name that is taken gets a number: `a`, `a-2`, `a-3`.
+    Names that differ only in case or in how accents are encoded count as equal, as some file
+    systems do not distinguish them. A name that is taken gets a number: `a`, `a-2`, `a-3`.
 
-    A family is a name for files that differ by numbers alone, the frames of a video, say. Nobody
-    else gets `a_7` once `a` is a family, so its members need not be remembered.
+    A prefix is a name for files that differ only in a number, such as the frames of a video. Once
+    `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
     """
 
     def __init__(self) -> None:
         self._given: Counter[tuple[str, str]] = Counter()
         self._taken: set[str] = set()
-        self._families: set[str] = set()
-        self._below: set[str] = (
-            set()
-        )  # what no family may be called: there are names like its members
+        self._prefixes: set[str] = set()
+        self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
 
-    def single(self, name: str, suffix: str, may_be: Callable[[str], bool]) -> str:
+    def file(self, name: str, suffix: str, usable: Callable[[str], bool] = bool) -> str:
         """Give a name to one file.
 
         Args:
             name: Any text.
-            suffix: Of the file, beginning with a dot; empty for a folder.
-            may_be: Tells whether there can be a file of a name that is free here.
+            suffix: The file's suffix with its dot; empty for a folder.
+            usable: Tells whether a name that is free here can be used; by default, any can.
 
         Returns:
             The file's whole name.
         """
 
         def free(candidate: str) -> bool:
-            key, families = _fold(candidate) + suffix.lower(), _families_of(candidate)
-            if key in self._taken or not self._families.isdisjoint(families):
+            key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
+            if key in self._taken or not self._prefixes.isdisjoint(prefixes):
                 return False
             self._taken.add(key)
-            if not may_be(candidate + suffix):
+            if not usable(candidate + suffix):
                 return False
-            self._below.update(families)
+            self._barred.update(prefixes)
             return True
 
         return next(filter(free, self._candidates(name, suffix))) + suffix
 
-    def family(self, name: str) -> str:
-        """Give a name that is to be followed by `_` and numbers."""
+    def prefix(self, name: str) -> str:
+        """Give a name for files that append `_` and numbers to it."""
 
         def free(candidate: str) -> bool:
-            key, families = _fold(candidate), _families_of(candidate)
-            if not self._families.isdisjoint([key, *families]) or key in self._below:
+            key, prefixes = _fold(candidate), _prefixes_of(candidate)
+            if not self._prefixes.isdisjoint([key, *prefixes]) or key in self._barred:
                 return False
-            self._families.add(key)
-            self._below.update(families)
+            self._prefixes.add(key)
+            self._barred.update(prefixes)
             return True
 
         return next(filter(free, self._candidates(name, "_")))
 
     def _candidates(self, name: str, suffix: str) -> Iterator[str]:
-        """The name, then the name with numbers that have not been tried before."""
+        """The name, then the name with numbers, each tried only once."""
         name = safe(name)
         key = (_fold(name), suffix.lower())
         while True:
@@ -139,8 +135,8 @@ def _fold(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
 
 
-def _families_of(name: str) -> list[str]:
-    """Names of families that it could be a member of: `a_1` and `a` for `a_1_2`."""
+def _prefixes_of(name: str) -> list[str]:
+    """Prefixes that could give this name: `a_1` and `a` for `a_1_2`."""
     name = _fold(name)
     found = []
     while match := re.search(r"_[0-9]+$", name):
@@ -149,11 +145,57 @@ def _families_of(name: str) -> list[str]:
     return found
 
 
-class OutputFolder:
-    """A folder that is made if it is not there, and the paths of files in it.
+class PerClip(Generic[State]):
+    """Keeps a state for each video while its frames come.
 
-    Whatever an input is called, what it gives lies in this folder. No path is handed out twice, and
-    none of an input. What an earlier run wrote is written over, unless it is to be kept.
+    Videos in files come one after the other, so only one of them has a state at a time; live
+    sources come interleaved.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Record], State],
+        end: Callable[[State], None] = lambda _state: None,
+    ) -> None:
+        """Begin without states.
+
+        Args:
+            begin: Makes the state from the first record of a video.
+            end: Finishes a state after the last record.
+        """
+        self._begin = begin
+        self._end = end
+        self._states: dict[object, State] = {}
+        self._file: object = None  # key of the video in a file that is being read
+        self._frame = -1
+
+    def of(self, record: Record) -> State:
+        """The state of a frame's video; to be called once per frame."""
+        origin = record.origin
+        key = origin.source, origin.clip
+        if origin.clip is None or not origin.clip.live:
+            frame = origin.frame or 0
+            # Frames that start over are those of the same video, named twice.
+            if (key != self._file or frame <= self._frame) and self._file in self._states:
+                self._end(self._states.pop(self._file))
+            self._file, self._frame = key, frame
+        if key not in self._states:
+            self._states[key] = self._begin(record)
+        return self._states[key]
+
+    def close(self) -> None:
+        """Finish all states, even if one fails."""
+        with contextlib.ExitStack() as stack:
+            for state in self._states.values():
+                stack.callback(self._end, state)
+            self._states = {}
+
+
+class OutputFolder:
+    """A folder that is made if it does not exist, and the paths of files in it.
+
+    All paths lie in this folder, whatever the inputs are called. No path is given twice, and none
+    is an input's. Files of an earlier run are overwritten, unless they are to be kept.
 
     Raises:
         OutputError: The folder cannot be made.
@@ -164,44 +206,43 @@ class OutputFolder:
 
         Args:
             path: The folder.
-            inputs: Files that are never written over.
-            keep: Nothing that is there is written over: this run goes on with an earlier one.
+            inputs: Files that are never overwritten.
+            keep: Whether to keep existing files too, as this run resumes an earlier one.
         """
         make_folder(path)
         self.path = path
         self._inputs = inputs
         self._keep = keep
-        self._names = Names()
-        self._families = PerClip(lambda record: self._names.family(stem(record.origin.source)))
+        self._names = UniqueNames()
+        self._prefixes = PerClip(lambda record: self._names.prefix(stem(record.origin.source)))
 
     def file_for(self, source: str, suffix: str) -> Path:
         """Path of a file that is named after an input."""
-        name = self._names.single(
+        return self.path / self._names.file(
             stem(source), suffix, lambda name: self._may_write(self.path / name)
         )
-        return self.path / name
 
     def file_of(self, record: Record, suffix: str) -> Path:
-        """Path of the one file that a record gives: `bus.txt`, or `film_17.txt` for a frame.
+        """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.
 
-        To be called once for a record, as `family_of`.
+        Call either this or `prefix_of`, once per record.
         """
         if record.origin.frame is None:
             return self.file_for(record.origin.source, suffix)
-        return self._member(self.path, f"{self._families.of(record)}_{record.origin.frame}", suffix)
+        return self._numbered(self.path, self.prefix_of(record), suffix)
 
-    def family_of(self, record: Record) -> str:
-        """How the names of the files begin that a record gives: `bus`, `film_17` for a frame."""
+    def prefix_of(self, record: Record) -> str:
+        """Prefix of a record's files: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:
-            return self._names.family(stem(record.origin.source))
-        return f"{self._families.of(record)}_{record.origin.frame}"
+            return self._names.prefix(stem(record.origin.source))
+        return f"{self._prefixes.of(record)}_{record.origin.frame}"
 
-    def member(self, folder: Path, family: str, number: int, suffix: str) -> Path:
+    def member(self, folder: Path, prefix: str, number: int, suffix: str) -> Path:
         """Path of a numbered file in a folder below this one."""
-        return self._member(folder, f"{family}_{number}", suffix)
+        return self._numbered(folder, f"{prefix}_{number}", suffix)
 
-    def _member(self, folder: Path, name: str, suffix: str) -> Path:
-        """Further numbers only if the name is an input's, so that nothing need be remembered."""
+    def _numbered(self, folder: Path, name: str, suffix: str) -> Path:
+        """A path with a number of its own, and another one only to keep a file on the disk."""
         paths = (
             folder / f"{name}{further}{suffix}"
             for further in itertools.chain([""], (f"_{n}" for n in itertools.count(2)))

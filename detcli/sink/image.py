@@ -1,68 +1,109 @@
-"""Annotated pictures in a folder."""
+"""Pictures in a folder: annotated inputs, and crops of what was detected."""
 
+import math
 from pathlib import PurePath
 
 from detcli.errors import OutputError
-from detcli.files import write_file
-from detcli.geometry import Image
+from detcli.files import make_folder, write_file
+from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink.draw import annotate
-from detcli.sink.folder import OutputFolder
+from detcli.sink.folder import OutputFolder, UniqueNames
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
-def encode(picture: Image, record: Record) -> tuple[bytes, str]:
-    """Encode a picture: as the input is, if that can be written, JPEG for frames, else PNG.
-
-    Returns:
-        The bytes and the suffix of such files.
-
-    Raises:
-        OutputError: Not even PNG takes it.
-    """
-    if record.origin.frame is not None or record.origin.source == "-":
-        wanted = ".jpg"
-    else:
-        wanted = PurePath(record.origin.source).suffix
-        wanted = wanted if wanted.lower() in SUFFIXES else ".png"
-    # No format takes pictures of every size: WebP none that are wider than 16383 pixels.
-    for suffix in dict.fromkeys((wanted, ".png")):
-        data = _encode(picture, suffix)
-        if data is not None:
-            return data, suffix
-    height, width = picture.shape[:2]
-    raise OutputError(
-        f"cannot encode the picture of {record.origin.source} ({width}x{height} pixels)",
-        "leave out --save and --save-crops",
-    )
-
-
-def _encode(picture: Image, suffix: str) -> bytes | None:
-    """Bytes of a picture file; None if the format does not take the picture."""
-    try:
-        encoded, data = cv2.imencode(suffix, picture)
-    except cv2.error:
-        return None
-    return data.tobytes() if encoded else None
-
-
 class ImageSink:
-    """Writes each picture with its detections drawn, under the input's own name.
+    """Writes each picture with its detections drawn, under the input's name.
 
-    Frames of a video are left to VideoSink.
+    Frames of videos are left to VideoSink.
     """
 
     def __init__(self, folder: OutputFolder) -> None:
         self._folder = folder
 
     def write(self, record: Record) -> None:
-        """Write one picture; an error has none."""
+        """Write one picture."""
         if record.picture is None or record.detections is None or record.origin.clip is not None:
             return
         data, suffix = encode(annotate(record.picture.pixels, record.detections), record)
         write_file(self._folder.file_of(record, suffix), data)
 
     def close(self) -> None:
-        """Nothing is left to do: each picture was complete when it was written."""
+        """Do nothing: each file was complete when it was written."""
+
+
+class CropSink:
+    """Writes each detection as a picture: `person/bus_0.jpg` for class, input and number."""
+
+    def __init__(self, folder: OutputFolder) -> None:
+        self._folder = folder
+        self._names: tuple[str, ...] = ()
+        self._folders: list[str] = []  # by class id
+
+    def write(self, record: Record) -> None:
+        """Write the detections of one picture or frame."""
+        if record.picture is None or record.detections is None:
+            return
+        prefix = self._folder.prefix_of(record)
+        if record.detections.names != self._names:  # the same folders in every run of a model
+            unique, self._names = UniqueNames(), record.detections.names
+            self._folders = [unique.file(name, "") for name in self._names]
+        for number, (box, _, class_id, _) in enumerate(record.detections):
+            folder = self._folder.path / self._folders[class_id]
+            make_folder(folder)
+            data, suffix = encode(crop(record.picture.pixels, box), record)
+            write_file(self._folder.member(folder, prefix, number, suffix), data)
+
+    def close(self) -> None:
+        """Do nothing: each file was complete when it was written."""
+
+
+def crop(image: Image, box: Boxes) -> Image:
+    """The part of a picture that a box touches: whole pixels, at least one, none outside.
+
+    Args:
+        image: `(H, W, 3)` uint8.
+        box: `(4,)`, x1, y1, x2, y2 in pixels.
+    """
+    height, width = image.shape[:2]
+    left, top = (math.floor(side) for side in box[:2].tolist())
+    right, bottom = (math.ceil(side) for side in box[2:].tolist())
+    left, top = max(0, min(left, width - 1)), max(0, min(top, height - 1))
+    right, bottom = min(width, max(right, left + 1)), min(height, max(bottom, top + 1))
+    return image[top:bottom, left:right]
+
+
+def encode(picture: Image, record: Record) -> tuple[bytes, str]:
+    """Encode a picture in the input's format if possible, frames as JPEG, all others as PNG.
+
+    Args:
+        picture: `(H, W, 3)` uint8 BGR.
+        record: The record that the picture belongs to.
+
+    Returns:
+        The bytes of the file, and its suffix.
+
+    Raises:
+        OutputError: Neither the format nor PNG takes a picture of this size.
+    """
+    origin = record.origin
+    if origin.frame is not None or origin.source == "-":
+        wanted = ".jpg"
+    else:
+        wanted = PurePath(origin.source).suffix
+        wanted = wanted if wanted.lower() in SUFFIXES else ".png"
+    # Formats limit the size: WebP takes up to 16383 pixels a side.
+    for suffix in dict.fromkeys((wanted, ".png")):
+        try:
+            encoded, data = cv2.imencode(suffix, picture)
+        except cv2.error:
+            continue
+        if encoded:
+            return data.tobytes(), suffix
+    height, width = picture.shape[:2]
+    raise OutputError(
+        f"cannot encode the picture of {origin.source} ({width}x{height} pixels)",
+        "leave out --save and --save-crops",
+    )

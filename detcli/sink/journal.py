@@ -1,8 +1,7 @@
-"""A journal: JSON Lines that a later run goes on with.
+"""A journal: JSON Lines that a later run continues.
 
-Each record is appended and flushed, so that a run that is killed leaves all of its records but
-perhaps the last one torn. The next run drops what is torn, and failures, which it tries again; it
-skips what is there.
+Each record is appended and flushed, so a run that is killed loses at most its last record. The next
+run drops a torn line, skips inputs with a record, and tries failed ones again.
 """
 
 import errno
@@ -19,21 +18,21 @@ from detcli.record import Origin, Record
 from detcli.sink.json import encode
 
 START = b'{"schema_version"'
-"""How a record begins; a torn line does too, as far as it goes."""
+"""Start of every record, and of a torn line as far as it goes."""
 
 Key = tuple[str, int | None]
-"""What a record is known by: source, and frame for a video."""
+"""Identifies a record: source, and frame for a video."""
 
 
 class Journal:
-    """Appends records to a file, and knows what is in it."""
+    """Appends records to a file, and knows those already in it."""
 
     def __init__(self, path: Path) -> None:
-        """Read a journal and open it for more; it begins empty if it is not there.
+        """Read a journal and open it for appending; a missing one begins empty.
 
         Raises:
-            UsageError: The file is something else, or another run is writing to it.
-            OutputError: It cannot be read or written.
+            UsageError: The file is not a journal, or another run is writing to it.
+            OutputError: The file cannot be read or written.
         """
         self._path = path
         self._done: Counter[Key] = Counter()
@@ -46,7 +45,7 @@ class Journal:
             except BaseException:
                 self._file.close()
                 raise
-            if not complete:  # what was written anew is another file, with a lock of its own
+            if not complete:  # the rewritten file is a new one, without the lock
                 self._file.close()
                 self._file = self._open()
         except OSError as error:
@@ -67,7 +66,7 @@ class Journal:
         """Append a line.
 
         Raises:
-            OutputError: The disk is full, say.
+            OutputError: The line could not be written.
         """
         line = (encode(record) + "\n").encode("utf-8", "backslashreplace")
         try:
@@ -78,12 +77,12 @@ class Journal:
             raise self._failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def close(self) -> None:
-        """Close the file; whatever was written is in it."""
+        """Close the file; every line is in it already."""
         self._file.close()
 
     def _open(self) -> FileIO:
-        """Open the file, and make sure that no other run appends to it."""
-        file = self._path.open("ab", buffering=0)  # nothing is left to be written when it is closed
+        """Open the file, and lock it against other runs."""
+        file = self._path.open("ab", buffering=0)  # closing has nothing left to write
         if os.name == "posix":
             import fcntl
 
@@ -92,20 +91,20 @@ class Journal:
             except BlockingIOError as error:
                 file.close()
                 raise UsageError(
-                    f"--resume {self._path}: another run is writing to it", "wait for its end"
+                    f"--resume {self._path}: another run is writing to it", "wait until it ends"
                 ) from error
         return file
 
     def _read(self) -> bool:
-        """Learn what was done; tell whether every line is a record with detections."""
+        """Read what was done; return whether every line is a record with detections."""
         broken = 0
         with self._path.open("rb") as file:
             for line in file:
                 record = _parse(line)
                 if record is None:
                     raise UsageError(
-                        f"--resume {self._path} holds something else than records of detcli",
-                        "name a file that it wrote",
+                        f"--resume {self._path}: not a file of detcli records",
+                        "name a file that detcli wrote as JSON Lines",
                     )
                 if "detections" in record:
                     self._done[record["source"], record.get("frame")] += 1
@@ -114,7 +113,7 @@ class Journal:
         return broken == 0
 
     def _rewrite(self) -> None:
-        """Leave out torn lines and failures."""
+        """Write the file again without torn lines and failures."""
         target = AtomicFile(self._path, binary=True)
         try:
             with self._path.open("rb") as file:
@@ -129,13 +128,13 @@ class Journal:
     def _failure(self, error: OSError) -> OutputError:
         return OutputError(
             f"cannot write {self._path}: {error.strerror or error}",
-            "check the folder, its permissions and the space left on the disk; nothing is lost: "
-            "the same command goes on where it stopped",
+            "check the folder, its permissions and the free disk space; nothing is lost: "
+            "the same command continues where this run stopped",
         )
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """A record; empty for a line that is torn; None for what never was a record."""
+    """A record; empty for a torn line; None for anything else."""
     if not line.endswith(b"\n"):
         return {} if line.startswith(START) or START.startswith(line) else None
     try:

@@ -1,13 +1,14 @@
-"""JSON Lines, a record a line; and JSON, an array of the same records."""
+"""JSON Lines, one record per line; and JSON, an array of the same records."""
 
 import json
+from collections.abc import Iterable
 
 from detcli.record import Record
 from detcli.sink import Output
 
 
 class JsonLinesSink:
-    """One JSON object a line, flushed, so that a pipe sees each picture at once."""
+    """One JSON object per line, flushed so that a pipe gets each record at once."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -21,24 +22,33 @@ class JsonLinesSink:
         self._output.commit()
 
 
-class JsonSink:
-    """One JSON array, a record a line."""
+class JsonArray:
+    """A JSON array with one element per line, written as the elements come."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._before = "[\n"
 
-    def write(self, record: Record) -> None:
-        """Write an element."""
-        self._output.write(self._before + encode(record))
-        self._before = ",\n"
+    def extend(self, elements: Iterable[str]) -> None:
+        """Write elements that are JSON already, all at once."""
+        if text := ",\n".join(elements):
+            self._output.write(self._before + text)
+            self._before = ",\n"
 
     def close(self) -> None:
-        """Close the array."""
+        """Close the array, and make the file visible."""
         try:
             self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
         finally:
             self._output.commit()
+
+
+class JsonSink(JsonArray):
+    """One JSON array with one record per line."""
+
+    def write(self, record: Record) -> None:
+        """Write an element."""
+        self.extend([encode(record)])
 
 
 def encode(record: Record) -> str:

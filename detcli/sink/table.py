@@ -1,4 +1,4 @@
-"""A table a picture, for people."""
+"""One table per picture, for people."""
 
 from rich.console import Console
 from rich.table import Table
@@ -8,19 +8,19 @@ from detcli.record import Record
 from detcli.sink import Output
 from detcli.text import printable
 
-WIDE = 10_000
+UNLIMITED_WIDTH = 10_000
 
 
 class TableSink:
-    """What was found in each picture, aligned and coloured as far as the output shows colours."""
+    """The detections of each picture, aligned, and coloured if the output is a terminal."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        # Long names are the terminal's to wrap, so that they can be copied whole.
-        self._console = Console(file=output.file, width=WIDE)
+        # The terminal wraps long names, so that they can be copied whole.
+        self._console = Console(file=output.file, width=UNLIMITED_WIDTH)
 
     def write(self, record: Record) -> None:
-        """Write one table, or one line where nothing was found."""
+        """Write one table, or one line if nothing was found."""
         with self._console.capture() as text:
             self._console.print(*_parts(record), sep="\n")
         self._output.write(text.get())
@@ -31,7 +31,7 @@ class TableSink:
 
 
 def _parts(record: Record) -> list[Table | Text]:
-    """A heading, then a table if there is something to show."""
+    """A heading, and a table if there are detections."""
     fields = record.to_json()
     if "error" in fields:
         source = record.origin.source

@@ -1,4 +1,4 @@
-"""A window that shows what is found."""
+"""A window that shows annotated pictures."""
 
 import contextlib
 import os
@@ -12,17 +12,17 @@ from detcli.sink import Stopped
 from detcli.sink.draw import annotate
 
 WINDOW = "detcli"
-LARGEST = 1280, 720
-"""Width and height in pixels that the window has at first for a large picture."""
+MAX_SIZE = 1280, 720
+"""Width and height in pixels to which a window for a larger picture is scaled."""
 
 NEXT_KEYS = frozenset(map(ord, " \r\n"))
 END_KEYS = frozenset(map(ord, "qQ\x1b"))
 KEY_NAMES = "space: next, q: end"
 
 FRAME_MS, PICTURE_MS = 1, 50
-"""How long to wait for a key before the next frame, or before looking up from a picture."""
+"""How long to wait for a key before the next frame, and between looks at the window."""
 
-# Where there is no display, OpenCV's window library does not return an error, it ends the process.
+# Without a display, OpenCV's window library ends the process instead of returning an error.
 PROBE = """if True:
     import resource
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -30,24 +30,24 @@ PROBE = """if True:
     cv2.namedWindow("detcli")
     cv2.waitKey(1)
 """
-PATIENCE_S = 30
+PROBE_TIMEOUT_S = 30
 
 
 class WindowSink:
-    """Shows each picture with its detections until a key is pressed, and videos as they come.
+    """Shows each annotated picture until a key is pressed, and videos as their frames come.
 
     Raises:
-        OutputError: No window can be opened here.
+        OutputError: No window can be opened.
     """
 
     def __init__(self) -> None:
-        # OpenCV's Qt complains about fonts that no window of ours uses.
+        # The Qt in OpenCV warns about fonts that this window does not use.
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
         check_display()
         self._size = 0, 0
 
     def write(self, record: Record) -> None:
-        """Show one picture or frame; an error has none.
+        """Show one picture or frame.
 
         Raises:
             Stopped: The user pressed q or Escape, or closed the window.
@@ -58,7 +58,7 @@ class WindowSink:
         self._open(picture.shape[1], picture.shape[0])
         still = record.origin.frame is None
         title = f"{record.origin.source} ({KEY_NAMES})" if still else record.origin.source
-        # Half characters, which a file name can hold, would crash OpenCV.
+        # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
         while True:
@@ -71,11 +71,11 @@ class WindowSink:
     def close(self) -> None:
         """Close the window."""
         if self._size != (0, 0):
-            with contextlib.suppress(cv2.error):  # the user has closed it
+            with contextlib.suppress(cv2.error):  # the user closed it
                 cv2.destroyWindow(WINDOW)
 
     def _open(self, width: int, height: int) -> None:
-        """Open the window or, if pictures have another size now, let it follow."""
+        """Open the window, or resize it if the size of the pictures changed."""
         if self._size == (0, 0):
             cv2.namedWindow(
                 WINDOW, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
@@ -83,7 +83,7 @@ class WindowSink:
         elif not _is_open():
             raise Stopped
         if self._size != (width, height):
-            scale = min(1, LARGEST[0] / width, LARGEST[1] / height)
+            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
             cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
             self._size = width, height
 
@@ -96,10 +96,10 @@ def _is_open() -> bool:
 
 
 def check_display() -> None:
-    """Find out whether a window can be opened, at the risk of another process.
+    """Try in another process whether a window can be opened.
 
     Raises:
-        OutputError: It cannot.
+        OutputError: No window can be opened.
     """
     if not cv2.currentUIFramework():
         raise OutputError(
@@ -107,14 +107,19 @@ def check_display() -> None:
             "pip uninstall opencv-python-headless, then pip install opencv-python",
         )
     if sys.platform in {"win32", "darwin"}:
-        return  # they have a display
+        return  # these always have a display
     hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
     if not {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"} & os.environ.keys():
         raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
     probe = [sys.executable, "-P", "-c", PROBE]
     try:
-        done = subprocess.run(  # noqa: S603 - this very Python, and a constant
-            probe, check=False, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+        done = subprocess.run(  # noqa: S603 - this Python, and a constant
+            probe,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         raise OutputError("cannot show pictures: the display does not answer", hint) from None

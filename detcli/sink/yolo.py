@@ -1,4 +1,4 @@
-"""Labels as YOLO's trainers read them: a text file a picture, a line a box."""
+"""YOLO labels: a text file per picture, a line per box."""
 
 from detcli.files import write_file
 from detcli.record import Record
@@ -8,16 +8,16 @@ from detcli.sink.folder import OutputFolder
 class LabelSink:
     """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
 
-    A picture in which nothing was found has an empty file: it was looked at, and trainers take it
-    for background. An error has none.
+    A picture without detections gets an empty file, which trainers take as background; an input
+    that failed gets none.
     """
 
     def __init__(self, folder: OutputFolder, *, scores: bool = False) -> None:
-        """Begin to write.
+        """Begin without labels.
 
         Args:
-            folder: Where the labels go.
-            scores: A sixth column has the score; trainers refuse it.
+            folder: Folder for the labels.
+            scores: Whether to add the score as a sixth column, which trainers do not accept.
         """
         self._folder = folder
         self._scores = scores
@@ -40,4 +40,4 @@ class LabelSink:
         write_file(self._folder.file_of(record, ".txt"), text.encode())
 
     def close(self) -> None:
-        """Nothing is left to do: each file was complete when it was written."""
+        """Do nothing: each file was complete when it was written."""

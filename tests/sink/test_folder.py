@@ -71,11 +71,11 @@ def test_frames_on_standard_input(folder):
     assert names(folder, *piped) == ["stdin_0.txt", "stdin_1.txt"]
 
 
-def test_families_for_what_a_record_gives_several_of(folder):
-    assert folder.family_of(picture("x/a.jpg")) == "a"
-    assert folder.family_of(picture("y/a.jpg")) == "a-2"
-    assert folder.family_of(frame(3)) == "film_3"
-    assert folder.family_of(frame(4)) == "film_4"
+def test_prefixes_for_several_files_of_a_record(folder):
+    assert folder.prefix_of(picture("x/a.jpg")) == "a"
+    assert folder.prefix_of(picture("y/a.jpg")) == "a-2"
+    assert folder.prefix_of(frame(3)) == "film_3"
+    assert folder.prefix_of(frame(4)) == "film_4"
     assert folder.member(folder.path / "cat", "a", 7, ".png") == folder.path / "cat" / "a_7.png"
 
 
@@ -124,7 +124,7 @@ def test_whatever_inputs_are_called_their_files_are_in_the_folder_and_differ(
     for source, moving in sources:
         record = frame(0, Clip(source, 1.0)) if moving else picture(source)
         paths += [folder.file_of(record, ".txt"), folder.file_for(source, ".mp4")]
-        paths.append(folder.member(folder.path, folder.family_of(picture(source)), 3, ".png"))
+        paths.append(folder.member(folder.path, folder.prefix_of(picture(source)), 3, ".png"))
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()

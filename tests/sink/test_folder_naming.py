@@ -1,4 +1,4 @@
-"""Names that are safe, and given once."""
+"""UniqueNames that are safe, and given once."""
 
 import os
 import re
@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nasty_names import anything
 
-from detcli.sink.folder import LONGEST, Names, safe, stem
+from detcli.sink.folder import MAX_NAME_BYTES, UniqueNames, safe, stem
 
 
 def entry(name):
-    """What the name is called in a folder that tells no capitals and no accents apart."""
+    """The name as a folder sees it that ignores case and the encoding of accents."""
     raw = os.fsdecode(os.fsencode(name))
     return unicodedata.normalize("NFC", raw.casefold())
 
@@ -22,7 +22,7 @@ def entry(name):
     "name",
     ["bus", "a,b", 'q"uote', "猫", "é", "\udcff", "-", "a.b", ".hidden", "12:30", "a b", "😀", "*"],
 )
-def test_usual_names_stay(name):
+def test_usual_names_are_kept(name):
     assert safe(name, windows=False) == name
 
 
@@ -35,7 +35,7 @@ def test_usual_names_stay(name):
         *[("com1", "_com1"), ("com10", "com10"), ("console", "console"), ("lpt²", "_lpt²")],
     ],
 )
-def test_what_no_folder_should_hold_is_replaced(name, made):
+def test_invalid_characters_are_replaced(name, made):
     assert safe(name, windows=False) == made
 
 
@@ -49,23 +49,23 @@ def test_windows_refuses_more(name, made):
 @pytest.mark.parametrize(
     "name", ["x" * 221, "é" * 111, "猫" * 74, "x" * 219 + "猫", "\udcff" * 300]
 )
-def test_long_names_are_cut_and_told_apart(name):
+def test_long_names_are_cut_and_stay_different(name):
     made, other = safe(name), safe(name + "y")
-    assert len(os.fsencode(made)) <= LONGEST
+    assert len(os.fsencode(made)) <= MAX_NAME_BYTES
     assert made[:5] == name[:5] or name.startswith("\udcff")
     assert made != other
     assert made == safe(name)
 
 
 def test_a_name_that_fits_is_not_cut():
-    assert safe("x" * LONGEST) == "x" * LONGEST
+    assert safe("x" * MAX_NAME_BYTES) == "x" * MAX_NAME_BYTES
 
 
 @given(anything, st.booleans())
-def test_any_name_becomes_one_entry_of_a_folder(name, windows):
+def test_any_name_becomes_a_valid_file_name(name, windows):
     made = safe(name, windows=windows)
     data = os.fsencode(made)
-    assert 0 < len(data) <= LONGEST
+    assert 0 < len(data) <= MAX_NAME_BYTES
     assert b"/" not in data
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", made)
     assert made not in {".", ".."}
@@ -75,7 +75,7 @@ def test_any_name_becomes_one_entry_of_a_folder(name, windows):
 
 @given(anything)
 @example("x" * 230)
-def test_a_safe_name_is_left_alone(name):
+def test_a_safe_name_is_kept(name):
     assert safe(safe(name)) == safe(name)
 
 
@@ -104,83 +104,83 @@ def test_a_safe_name_is_left_alone(name):
         ],
     ],
 )
-def test_an_output_is_called_after_its_input(source, name):
+def test_an_output_is_named_after_its_input(source, name):
     assert stem(source) == name
 
 
-def give(names, *wanted, suffix=".png", may_be=lambda _: True):
-    return [names.single(one, suffix, may_be) for one in wanted]
+def give(names, *wanted, suffix=".png", usable=lambda _: True):
+    return [names.file(one, suffix, usable) for one in wanted]
 
 
 def test_a_name_that_is_taken_gets_a_number():
-    assert give(Names(), "a", "a", "b", "a") == ["a.png", "a-2.png", "b.png", "a-3.png"]
+    assert give(UniqueNames(), "a", "a", "b", "a") == ["a.png", "a-2.png", "b.png", "a-3.png"]
 
 
-def test_a_number_that_is_taken_is_not_given_again():
+def test_a_number_that_is_taken_is_skipped():
     wanted = ["a", "a-2", "a", "a-2", "a"]
-    assert give(Names(), *wanted) == ["a.png", "a-2.png", "a-3.png", "a-2-2.png", "a-4.png"]
+    assert give(UniqueNames(), *wanted) == ["a.png", "a-2.png", "a-3.png", "a-2-2.png", "a-4.png"]
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [("a", "A"), ("É", "é"), ("é", "e\u0301"), ("a", "a."), ("a/b", "a\0b"), ("ß", "SS")],
 )
-def test_names_that_some_disks_take_for_the_same_get_a_number(one, other):
-    assert len({entry(name) for name in give(Names(), one, other)}) == 2
+def test_names_that_some_disks_do_not_distinguish_get_a_number(one, other):
+    assert len({entry(name) for name in give(UniqueNames(), one, other)}) == 2
 
 
-def test_suffixes_tell_names_apart_but_not_by_capitals():
-    names = Names()
+def test_suffixes_distinguish_names_but_not_by_case():
+    names = UniqueNames()
     assert give(names, "a", suffix=".png") == ["a.png"]
     assert give(names, "a", suffix=".jpg") == ["a.jpg"]
     assert give(names, "a", suffix=".PNG") == ["a-2.PNG"]
 
 
-def test_what_may_not_be_is_passed_over():
+def test_unusable_names_are_skipped():
     refused = {"a.png", "a-2.png"}
-    assert give(Names(), "a", may_be=lambda name: name not in refused) == ["a-3.png"]
+    assert give(UniqueNames(), "a", usable=lambda name: name not in refused) == ["a-3.png"]
 
 
 def test_many_of_one_name_are_quick():
     tried = []
-    give(Names(), *["a"] * 1000, may_be=lambda name: tried.append(name) is None)
+    give(UniqueNames(), *["a"] * 1000, usable=lambda name: tried.append(name) is None)
     assert len(tried) == 1000
 
 
-def test_nobody_gets_the_name_of_a_member():
-    names = Names()
-    assert names.family("a") == "a"
+def test_no_file_gets_a_name_of_a_prefix():
+    names = UniqueNames()
+    assert names.prefix("a") == "a"
     assert give(names, "a", "a_7", "A_7_8", "a_x", "a_") == [
         *("a.png", "a_7-2.png", "A_7_8-2.png", "a_x.png", "a_.png")
     ]
 
 
 @pytest.mark.parametrize("taken", ["a_7", "A_07", "a_7_1"])
-def test_a_family_leaves_alone_what_looks_like_a_member(taken):
-    names = Names()
+def test_a_prefix_avoids_names_that_look_like_its_files(taken):
+    names = UniqueNames()
     give(names, taken)
-    assert names.family("a") == "a-2"
+    assert names.prefix("a") == "a-2"
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [("a", "a"), ("a", "A"), ("a", "a_1"), ("a_1", "a"), ("_1", "_1_2")]
 )
-def test_families_have_no_member_in_common(first, second):
-    names = Names()
-    one, other = names.family(first), names.family(second)
+def test_prefixes_share_no_file(first, second):
+    names = UniqueNames()
+    one, other = names.prefix(first), names.prefix(second)
     numbers = ["_1", "_2", "_1_1", "_1_2"]
     assert not {entry(one + n) for n in numbers} & {entry(other + n) for n in numbers}
 
 
-@given(st.lists(st.tuples(anything, st.sampled_from([".png", ".PNG", "", "family"])), max_size=8))
+@given(st.lists(st.tuples(anything, st.sampled_from([".png", ".PNG", "", "prefix"])), max_size=8))
 def test_all_files_have_different_names(wanted):
-    names, given_ = Names(), []
+    names, given_ = UniqueNames(), []
     for name, suffix in wanted:
-        if suffix == "family":
-            family = names.family(name)
+        if suffix == "prefix":
+            prefix = names.prefix(name)
             given_ += [
-                f"{family}{number}{end}" for number in ("_1", "_1_1", "_2") for end in (".png", "")
+                f"{prefix}{number}{end}" for number in ("_1", "_1_1", "_2") for end in (".png", "")
             ]
         else:
-            given_.append(names.single(name, suffix, lambda _: True))
+            given_.append(names.file(name, suffix))
     assert len({entry(name) for name in given_}) == len(given_)

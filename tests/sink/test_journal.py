@@ -106,7 +106,7 @@ def test_odd_names_are_found_again(path):
 )
 def test_another_file_is_not_touched(path, content):
     path.write_text(content)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="not a file of detcli records"):
         Journal(path)
     assert path.read_text() == content
 

@@ -15,7 +15,7 @@ from detcli.geometry import Picture
 from detcli.record import Clip
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
-from detcli.sink.video import LIVE_RATE, LONGEST_PAUSE_S, VideoSink
+from detcli.sink.video import LIVE_RATE, MAX_GAP_S, VideoSink
 
 TOLERANCE = 6  # shades that the codec is wrong by
 
@@ -177,7 +177,7 @@ def test_a_live_frame_that_failed_shows_the_one_before(save):
 def test_a_long_pause_of_a_live_source_is_shortened(save):
     day = 24 * 3600 * LIVE_RATE
     (video,) = save(*live(0, 1, day, day + 1, day + 3)).values()
-    pause = round(LONGEST_PAUSE_S * LIVE_RATE)
+    pause = round(MAX_GAP_S * LIVE_RATE)
     assert alike(video.shades, 0, *[20] * pause, 40, 60, 60, 80)
 
 

@@ -23,7 +23,7 @@ from detcli.sink.video import LIVE_RATE, VideoSink
 
 def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path):
     sink = VideoSink(OutputFolder(tmp_path / "\udcff"))
-    with pytest.raises(OutputError, match="no Unicode"):
+    with pytest.raises(OutputError, match="not Unicode"):
         sink.write(frame(0))
     sink.close()
     assert list((tmp_path / "\udcff").iterdir()) == []

@@ -109,7 +109,7 @@ def _open_labels(folder: "OutputFolder", options: SinkOptions) -> list[Sink]:
 
 
 def _open_crops(folder: "OutputFolder", _options: SinkOptions) -> list[Sink]:
-    from detcli.sink.crops import CropSink
+    from detcli.sink.image import CropSink
 
     return [CropSink(folder)]
 

@@ -11,8 +11,8 @@ from sample_records import failed_frame, failure, frame, picture
 from detcli.detections import Detections
 from detcli.errors import OutputError
 from detcli.geometry import Picture
-from detcli.sink.crops import CropSink, cut
 from detcli.sink.folder import OutputFolder
+from detcli.sink.image import CropSink, crop
 
 # Each pixel says where it is: blue is its column, green its row.
 COLUMNS, ROWS = np.meshgrid(np.arange(60, dtype=np.uint8), np.arange(40, dtype=np.uint8))
@@ -63,7 +63,7 @@ def save(tmp_path):
     ],
 )
 def test_the_cut_is_what_the_box_touches(box, columns, rows):
-    part = cut(MAP, np.float32(box))
+    part = crop(MAP, np.float32(box))
     np.testing.assert_array_equal(part, MAP[slice(*rows), slice(*columns)])
     assert part.size > 0
 

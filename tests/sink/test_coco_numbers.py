@@ -101,7 +101,7 @@ def test_categories_are_known_by_name(instances, name):
 
 def test_a_class_that_is_no_category_is_left_out_and_said_once(instances):
     numbers = instances({})
-    with pytest.warns(DetcliWarning, match=r"yeti is no category of .*instances\.json"):
+    with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
         assert numbers.category_id(0, ("yeti", "cat")) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,11 +1,11 @@
-"""What is kept for each video."""
+"""States of videos, which begin and end with their frames."""
 
 import pytest
 from sample_records import frame, numbered
 
 from detcli.errors import OutputError
 from detcli.record import Clip
-from detcli.sink.clips import PerClip
+from detcli.sink.folder import PerClip
 
 DOOR, YARD = Clip("camera:0", 0, live=True), Clip("camera:1", 0, live=True)
 OTHER = Clip("other.avi", 10.0)
