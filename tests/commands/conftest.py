@@ -1,36 +1,27 @@
-"""Inputs for the command line."""
+"""What tests of commands share: a command line without a process of its own."""
 
-import cv2
+import logging
+import os
+import subprocess
+import warnings
+from collections.abc import Callable
+
 import pytest
-from colour_model import picture
+from typer.testing import CliRunner
 
 
 @pytest.fixture
-def make_video(tmp_path):
-    """Write a video whose frame N has a red cell from frame `red_from` on."""
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line within the test's process: a second faster than `detcli`."""
+    from detcli.app import app
 
-    def make(name="clip.mp4", frames=20, red_from=10, size=(64, 64)):
-        path = tmp_path / name
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, size[::-1])
-        for number in range(frames):
-            squares = [("red", column, row) for column in range(4) for row in range(4)]
-            writer.write(picture(*(squares if number >= red_from else []), size=size))
-        writer.release()
-        return path
+    def run(*arguments: object, cwd: os.PathLike | None = None) -> subprocess.CompletedProcess[str]:
+        if cwd is not None:
+            monkeypatch.chdir(cwd)
+        command = [str(argument) for argument in arguments]
+        with warnings.catch_warnings():  # the commands choose which warnings to show, and how
+            result = CliRunner().invoke(app, command, prog_name="detcli")
+        logging.disable(logging.NOTSET)
+        return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)
 
-    return make
-
-
-@pytest.fixture
-def make_pictures(tmp_path):
-    """A folder of so many pictures, every third with a red square."""
-
-    def make(count):
-        folder = tmp_path / "pics"
-        folder.mkdir()
-        for number in range(count):
-            squares = [("red", number % 8, 1)] if number % 3 == 0 else []
-            cv2.imwrite(str(folder / f"{number:04}.png"), picture(*squares))
-        return folder
-
-    return make
+    return run

@@ -1,1 +1,1 @@
-"""Verification: run a model two ways, and say whether the detections agree."""
+"""`detcli verify`: compares the detections of two models, devices or selections."""

@@ -1,14 +1,14 @@
-"""Finds the first node at which two graphs begin to differ.
+"""Finds the first node at which two graphs differ.
 
-Tensors that both graphs have, by name, are exposed a dozen at a time and compared. The search
-walks backwards from an output that differs. In each round it looks at tensors spread over what
-lies before the earliest one that is known to differ, so a chain shrinks to a twelfth; on a graph
-with branches it looks at no branch that ended in a tensor that agrees. It ends at a tensor that
-differs although all that its node reads agrees: that is measured, never assumed.
+Tensors that both graphs have, by name, are made outputs, a dozen at a time, and compared. The
+search walks backwards from an output that differs. Each round compares tensors spread evenly over
+those before the earliest known difference, so a chain shrinks to a twelfth, and skips branches
+that end in a tensor that agrees. It ends at a tensor that differs although all inputs of its node
+agree, as measured.
 
-A difference can hide behind an operator (a maximum, a saturated sigmoid), and a name can mean
-different tensors in two exports. So an agreeing tensor only makes what lies before it unlikely:
-where the nearest inputs turn out to differ in spite of that, the search goes on there.
+An operator can hide a difference (a maximum, a saturated sigmoid), and one name can mean different
+tensors in two exports. So the tensors before one that agrees are only unlikely to differ: where
+the nearest inputs do differ, the search continues there.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,39 +19,43 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from detcli.commands.verify.graphs import Probe
 from detcli.commands.verify.nodes import explain, node_report, nodes_between
-from detcli.commands.verify.outputs import OutputComparison, Pair
+from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import BisectReport, TensorReport
-from detcli.commands.verify.tensors import badness, compare_tensors
+from detcli.commands.verify.tensors import (
+    OutputComparison,
+    TensorPair,
+    badness,
+    compare_tensors,
+)
 from detcli.geometry import Picture
 from detcli.model.graph import needed_nodes
 
 Tensor = npt.NDArray[Any]
 
-PROBES = 12
-"""Tensors that are exposed in a round; more take memory, fewer take more rounds."""
+TENSORS_PER_ROUND = 12
+"""Tensors compared in a round: more need more memory, fewer need more rounds."""
 
 HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
 
-SCANNED = 32
-"""Tensors that are exposed at a time where all have to be looked at."""
+TENSORS_PER_SCAN = 32
+"""Tensors read at a time in a scan of the whole graph."""
 
 
 def bisect(outputs: OutputComparison, limit: float) -> BisectReport | None:
-    """Find where two networks begin to differ, on the picture where their outputs do most.
+    """Find the first node that differs, on the picture where the outputs differ most.
 
     Args:
-        outputs: Their comparison on all pictures.
+        outputs: The comparison of the outputs on all pictures.
         limit: See `compare_tensors`.
 
     Returns:
-        What was found; None if they have not been compared on any picture.
+        The node, or why there is none; None if no picture was compared.
 
     Raises:
         DeviceError: A device cannot be used.
         InferenceError: The runtime failed.
-        ModelError: It refuses a graph.
+        ModelError: The runtime refuses a graph.
     """
     if outputs.worst is None:
         return None
@@ -66,13 +70,17 @@ class _Search:
     """The state of a search.
 
     Attributes:
-        common: Tensors that both graphs make, in the order of the left one.
-        reports: What was compared, by the tensor's name in the left graph.
+        common: Names of tensors that both graphs compute, in the order of the left graph.
+        reports: Comparisons so far, by the tensor's name in the left graph.
         unlikely: Tensors before one that agrees.
     """
 
     def __init__(
-        self, outputs: OutputComparison, target: Pair, run_on: tuple[Picture, str], limit: float
+        self,
+        outputs: OutputComparison,
+        target: TensorPair,
+        run_on: tuple[Picture, str],
+        limit: float,
     ) -> None:
         left, right = outputs.left, outputs.right
         self._outputs, self._left, self._right, self._target = outputs, left, right, target
@@ -107,15 +115,15 @@ class _Search:
                     return self._conclude(differing, inputs)
 
     def find_overflow(self) -> BisectReport:
-        """Look for what float16 cannot hold, where the outputs agree all the same.
+        """Search for float16 overflows that the outputs do not show.
 
-        On the CPU, ONNX Runtime computes float16 nodes in float32 and rounds where a tensor leaves
-        the graph. So an overflow between two nodes shows when it is exposed, or on a GPU.
+        On the CPU, ONNX Runtime computes float16 nodes in float32 and rounds graph outputs only.
+        So an overflow between two nodes shows on a GPU, or where its tensor is made an output.
         """
         for probe in (self._left, self._right):
             made = [name for node in probe.graph.node for name in node.output if name]
-            for start in range(0, len(made) if probe.half else 0, SCANNED):
-                part = made[start : start + SCANNED]
+            for start in range(0, len(made) if probe.half else 0, TENSORS_PER_SCAN):
+                part = made[start : start + TENSORS_PER_SCAN]
                 self._rounds += 1
                 tensors = probe.fetch(self._picture, part)
                 for name in (name for name in part if _overflows(tensors.get(name))):
@@ -124,12 +132,12 @@ class _Search:
         return _nothing(self._source, "the outputs agree", None, self._rounds)
 
     def _hidden(self, probe: Probe, name: str) -> BisectReport | None:
-        """An overflow that does not reach the outputs; None if the other side has it too."""
+        """Report an overflow that the outputs do not show; None if the other side has it too."""
         common = self._target.left if name == self._target.right else name
         if common in self.common:
             self._measure([common])
             if self.reports[common].agrees:
-                return None  # a mask, say: minus infinity is meant
+                return None  # a mask, say, where minus infinity is intended
             found = self._conclude(common, self._inputs(common))
             return replace(found, finding=f"{found.finding}; {HIDDEN}")
         node = node_report(probe.index.producers[name])
@@ -137,14 +145,14 @@ class _Search:
         return replace(_nothing(self._source, finding, None, self._rounds), node=node)
 
     def _conclude(self, differing: str, inputs: Sequence[str]) -> BisectReport:
-        """Look at the tensor and its inputs together once more, and say what their node is."""
+        """Compare a tensor and its inputs in one run, and report the node between them."""
         self._measure([differing, *inputs])
         output = self.reports[differing]
         if output.agrees:
             return _nothing(
                 self._source,
-                "the outputs differ, but no longer where the tensors before them are exposed: "
-                "the runtime's fusions make the difference",
+                "the outputs differ, but not once the tensors before them are outputs too: the "
+                "runtime's fusions cause the difference",
                 output,
                 self._rounds,
             )
@@ -166,7 +174,7 @@ class _Search:
         )
 
     def _measure(self, names: Sequence[str]) -> None:
-        """Compare tensors, exposed together."""
+        """Compare tensors, read in one run."""
         self._rounds += 1
         left = self._left.fetch(self._picture, names)
         right = self._right.fetch(self._picture, [self._in_right(name) for name in names])
@@ -177,8 +185,7 @@ class _Search:
                 continue
             report = self._compare(name, left[name], right[other])
             self.reports[name] = report
-            # Shapes agree whatever the entries of the tensors are that they are the shapes of, and
-            # NaN whatever it was computed from.
+            # Shapes and NaN agree whatever the values they come from.
             finite = report.max_absolute is not None
             if report.agrees and finite and report.left.dtype.startswith("float"):
                 self.unlikely.update(self._before(name))
@@ -189,13 +196,13 @@ class _Search:
         return compare_tensors(name, left, right, self._limit, self._source)
 
     def _in_right(self, name: str) -> str:
-        """What a tensor is called in the right graph: as in the left, but for the heads."""
+        """The name of a tensor in the right graph, which only differs for the heads."""
         return self._target.right if name == self._target.left else name
 
     def _before(self, name: str) -> list[str]:
-        """Common tensors that one is computed from, in the order of the left graph."""
+        """Common tensors that a tensor is computed from, in the order of the left graph."""
         nodes, _ = needed_nodes(self._left.graph, name)
-        # A node's outputs do not come before one another.
+        # Outputs of one node do not come before one another.
         made = {output for node in nodes if name not in node.output for output in node.output}
         return [other for other in self.common if other in made]
 
@@ -203,7 +210,7 @@ class _Search:
         return [name for name in names if name in self.reports and not self.reports[name].agrees]
 
     def _between(self, name: str) -> list[tuple[list[NodeProto], set[str]]]:
-        """In either graph, the nodes between a tensor and the nearest common ones before it."""
+        """In each graph, the nodes between a tensor and the nearest common tensors before it."""
         known = {*self.common} - {self._target.left, self._target.right}
         return [
             nodes_between(self._left.index, name, known),
@@ -211,13 +218,13 @@ class _Search:
         ]
 
     def _inputs(self, name: str) -> list[str]:
-        """The nearest common tensors before one, in the order of the left graph."""
+        """The nearest common tensors before a tensor, in the order of the left graph."""
         (_, left), (_, right) = self._between(name)
         return [other for other in self.common if other in left | right]
 
 
 def _titles(left: str, right: str) -> tuple[str, str]:
-    """What to call the two sides in a sentence."""
+    """The names of the two graphs in a sentence."""
     return (left, right) if left != right else ("the first", "the second")
 
 
@@ -228,8 +235,8 @@ def _overflows(tensor: Tensor | None) -> bool:
 
 
 def _spread(names: Sequence[str]) -> list[str]:
-    """At most PROBES of them, evenly spread, the last one among them."""
-    count = min(PROBES, len(names))
+    """At most TENSORS_PER_ROUND of the names, evenly spread, including the last one."""
+    count = min(TENSORS_PER_ROUND, len(names))
     return [names[(index + 1) * len(names) // count - 1] for index in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""`detcli verify`: two ways of running a model, and whether they agree."""
+"""`detcli verify`: whether two models, devices or selections give the same detections."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ ImagesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FOLDER",
-        help="Pictures to compare on: a folder, a file, a quoted glob pattern; may be repeated.",
+        help="Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable.",
         show_default=False,
     ),
 ]
@@ -29,7 +29,7 @@ RandomSeedOption = Annotated[
         "--random",
         metavar="SEED",
         min=0,
-        help="A random picture instead; for --tensors and --bisect only.",
+        help="Use a random picture instead; only for --tensors and --bisect.",
     ),
 ]
 DeviceOption = Annotated[
@@ -44,32 +44,32 @@ AgainstOption = Annotated[
     typer.Option(
         metavar="DEVICE|graph",
         help="Where the other side runs; graph for the graph's own selection, on the CPU. "
-        "Default: graph if MODEL is end-to-end and alone, else as --device.",
+        "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
     ),
 ]
 IouOption = Annotated[
     float,
-    typer.Option("--iou", metavar="IOU", help="Boxes that overlap less are no pair."),
+    typer.Option("--iou", metavar="IOU", help="Boxes that overlap less do not match."),
 ]
 ToleranceOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="What is allowed, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corners in pixels, "
-        "boxes a share of all; default: by precision.",
+        help="Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
+        "pixels, boxes a share of all. Default: depends on the precision.",
     ),
 ]
 TensorsOption = Annotated[
-    bool, typer.Option("--tensors", help="Compare the networks' raw outputs as well.")
+    bool, typer.Option("--tensors", help="Also compare the raw outputs of the networks.")
 ]
 BisectOption = Annotated[
     bool,
-    typer.Option("--bisect", help="If these differ, find the first node that does, and name it."),
+    typer.Option("--bisect", help="Find the first node whose output differs."),
 ]
 SaveWorstOption = Annotated[
     Path | None,
     typer.Option(
-        "--save", metavar="DIR", help="Draw both sides on the worst pictures, into this folder."
+        "--save", metavar="DIR", help="Draw the worst pictures, with both sides, into this folder."
     ),
 ]
 
@@ -99,19 +99,19 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Run two ways and compare the detections: two models, two devices, or two selections.
+    """Compare the detections of two models, two devices, or two selections.
 
-    MODEL with detcli's selection is compared with OTHER, with the same on another device, or with
-    the selection that an end-to-end graph brings along.
+    MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
+    the selection that is part of an end-to-end graph.
 
-    The exit code is 6 if they are further apart than the tolerance.
+    The exit code is 6 if they differ by more than the tolerance.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     if (images is None) == (random is None):
         raise UsageError(
-            "there is nothing to compare on"
+            "no pictures to compare on"
             if images is None
-            else "--images and --random exclude each other",
+            else "--images and --random are mutually exclusive",
             "name a folder of real pictures with --images",
         )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
@@ -165,24 +165,24 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
         hint = _next_step(
             looked_inside=bisect or one_network, saved=save is not None or random is not None
         )
-        raise CheckError(f"the two ways do not agree: {first}{more}", hint)
+        raise CheckError(f"the two sides do not agree: {first}{more}", hint)
     if not found.compared:
-        raise SourceError("no picture could be compared", "see what is wrong with them above")
+        raise SourceError("no picture could be compared", "the errors above say why")
     if not found.agree:
         raise CheckError(
-            f"neither way found anything above {conf:g}: two that find nothing always agree",
-            "name pictures with something on them, lower --conf, or compare --tensors",
+            f"neither side found anything above {conf:g}, so nothing was compared",
+            "use pictures with objects the model knows, lower --conf, or compare --tensors",
         )
     if found.failed:
         raise typer.Exit(InputError.exit_code)
 
 
 def _next_step(*, looked_inside: bool, saved: bool) -> str:
-    """What to do about a disagreement."""
+    """The hint for a disagreement."""
     steps = []
     if not saved:
         steps.append("--save DIR draws the worst pictures")
     if not looked_inside:
         steps.append("--bisect names the first node that differs")
-    steps.append("--tolerance says what is allowed")
+    steps.append("--tolerance sets what is allowed")
     return "; ".join(steps)

@@ -1,4 +1,4 @@
-"""Compares the nodes that two graphs have at the same place, and says what is different."""
+"""Compares the nodes of two graphs in one place, and says what differs."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -18,19 +18,19 @@ Tensor = npt.NDArray[Any]
 
 
 def node_report(node: NodeProto) -> NodeReport:
-    """A node by its name, or by the tensor it makes where it has none."""
+    """A node by its name, or by its first output if it has none."""
     return NodeReport(node.name or node.output[0], node.op_type)
 
 
 def nodes_between(
     index: GraphIndex, tensor: str, known: Collection[str]
 ) -> tuple[list[NodeProto], set[str]]:
-    """Nodes from which a tensor is computed, back to tensors that are known.
+    """The nodes that compute a tensor from known tensors.
 
     Args:
-        index: Of the graph.
+        index: Lookups in the graph.
         tensor: The tensor, which may be known itself.
-        known: Where to stop.
+        known: Tensors to stop at.
 
     Returns:
         The nodes in graph order, and the known tensors that they read.
@@ -56,15 +56,15 @@ def explain(
     titles: tuple[str, str],
     output: TensorReport,
 ) -> tuple[NodeReport, str]:
-    """Name the node that makes the difference, and say what is different about it.
+    """Find the node that causes a difference, and say what differs about it.
 
     Args:
         graphs: The left graph and the right one.
-        nodes: Of each, those between tensors that agree and the first that differs.
-        titles: What to call the graphs.
+        nodes: In each, the nodes between tensors that agree and the first one that differs.
+        titles: Names of the graphs.
         output: The tensor that differs.
     """
-    # A constant is what its readers read, whether it is a node or not.
+    # Constants are compared where they are read, since they may be nodes or initializers.
     left, right = (
         {node.output[0]: node for node in side if node.op_type != "Constant"} for side in nodes
     )
@@ -73,10 +73,10 @@ def explain(
             if why := _difference(graphs, (node, right[made]), titles):
                 return node_report(node), why
         elif node.op_type not in PASSED_THROUGH:
-            return node_report(node), f"{titles[1]} has no such node"
+            return node_report(node), f"the node is missing in {titles[1]}"
     for made, node in right.items():
         if made not in left and node.op_type not in PASSED_THROUGH:
-            return node_report(node), f"{titles[0]} has no such node"
+            return node_report(node), f"the node is missing in {titles[0]}"
     return node_report(nodes[0][-1]), _numbers(output, titles)
 
 
@@ -85,25 +85,25 @@ def _difference(
     nodes: tuple[NodeProto, NodeProto],
     titles: tuple[str, str],
 ) -> str:
-    """How a node differs from its counterpart; empty if it does not."""
+    """How two nodes differ; empty if they do not."""
     one, other = nodes
     if one.op_type != other.op_type:
         passing = {one.op_type, other.op_type} & PASSED_THROUGH
-        return "" if len(passing) == 2 else f"in {titles[1]} it is a {other.op_type}"
+        return "" if len(passing) == 2 else f"it is {other.op_type} in {titles[1]}"
     read = [
         [_source(graph, name) for name in node.input]
         for graph, node in zip(graphs, nodes, strict=True)
     ]
     if read[0] != read[1] and sorted(read[0]) == sorted(read[1]):
-        return f"its inputs change places in {titles[1]}: {', '.join(read[1])}"
-    # What the branches of an If or Loop read besides: constants may differ under the same name.
+        return f"its inputs are swapped in {titles[1]}: {', '.join(read[1])}"
+    # Branches of an If or Loop read more, and constants of one name may differ.
     captured = {*reads(one)} & {*reads(other)} - {*one.input, *other.input}
     places = [*zip(*read, strict=False), *((name, name) for name in sorted(captured))]
     for name, counterpart in places:
         if why := _input_difference(graphs, (name, counterpart), titles):
             return why
     if len(read[0]) != len(read[1]):
-        return f"it has {len(read[0])} inputs, in {titles[1]} {len(read[1])}"
+        return f"it has {len(read[0])} inputs, and {len(read[1])} in {titles[1]}"
     attributes = [
         {a.name: a.SerializeToString(deterministic=True) for a in node.attribute} for node in nodes
     ]
@@ -118,7 +118,7 @@ def _difference(
 
 
 def _source(graph: GraphIndex, name: str) -> str:
-    """Where a tensor comes from, seen through casts, identities and (de)quantisation."""
+    """The tensor behind casts, identities, quantisation and dequantisation."""
     node = graph.producers.get(name)
     while node is not None and node.op_type in PASSED_THROUGH:
         name = node.input[0]
@@ -139,26 +139,26 @@ def _input_difference(
     elif names[0] != names[1] and any(
         name in graph.producers for name, graph in zip(names, reversed(graphs), strict=True)
     ):
-        return f"it reads {names[0]}, in {titles[1]} {names[1]}"
+        return f"it reads {names[0]}, but {names[1]} in {titles[1]}"
     return ""
 
 
 def _how_far(report: TensorReport) -> str:
     counts = [side.nan + side.infinite for side in report.sides]
     if counts[0] != counts[1]:
-        return f", where {counts[1]} of its entries are no finite numbers, not {counts[0]}"
+        return f", where {counts[1]} values are not finite instead of {counts[0]}"
     return "" if report.max_absolute is None else f" by up to {report.max_absolute:.3g}"
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:
-    """Whether constants are the same up to rounding, entry by entry.
+    """Whether constants are the same up to rounding, value by value.
 
-    Not as a share of the largest: what a single weight does is not known.
+    Not relative to the largest value, since a small weight may have a large effect.
     """
     if left.shape != right.shape:
         return False
     if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
-        return True  # quantised: its scale says what it means
+        return True  # the scale of a quantised constant is another input
     half = np.float16 in {left.dtype.type, right.dtype.type}
     rounding, smallest = (2.0**-10, 1e-7) if half else (1e-5, 0.0)
     one, other = left.astype(np.float64), right.astype(np.float64)
@@ -166,7 +166,7 @@ def _are_alike(left: Tensor, right: Tensor) -> bool:
 
 
 def _numbers(output: TensorReport, titles: tuple[str, str]) -> str:
-    """What the entries of a tensor say, where both graphs have the same node."""
+    """What the values of a tensor show, where the node is the same in both graphs."""
     for side, other, title in (
         (output.left, output.right, titles[0]),
         (output.right, output.left, titles[1]),
@@ -177,6 +177,6 @@ def _numbers(output: TensorReport, titles: tuple[str, str]) -> str:
         reach = max(abs(other.least or 0.0), abs(other.greatest or 0.0))
         text = f"{side.infinite} infinities and {side.nan} NaN in {title} only"
         if reach > HALF_LIMIT:
-            return f"{text}: float16 ends at {HALF_LIMIT:.0f}, the other side reaches {reach:.6g}"
+            return f"{text}: the float16 limit is {HALF_LIMIT:.0f}, the other side has {reach:.6g}"
         return text
-    return "the node is the same on both sides: precision, the runtime or the device differ"
+    return "the node is the same on both sides: the precision, runtime or device makes it differ"

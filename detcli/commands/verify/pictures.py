@@ -1,4 +1,4 @@
-"""Pictures with the detections of both sides, for the eye to judge."""
+"""Draws the detections of both sides on the pictures that differ most."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -17,80 +17,80 @@ from detcli.sink.folder import OutputFolder
 from detcli.sink.image import encode
 from detcli.source.item import Item
 
-# BGR; apart from each other for every kind of colour vision (Okabe and Ito's vermillion and blue).
+# BGR; Okabe and Ito's vermillion and blue, which every kind of colour vision tells apart.
 LEFT: Colour = (0, 94, 213)
 RIGHT: Colour = (178, 114, 0)
 
 WORST = 10
-"""Pictures that are drawn, and rows of the table."""
+"""Number of pictures that are drawn, and of rows in the table."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Judged:
-    """A picture with both sides' detections and how they relate.
+class ComparedPicture:
+    """A picture that was compared.
 
     Attributes:
         index: Its place among the pictures.
         origin: Where it came from.
         picture: Its pixels.
-        compared: Both sides' detections.
+        comparison: Both sides' detections and how they relate.
     """
 
     index: int
     origin: Origin
     picture: Picture
-    compared: Comparison
+    comparison: Comparison
 
 
 @dataclass(slots=True)
-class Worst:
-    """Keeps the worst pictures, WORST of them at most, so that memory stays bounded."""
+class WorstPictures:
+    """Keeps the WORST pictures only, so that memory stays bounded."""
 
-    _heap: list[tuple[tuple[int, float], int, Judged]] = field(default_factory=list)
+    _heap: list[tuple[tuple[int, float], int, ComparedPicture]] = field(default_factory=list)
 
-    def add(self, severity: tuple[int, float], judged: Judged) -> None:
-        """Keep a picture if it is among the worst; one without any difference never is."""
+    def add(self, severity: tuple[int, float], shown: ComparedPicture) -> None:
+        """Keep a picture if it is among the worst and differs at all."""
         if severity > (0, 0.0):
-            heapq.heappush(self._heap, (severity, -judged.index, judged))
+            heapq.heappush(self._heap, (severity, -shown.index, shown))
             if len(self._heap) > WORST:
                 heapq.heappop(self._heap)
 
     def save(self, folder: OutputFolder, titles: tuple[str, str]) -> dict[int, Path]:
-        """Draw them into a folder; the paths by the pictures' places.
+        """Draw the pictures into a folder; returns their paths by index.
 
         Raises:
-            OutputError: One cannot be written.
+            OutputError: A picture cannot be written.
         """
         written = {}
-        for _, _, judged in sorted(self._heap, reverse=True):
+        for _, _, shown in sorted(self._heap, reverse=True):
             record = Record(
-                judged.origin,
-                index=judged.index,
+                shown.origin,
+                index=shown.index,
                 model="",
                 device="",
-                picture=judged.picture,
+                picture=shown.picture,
             )
-            data, suffix = encode(draw(judged, titles), record)
+            data, suffix = encode(draw(shown, titles), record)
             path = folder.file_of(record, suffix)
             write_file(path, data)
-            written[judged.index] = path
+            written[shown.index] = path
         return written
 
 
-def draw(judged: Judged, titles: tuple[str, str]) -> Image:
-    """Draw both sets of boxes, the left ones wide and the right ones narrow upon them.
+def draw(shown: ComparedPicture, titles: tuple[str, str]) -> Image:
+    """Draw the left boxes with wide lines and the right ones with narrow lines on top.
 
-    So boxes that agree lie in each other. What disagrees carries a label. A strip above the
-    picture says which colour is whose.
+    Boxes that agree coincide, boxes that disagree have a label, and a legend above the picture
+    names both sides.
 
     Args:
-        judged: What to draw.
-        titles: What to call the sides.
+        shown: The picture and its comparison.
+        titles: Names of the sides.
     """
-    canvas = judged.picture.pixels.copy()
+    canvas = shown.picture.pixels.copy()
     extent = (canvas.shape[0] + canvas.shape[1]) / 2
     line, text_size = max(2, round(extent / 450)), max(10, round(extent / 45))
-    compared = judged.compared
+    compared = shown.comparison
     pairs = (*compared.pairs, *compared.over)
     lefts = {*compared.missing, *(pair.left for pair in pairs)}
     rights = {*compared.extra, *(pair.right for pair in pairs)}
@@ -102,17 +102,17 @@ def draw(judged: Judged, titles: tuple[str, str]) -> Image:
             x1, y1, x2, y2 = (round(float(side)) for side in found.xyxy[row])
             cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, width, cv2.LINE_AA)
     height = text_size + 2 * (text_size // 4)  # of a label
-    for found, row, colour, text in reversed(_labels(judged)):  # the best on top
+    for found, row, colour, text in reversed(_labels(shown)):  # the best on top
         x, top, _, bottom = (round(float(side)) for side in found.xyxy[row])
-        # Below the box, where the other side's box on the same spot does not write.
+        # Below the box; the label of the other side in the same place is above it.
         corner = (x, bottom + height) if colour is RIGHT else (x, top)
         draw_label(canvas, text, corner, colour, text_size)
     return np.vstack([_legend(canvas.shape[1], text_size, titles), canvas])
 
 
-def _labels(judged: Judged) -> list[tuple[Detections, int, Colour, str]]:
-    """Which box gets which label, in which colour."""
-    compared = judged.compared
+def _labels(shown: ComparedPicture) -> list[tuple[Detections, int, Colour, str]]:
+    """The boxes that disagree: their side, row, colour and label."""
+    compared = shown.comparison
     left, right = compared.left, compared.right
     labels = []
     for pair in compared.over:
@@ -128,7 +128,7 @@ def _labels(judged: Judged) -> list[tuple[Detections, int, Colour, str]]:
 
 
 def _legend(width: int, text_size: int, titles: tuple[str, str]) -> Image:
-    """A strip with the name of each side in its colour, one above the other: `(H, W, 3)`."""
+    """The names of both sides in their colours, one above the other: `(H, W, 3)`."""
     row = text_size + 2 * (text_size // 4)
     strip = np.full((2 * row, width, 3), WHITE, np.uint8)
     for number, (title, colour) in enumerate(zip(titles, (LEFT, RIGHT), strict=True)):
@@ -138,7 +138,7 @@ def _legend(width: int, text_size: int, titles: tuple[str, str]) -> Image:
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
-    """A picture of random pixels, of (height, width), the same for the same seed."""
+    """A picture of (height, width) random pixels, the same for the same seed."""
 
     def load() -> Picture:
         pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)

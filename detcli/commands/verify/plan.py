@@ -1,27 +1,33 @@
-"""What is to be verified: which two ways of running, and how strictly."""
+"""What to verify: the two sides and how strictly to compare them."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from onnx import ValueInfoProto
 
 from detcli.backend import open_backend, open_tensors
 from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.sides import precision_of, rows_of
-from detcli.commands.verify.graphs import common_size
 from detcli.commands.verify.report import SelectedBy
-from detcli.errors import DetcliWarning, UsageError
+from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.model.contract import Contract, Layout
+from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
 from detcli.model.prepared import prepare
+from detcli.model.recognise import DTYPES
 from detcli.settings import Settings
 
 GRAPH = "graph"
-"""In place of a device: the graph's own selection."""
+"""The value of --against, in place of a device, for the graph's own selection."""
 
-WAYS = (
+DEFAULT_SIZE = (640, 640)
+"""Input size of a dynamic graph that is not a detector."""
+
+SIDES_HINT = (
     "name OTHER, a second model; or --against cpu, cuda or tensorrt, a second device; or --against "
     "graph, if the model is end-to-end"
 )
@@ -29,24 +35,24 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What is to be verified.
+    """What the user asked for.
 
     Attributes:
         model: The model of the first side.
-        other: That of the second; None for the same.
+        other: The model of the second side; None for the same.
         device: Where the first side runs.
-        against: Where the second runs, or GRAPH for its own selection; None for the same device,
-            or with one model for its own selection.
+        against: Where the second side runs, or GRAPH for the graph's own selection. None for the
+            same device, or for GRAPH where an end-to-end model is alone.
         settings: Which detections are compared.
-        least_iou: Boxes that overlap less are no pair.
-        tolerance: Values that were asked for, by their name in Tolerance.
+        least_iou: Boxes that overlap less do not match.
+        tolerance: Values that replace the defaults, by their name in Tolerance.
         half: TensorRT builds its engines in float16.
-        tensors: Compare the networks' raw outputs too.
-        bisect: And find the first node that differs.
-        random: The pictures are random, so that detections on them say nothing.
+        tensors: Compare the raw outputs of the networks, too.
+        bisect: Find the first node that differs, too.
+        random: The pictures are random, so detections are not compared.
 
     Raises:
-        UsageError: They do not go together.
+        UsageError: The values contradict one another.
     """
 
     model: Path
@@ -63,140 +69,205 @@ class VerifyRequest:
 
     def __post_init__(self) -> None:
         if not 0 < self.least_iou <= 1:
-            raise UsageError(f"--iou is {self.least_iou}", "an IoU lies above 0 and up to 1")
-        if self.random and not self.looks_inside:
+            raise UsageError(f"--iou is {self.least_iou}", "give an IoU above 0, up to 1")
+        if self.random and not self.compares_tensors:
             raise UsageError(
-                "random pictures say nothing about detections: a detector finds nothing in them, "
-                "and two that find nothing agree",
+                "random pictures cannot compare detections: two detectors that find nothing agree",
                 "name a folder of pictures with --images; or compare --tensors or --bisect",
             )
 
     @property
-    def looks_inside(self) -> bool:
-        """Whether tensors are compared, not detections alone."""
+    def compares_tensors(self) -> bool:
+        """Whether tensors are compared, not only detections."""
         return self.tensors or self.bisect
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Plan:
-    """A request that makes sense, with what its files say; pairs are (first, second).
+class SidePlan:
+    """One side: a model, where it runs, and what selects its detections.
 
     Attributes:
-        request: What was asked for.
-        files: The models.
-        devices: Where they run, by the names that backends give themselves.
-        options: How to use these.
-        precisions: The least that either computes in.
-        selections: Who chooses the detections.
-        rules: What is compared, and how strictly.
-        settings: Of both sides; the confidence is the lowered one.
+        file: The model.
+        device: Where it runs: "cpu", "cuda:N" or "tensorrt:N".
+        options: How to use the device.
+        selected_by: What selects the detections.
+    """
+
+    file: ModelFile
+    device: str = "cpu"
+    options: DeviceOptions = field(default_factory=DeviceOptions)
+    selected_by: SelectedBy = SelectedBy.DETCLI
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest precision that the network computes in."""
+        return Precision.FLOAT16 if self.options.half else precision_of(self.file.model)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """A request that fits its models.
+
+    Attributes:
+        request: What the user asked for.
+        left: The first side.
+        right: The second.
+        rules: How strictly to compare.
+        settings: Of both sides, with the lowered confidence.
     """
 
     request: VerifyRequest
-    files: tuple[ModelFile, ModelFile]
-    devices: tuple[str, str]
-    options: tuple[DeviceOptions, DeviceOptions]
-    precisions: tuple[Precision, Precision]
-    selections: tuple[SelectedBy, SelectedBy]
+    left: SidePlan
+    right: SidePlan
     rules: Rules
     settings: Settings
 
     @property
     def heads(self) -> tuple[Contract, Contract] | None:
-        """Contracts of both, where heads are what is compared, not the ends of whole graphs.
+        """The contracts of both sides, if their heads are what tensors are compared at.
 
-        A graph that is no detector has no head, and who looks at a graph's own selection means all
-        of it.
+        None for whole graphs: a network that is not a detector has no head, and comparing with
+        a graph's own selection means all of the graph.
         """
-        first, second = (file.contract for file in self.files)
-        if first is None or second is None or self.selections[1] is SelectedBy.GRAPH:
+        left, right = self.left.file.contract, self.right.file.contract
+        if left is None or right is None or self.right.selected_by is SelectedBy.GRAPH:
             return None
-        return first, second
+        return left, right
 
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of an input that both networks take.
 
         Raises:
-            ModelError: There is none.
-            UsageError: The size that is wanted is not possible.
+            ModelError: The networks take inputs of different sizes, or do not take pictures.
+            UsageError: A network does not take the size that the user asked for.
         """
-        return common_size(self.files, self.settings.imgsz)
+        return common_size([self.left.file, self.right.file], self.settings.imgsz)
+
+
+def common_size(files: Sequence[ModelFile], wanted: int | None) -> tuple[int, int]:
+    """Height and width of an input that all models take.
+
+    Raises:
+        ModelError: The models take inputs of different sizes, or do not take pictures.
+        UsageError: A model does not take the size that the user asked for.
+    """
+    fixed = {size for file in files if (size := _fixed_size(file)) is not None}
+    if len(fixed) > 1:
+        texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed))
+        raise ModelError(
+            f"the models take inputs of different sizes, {texts}: their tensors cannot be compared",
+            "compare their detections, without --tensors and --bisect",
+        )
+    contracts = [file.contract for file in files if file.contract is not None]
+    for contract in contracts if wanted is not None else ():
+        contract.canvas(wanted)  # raises UsageError
+    if fixed:
+        return fixed.pop()
+    if wanted is not None:
+        return wanted, wanted
+    return contracts[0].default_size if contracts else DEFAULT_SIZE
+
+
+def _fixed_size(file: ModelFile) -> tuple[int, int] | None:
+    height, width = map(known_size, shape(image_input(file))[2:])
+    return (height, width) if height and width else None
+
+
+def image_input(file: ModelFile) -> ValueInfoProto:
+    """The input `[B, 3, H, W]` of a network that takes pictures.
+
+    Raises:
+        ModelError: The network has no such input, or others as well.
+    """
+    inputs = GraphIndex(file.model.graph).image_inputs()
+    dims = shape(inputs[0]) if inputs else []
+    number = inputs[0].type.tensor_type.elem_type if inputs else 0
+    if len(inputs) != 1 or len(dims) != 4 or dims[1] not in {3, None} or number not in DTYPES:
+        raise ModelError(
+            f"{file.path.name} does not take a picture: it should have one input [B, 3, H, W] of "
+            "float32 or float16",
+            "see its inputs with detcli inspect",
+        )
+    return inputs[0]
 
 
 def make_plan(request: VerifyRequest) -> Plan:
-    """Read the models, and find out what is to be compared.
+    """Read the models and work out what to compare.
 
     Raises:
-        ModelError: A file is no model.
-        UsageError: The request makes no sense for these models.
+        ModelError: A file is not a complete ONNX model.
+        UsageError: The request does not fit the models or devices.
     """
-    first = ModelFile.read(request.model, request.settings.box_format)
+    settings = request.settings
+    first = ModelFile.read(request.model, settings.box_format)
     second = first
     if request.other is not None:
-        second = ModelFile.read(request.other, request.settings.box_format)
+        second = ModelFile.read(request.other, settings.box_format)
     _warn_about_classes(first, second)
-    tail = _uses_graph_tail(request, second)
-    left = _choose_device(request.device, first, request.settings)
-    right = Device.parse("cpu")
-    if not tail:
-        right = _choose_device(request.against or request.device, second, request.settings)
-    if request.other is None and not tail and left == right:
-        raise UsageError(f"both ways are the same: {first.path.name} on {left}", WAYS)
-    if request.other is None and tail and request.looks_inside:
+    by_graph = _compares_with_graph(request, second)
+    device = _choose_device(request.device, first, settings)
+    against = Device.parse("cpu")
+    if not by_graph:
+        against = _choose_device(request.against or request.device, second, settings)
+    if request.other is None and not by_graph and device == against:
+        raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
+    if request.other is None and by_graph and request.compares_tensors:
         raise UsageError(
             "--tensors and --bisect compare two networks; a graph's own selection follows the "
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    options = _device_options(request.half, left, right)
-    precisions = tuple(
-        Precision.FLOAT16 if chosen.half else precision_of(file.model)
-        for chosen, file in zip(options, (first, second), strict=True)
+    half = DeviceOptions(half=request.half)
+    if not (device.uses_tensorrt or against.uses_tensorrt):
+        half.check(device)  # refuses --half, which only TensorRT can follow
+    left, right = (
+        SidePlan(file, str(where), half if where.uses_tensorrt else DeviceOptions(), selected_by)
+        for file, where, selected_by in (
+            (first, device, SelectedBy.DETCLI),
+            (second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
+        )
     )
-    max_det = (rows_of(second) if tail else None) or request.settings.max_det
-    tolerance = tolerance_for({*precisions}, request.tolerance)
-    rules = Rules(request.settings.conf, request.least_iou, max_det, tolerance)
-    return Plan(
-        request=request,
-        files=(first, second),
-        devices=(str(left), str(right)),
-        options=options,
-        precisions=(precisions[0], precisions[1]),
-        selections=(SelectedBy.DETCLI, SelectedBy.GRAPH if tail else SelectedBy.DETCLI),
-        rules=rules,
-        settings=replace(request.settings, conf=rules.lowered_conf, max_det=max_det),
-    )
+    max_det = (rows_of(second) if by_graph else None) or settings.max_det
+    tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
+    rules = Rules(settings.conf, request.least_iou, max_det, tolerance)
+    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    return Plan(request, left, right, rules, lowered)
 
 
-def _uses_graph_tail(request: VerifyRequest, second: ModelFile) -> bool:
-    """Whether the second side is the graph's own selection, asked for or by default.
+def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
+    """Whether the second side is the graph's own selection, by request or by default.
 
     Raises:
-        UsageError: It has none, or nothing to compare with was named.
+        ModelError: The model is not a detector.
+        UsageError: The graph has no selection of its own, or nothing to compare with is named.
     """
-    if request.against == GRAPH:
-        end_to_end(second)
-        return True
+    if request.against == GRAPH and (layout := second.detector().layout) is not Layout.END_TO_END:
+        raise UsageError(
+            f"{second.path.name} has no selection of its own to compare with: its layout is "
+            f"{layout}",
+            "name another MODEL, or another device with --against",
+        )
     if request.against is not None or request.other is not None:
-        return False
+        return request.against == GRAPH
     if second.contract is not None and second.contract.layout is Layout.END_TO_END:
         return True
-    raise UsageError(f"there is nothing to compare {second.path.name} with", WAYS)
+    raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
 
 
 def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
-    """Detections are paired by class id, which names may give another meaning."""
+    """Warn where one class id, by which detections are paired, has two names."""
     contracts = [file.contract for file in (first, second)]
-    own = [one.names for one in contracts if one is not None and one.names_origin == METADATA]
-    if len(own) < 2:
-        return  # a model that names nothing does not contradict
-    names = zip(*own, strict=False)
-    different = [(index, *pair) for index, pair in enumerate(names) if pair[0] != pair[1]]
+    named = [one.names for one in contracts if one is not None and one.names_origin == METADATA]
+    if len(named) < 2:
+        return
+    different = [
+        (index, *pair) for index, pair in enumerate(zip(*named, strict=False)) if pair[0] != pair[1]
+    ]
     if different:
         index, one, other = different[0]
         warnings.warn(
-            f"classes are compared by their ids, and {len(different)} have different names: "
+            f"classes are compared by id, and {len(different)} have different names: "
             f"{index} is '{one}' and '{other}'",
             DetcliWarning,
             stacklevel=3,
@@ -204,7 +275,7 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
 
 
 def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
-    """The device of a name; for auto, the one on which the model loads, as in predict.
+    """The device with a name; for auto, the one on which the model loads, as in predict.
 
     Raises:
         UsageError: No device has this name.
@@ -220,33 +291,3 @@ def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
     backend = open_backend(device, prepare(file.path, settings.box_format))
     backend.close()
     return Device.parse(backend.device)
-
-
-def _device_options(half: bool, left: Device, right: Device) -> tuple[DeviceOptions, DeviceOptions]:  # noqa: FBT001
-    """How to use both devices; --half is for whichever is TensorRT's.
-
-    Raises:
-        UsageError: Neither is.
-    """
-    asked = DeviceOptions(half=half)
-    if not (left.uses_tensorrt or right.uses_tensorrt):
-        asked.check(left)
-    first, second = (asked if one.uses_tensorrt else DeviceOptions() for one in (left, right))
-    return first, second
-
-
-def end_to_end(file: ModelFile) -> Contract:
-    """The contract of an end-to-end graph.
-
-    Raises:
-        UsageError: The graph has no selection of its own.
-        ModelError: It is not a detector.
-    """
-    contract = file.detector()
-    if contract.layout is not Layout.END_TO_END:
-        raise UsageError(
-            f"{file.path.name} has no selection of its own to compare with: its layout is "
-            f"{contract.layout}",
-            "name another MODEL, or another device with --against",
-        )
-    return contract

@@ -1,4 +1,4 @@
-"""Whether two ways of running agree, for people."""
+"""Lays out the report of a verification as tables and text."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -19,12 +19,12 @@ from detcli.commands.verify.report import (
 from detcli.text import printable
 
 NOTHING = "-"
-MOST_LISTED = 3  # boxes, or nodes, that a cell names one by one
+MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
-    """Lay out a report: both ways, the sums, the worst pictures, tensors, the verdict."""
-    yield _sides(report)
+    """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
+    yield facts([("left", _side(report.left)), ("right", _side(report.right))])
     if report.detections is not None:
         yield _sums(report.detections, report.tolerance, report.compared)
         worst = _worst(report.detections, report.tolerance)
@@ -39,17 +39,13 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     yield _verdict(report)
 
 
-def _sides(report: VerifyReport) -> Table:
-    return facts([("left", _way(report.left)), ("right", _way(report.right))])
-
-
-def _way(way: SideReport) -> str:
-    selection = "" if way.selection is None else f", selection by {way.selection}"
-    return f"{way.model} on {way.device}, {way.precision}{selection} ({way.sha256[:12]})"
+def _side(side: SideReport) -> str:
+    selection = "" if side.selection is None else f", selection by {side.selection}"
+    return f"{side.model} on {side.device}, {side.precision}{selection} ({side.sha256[:12]})"
 
 
 def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:
-    order = f"{found.reordered} of them with pairs in another order"
+    order = f"{found.reordered} with pairs in another order"
     sides = f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
     largest = (
         f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
@@ -59,10 +55,10 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
         [
             ("pictures", f"{compared}, {order}"),
             ("boxes", sides),
-            ("pairs", f"{found.pairs}, {found.over} of them over the tolerance"),
+            ("pairs", f"{found.pairs}, {found.over} over the tolerance"),
             ("missing", f"{found.missing} on the left only"),
             ("extra", f"{found.extra} on the right only"),
-            ("borderline", f"{found.borderline} at the confidence limit"),
+            ("borderline", f"{found.borderline} at the confidence threshold"),
             ("largest difference", largest),
             ("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"),
         ]
@@ -70,7 +66,7 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
 
 
 def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
-    """Pictures with any difference, the worst first."""
+    """The pictures that differ most, if at all, the worst first."""
     rated = [(picture.severity(tolerance), picture) for picture in found.pictures]
     different = [entry for entry in rated if entry[0] > (0, 0.0)]
     return [picture for _, picture in sorted(different, key=lambda e: e[0], reverse=True)[:WORST]]
@@ -100,17 +96,17 @@ def _pictures(pictures: Sequence[PictureReport]) -> Table:
 
 
 def _file(source: str) -> str:
-    """A picture without its folder; the JSON has all of it."""
+    """The name without its folder, which the JSON has."""
     return printable(PurePath(source).name or source)
 
 
 def _boxes(boxes: Sequence[Box]) -> str:
-    names = [f"{printable(box.class_name)} {box.score:.2f}" for box in boxes[:MOST_LISTED]]
+    names = [f"{printable(box.class_name)} {box.score:.2f}" for box in boxes[:MAX_LISTED]]
     return ", ".join(names + _more(len(boxes))) or NOTHING
 
 
 def _more(count: int) -> list[str]:
-    return [f"{count - MOST_LISTED} more"] if count > MOST_LISTED else []
+    return [f"{count - MAX_LISTED} more"] if count > MAX_LISTED else []
 
 
 def _tensors(tensors: Sequence[TensorReport]) -> Text:
@@ -127,7 +123,7 @@ def _number(value: float | None) -> str:
 
 def _bisect(found: BisectReport) -> Text:
     if found.node is None:
-        return Text(f"no node to name on {printable(found.source)}: {printable(found.finding)}")
+        return Text(f"no node found on {printable(found.source)}: {printable(found.finding)}")
     lines = [
         f"first node that differs: {found.node.operator} {found.node.name}",
         f"  {found.finding}",
@@ -135,23 +131,23 @@ def _bisect(found: BisectReport) -> Text:
     ]
     if found.output is not None:
         lines += _statistics(f"output {found.output.name}", found.output)
-    for tensor in found.inputs[:MOST_LISTED]:
+    for tensor in found.inputs[:MAX_LISTED]:
         lines += _statistics(f"input {tensor.name}", tensor)
-    lines += [f"  and {more} inputs, which agree" for more in _more(len(found.inputs))]
+    lines += [f"  and {more} inputs, all of which agree" for more in _more(len(found.inputs))]
     if len(found.left_nodes) > 1 or len(found.right_nodes) > 1:
-        lines.append(f"  left has here:  {_nodes(found.left_nodes)}")
-        lines.append(f"  right has here: {_nodes(found.right_nodes)}")
+        lines.append(f"  left:  {_nodes(found.left_nodes)}")
+        lines.append(f"  right: {_nodes(found.right_nodes)}")
     first, *rest = map(printable, lines)
     return Text.assemble((first, "bold"), *(f"\n{line}" for line in rest))
 
 
 def _statistics(title: str, tensor: TensorReport) -> list[str]:
-    """Both tensors of a name, and how far they are apart."""
+    """Both tensors of a name, and how far they differ."""
     lines = [f"  {title}: {'agrees' if tensor.agrees else 'differs'}"]
     if tensor.max_scaled is not None:
         lines.append(
             f"    by up to {_number(tensor.max_absolute)}, {_number(tensor.max_scaled)} of the "
-            f"largest magnitude, {_number(tensor.max_relative)} of an entry; cosine "
+            f"largest magnitude, {_number(tensor.max_relative)} of a value; cosine "
             f"{tensor.cosine:.7f}"
         )
     for side, values in zip(("left: ", "right:"), tensor.sides, strict=True):
@@ -163,13 +159,13 @@ def _statistics(title: str, tensor: TensorReport) -> list[str]:
 
 
 def _nodes(nodes: Sequence[NodeReport]) -> str:
-    names = [f"{node.operator} {node.name}" for node in nodes[:MOST_LISTED]]
+    names = [f"{node.operator} {node.name}" for node in nodes[:MAX_LISTED]]
     return ", ".join(names + _more(len(nodes))) or "nothing"
 
 
 def _verdict(report: VerifyReport) -> Text:
     if report.agree:
-        return Text("the two ways agree", "green")
+        return Text("the two sides agree", "green")
     if not report.failures:
         return Text("nothing was compared", "red")
     return Text("\n".join(f"differs: {printable(line)}" for line in report.failures), "red")

@@ -1,4 +1,4 @@
-"""What a verification found, as values; detcli/schemas/verify.json describes their JSON."""
+"""The report of a verification; `detcli schema verify` describes its JSON."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from detcli.commands.shared.comparison import DetectionsReport, Precision, Toler
 
 
 class SelectedBy(StrEnum):
-    """Who chooses the detections from a network's head."""
+    """What selects the detections from a network's head."""
 
     DETCLI = "detcli"
     GRAPH = "graph"
@@ -15,14 +15,14 @@ class SelectedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One of the two ways of running.
+    """One side of the comparison.
 
     Attributes:
-        model: The file, as it was named.
-        sha256: Of its content.
+        model: The model's file, as the user named it.
+        sha256: SHA-256 of the file.
         device: Where the network runs.
-        selection: Who chooses the detections; None where only tensors are compared.
-        precision: The least that the network computes in.
+        selection: What selects the detections; None where only tensors are compared.
+        precision: The lowest precision that the network computes in.
     """
 
     model: str
@@ -34,15 +34,15 @@ class SideReport:
 
 @dataclass(frozen=True, slots=True)
 class TensorSide:
-    """One of two tensors that are compared.
+    """One of two tensors.
 
     Attributes:
-        dtype: NumPy's name of it.
+        dtype: NumPy's name of its type.
         shape: Its shape.
-        nan: How many entries are NaN.
-        infinite: How many are infinite.
-        least: Least finite entry; None if there is none.
-        greatest: Greatest finite entry.
+        nan: Number of NaN values.
+        infinite: Number of infinite values.
+        least: Smallest finite value; None if no value is finite.
+        greatest: Largest finite value; None if no value is finite.
     """
 
     dtype: str
@@ -55,19 +55,19 @@ class TensorSide:
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """Two tensors that should be alike, over the entries that are finite in both.
+    """Two tensors that should be alike, compared where both are finite.
 
     Attributes:
-        name: Of the tensor; "scores" and "boxes" are the two parts of a detector's head.
-        left: On the first side.
+        name: The tensor's name; "scores" and "boxes" for the parts of a detector's head.
+        left: The tensor on the first side.
         right: On the second.
-        max_absolute: Largest difference; None if shapes differ or nothing is finite.
-        max_relative: Largest difference of two entries, as a share of the larger one of them.
-        max_scaled: Largest difference as a share of the largest magnitude on the first side,
-            which is what the tolerance is for.
-        cosine: Of the angle between the two; 1 is the same direction.
+        max_absolute: Largest difference; None if shapes differ or no value is finite.
+        max_relative: Largest difference of two values, as a share of the larger one.
+        max_scaled: Largest difference, as a share of the largest magnitude on the first side; the
+            tolerance limits this.
+        cosine: Cosine of the angle between the two; 1 for the same direction.
         agrees: `max_scaled` is within the tolerance, and NaN and infinities are in the same places.
-        source: The input that these figures are of, the worst of all.
+        source: The input with the largest difference, which these figures are of.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node: its name, or the tensor it makes where it has none, and its operator."""
+    """A node: its name, or that of its first output if it has none, and its operator."""
 
     name: str
     operator: str
@@ -96,19 +96,19 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class BisectReport:
-    """Where two graphs begin to differ.
+    """The first node at which two graphs differ.
 
     Attributes:
-        source: The input they ran on.
-        node: The first node whose output differs though what it reads agrees; None if there is
-            none, and `finding` says why.
-        finding: What is different about it.
-        output: Its output on both sides, or the nearest behind it that both graphs have.
-        inputs: The tensors before it that both graphs have; all agree.
-        left_nodes: The nodes between those and the output in the first graph.
+        source: The input that both graphs ran on.
+        node: The first node whose output differs although its inputs agree; None if no such node
+            was found, for the reason in `finding`.
+        finding: What differs about the node.
+        output: Its output on both sides, or the next tensor that both graphs have.
+        inputs: The nearest tensors before it that both graphs have; all agree.
+        left_nodes: The nodes from those inputs to the output in the first graph.
         right_nodes: In the second graph.
-        compared: Tensors that were compared.
-        rounds: How often both graphs ran for that.
+        compared: Number of tensors compared.
+        rounds: Number of runs of both graphs.
     """
 
     source: str
@@ -124,7 +124,7 @@ class BisectReport:
 
 @dataclass(frozen=True, slots=True)
 class FailedInput:
-    """An input that could not be used, and why."""
+    """An input that could not be read, and why."""
 
     source: str
     error: str
@@ -132,20 +132,20 @@ class FailedInput:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Whether two ways of running agree.
+    """Whether two sides agree.
 
     Attributes:
         agree: Something was compared, and all of it is within the tolerance.
-        failures: What is not, a sentence each.
-        left: The first way.
-        right: The second.
-        tolerance: How far they may be apart.
-        compared: How many inputs were.
-        failed: Those that could not be used.
-        detections: What the comparison of detections gave; None if there was none.
-        no_detections: Why there was none.
-        tensors: The networks' raw outputs; None if they were not asked for.
-        bisect: Where the networks begin to differ; None if that was not asked for.
+        failures: What exceeds the tolerance, one sentence each.
+        left: The first side.
+        right: The second side.
+        tolerance: How far the sides may differ.
+        compared: Number of inputs compared.
+        failed: Inputs that could not be read.
+        detections: The comparison of detections; None if there was none.
+        no_detections: Why detections were not compared; None if they were.
+        tensors: The comparison of raw outputs; None unless asked for.
+        bisect: The first node that differs; None unless asked for.
     """
 
     agree: bool

@@ -1,15 +1,23 @@
-"""Compares tensors: how far apart two arrays are that should be alike."""
+"""Compares tensors: two arrays that should be alike, and the raw outputs of two networks."""
 
 import math
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import TensorReport, TensorSide
+from detcli.errors import DetcliWarning, ModelError
+from detcli.geometry import Picture
+from detcli.model.contract import Contract
+from detcli.model.head import BOX_ROWS
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
+Heads = tuple[Contract, Contract]
 
 
 def compare_tensors(
@@ -18,10 +26,10 @@ def compare_tensors(
     """Compare two tensors, in float64.
 
     Args:
-        name: What to call them.
+        name: Their name in the report.
         left: The reference, of any number type.
-        right: The other.
-        limit: Largest difference, as a share of the left's largest magnitude, that still agrees.
+        right: The other one.
+        limit: Largest difference that agrees, as a share of the largest magnitude on the left.
         source: The input that they were computed from.
     """
     sides = _side(left), _side(right)
@@ -63,12 +71,12 @@ def compare_tensors(
 
 
 def worse(one: TensorReport | None, other: TensorReport) -> TensorReport:
-    """Of the same tensor on two inputs, the one that is further apart; the first of equals."""
+    """The larger difference of the same tensor on two inputs; the first of equals."""
     return other if one is None or badness(other) > badness(one) else one
 
 
 def badness(report: TensorReport) -> tuple[bool, float]:
-    """What makes a difference worse than another."""
+    """A sort key: what agrees before what does not, then by the largest difference."""
     scaled = math.inf if report.max_scaled is None else report.max_scaled
     return not report.agrees, scaled if not report.agrees or report.max_scaled is not None else 0.0
 
@@ -87,11 +95,123 @@ def _side(tensor: Tensor) -> TensorSide:
 
 
 def _cosine(first: Doubles, second: Doubles) -> float:
-    """Of the angle between two vectors; two zeros are alike, one is not like anything else."""
-    # Scaled first: the squares of large entries would overflow.
+    """Cosine of the angle between two vectors: 1 for two zeros, 0 for one."""
+    # Scaled, since the squares of large entries would overflow.
     units = [side / (np.abs(side).max() or 1.0) for side in (first, second)]
     lengths = [float(np.linalg.norm(unit)) for unit in units]
     if 0.0 in lengths:
         return float(lengths[0] == lengths[1])
     cosine = float(np.dot(*units)) / (lengths[0] * lengths[1])
     return max(-1.0, min(1.0, cosine))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPair:
+    """Names, in either graph, of two tensors that should be alike."""
+
+    left: str
+    right: str
+
+
+class OutputComparison:
+    """Compares the outputs of two networks, picture by picture.
+
+    Of detectors the heads are compared, in either axis order, boxes and scores separately: a
+    score is small next to pixels. Outputs of other networks are paired by name, else by order.
+
+    Attributes:
+        left: The first network.
+        right: The second.
+        worst: The picture on which they differ most, its name, and the pair of tensors.
+
+    Raises:
+        ModelError: The outputs cannot be paired.
+    """
+
+    def __init__(self, left: Probe, right: Probe, heads: Heads | None, limit: float) -> None:
+        """Pair up the outputs.
+
+        Args:
+            left: The first network.
+            right: The second.
+            heads: Contracts of both, if both graphs end in their heads; else None.
+            limit: See `compare_tensors`.
+        """
+        self.left, self.right = left, right
+        self.worst: tuple[Picture, str, TensorPair] | None = None
+        self._limit = limit
+        self._heads = heads
+        self._pairs = self._pair_up()
+        self._reports: dict[str, TensorReport] = {}
+        self._worst_badness = (False, -1.0)
+
+    @property
+    def reports(self) -> tuple[TensorReport, ...]:
+        """Each pair, on the picture where it differs most."""
+        return tuple(self._reports.values())
+
+    def add(self, picture: Picture, source: str) -> None:
+        """Compare on one more picture.
+
+        Raises:
+            DeviceError: A device cannot be used.
+            InferenceError: The runtime failed.
+            ModelError: The runtime refuses a graph, or the outputs are not tensors.
+        """
+        left = self.left.fetch(picture, [pair.left for pair in self._pairs])
+        right = self.right.fetch(picture, [pair.right for pair in self._pairs])
+        pairs = [pair for pair in self._pairs if pair.left in left and pair.right in right]
+        if not pairs:
+            raise ModelError(
+                f"the outputs of {self.left.name} and {self.right.name} are not tensors",
+                "see them with detcli inspect",
+            )
+        for pair in pairs:
+            for report in self.compare(pair, left[pair.left], right[pair.right], source):
+                self._reports[report.name] = worse(self._reports.get(report.name), report)
+                if badness(report) > self._worst_badness:
+                    self._worst_badness = badness(report)
+                    self.worst = picture, source, pair
+
+    def compare(
+        self, pair: TensorPair, left: Tensor, right: Tensor, source: str
+    ) -> list[TensorReport]:
+        """Compare two outputs; of heads, boxes and scores separately."""
+        return [
+            compare_tensors(name, one, other, self._limit, source)
+            for name, (one, other) in self._parts(pair, left, right).items()
+        ]
+
+    def _pair_up(self) -> tuple[TensorPair, ...]:
+        left, right = self.left.outputs, self.right.outputs
+        if self._heads is not None or len(left) == len(right) == 1:
+            return (TensorPair(left[0], right[0]),)
+        if common := [name for name in left if name in right]:
+            if alone := sorted({*left} ^ {*right}):
+                text = f"outputs that only one model has are not compared: {', '.join(alone)}"
+                warnings.warn(text, DetcliWarning, stacklevel=3)
+            return tuple(TensorPair(name, name) for name in common)
+        if len(left) == len(right):
+            return tuple(TensorPair(*names) for names in zip(left, right, strict=True))
+        raise ModelError(
+            f"the outputs of {self.left.name} ({', '.join(left)}) and {self.right.name} "
+            f"({', '.join(right)}) cannot be paired",
+            "compare two versions of one model",
+        )
+
+    def _parts(
+        self, pair: TensorPair, left: Tensor, right: Tensor
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """The tensors to compare for a pair, by their name in reports."""
+        if self._heads is None:
+            title = pair.left if pair.left == pair.right else f"{pair.left} and {pair.right}"
+            return {title: (left, right)}
+        one, other = self._heads
+        heads = [
+            np.swapaxes(head, 1, 2) if contract.anchors_first else head
+            for head, contract in ((left, one), (right, other))
+        ]  # (B, 4 + C, N)
+        parts = {"scores": (heads[0][:, BOX_ROWS:], heads[1][:, BOX_ROWS:])}
+        if one.box_format is other.box_format:  # corners cannot be compared with centres
+            parts["boxes"] = (heads[0][:, :BOX_ROWS], heads[1][:, :BOX_ROWS])
+        return parts

@@ -1,10 +1,10 @@
 import pytest
 from colour_model import picture
 
-from detcli.backend.device import DeviceOptions
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.graphs import Probe
-from detcli.commands.verify.outputs import OutputComparison
+from detcli.commands.verify.plan import SidePlan
+from detcli.commands.verify.probe import Probe
+from detcli.commands.verify.tensors import OutputComparison
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 
@@ -13,7 +13,7 @@ RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 
 @pytest.fixture
 def bisected(tmp_path):
-    """What bisecting two models gives, the way `detcli verify` does it."""
+    """Bisect two models the way `detcli verify` does."""
 
     def run(left, right, image=RED, size=(64, 64), limit=0.001):
         for name, model in (("a.onnx", left), ("b.onnx", right)):
@@ -22,10 +22,7 @@ def bisected(tmp_path):
         heads = tuple(file.contract for file in files)
         heads = None if None in heads else heads
         cuts = (None, None) if heads is None else [contract.head for contract in heads]
-        probes = [
-            Probe(file, cut, "cpu", size, DeviceOptions())
-            for file, cut in zip(files, cuts, strict=True)
-        ]
+        probes = [Probe(SidePlan(file), cut, size) for file, cut in zip(files, cuts, strict=True)]
         outputs = OutputComparison(*probes, heads, limit)
         outputs.add(image, "a.jpg")
         return bisect(outputs, limit)

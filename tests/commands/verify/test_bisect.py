@@ -1,4 +1,4 @@
-"""The node that makes two graphs differ is named, whatever makes them differ."""
+"""Bisecting names the node that makes two graphs differ."""
 
 from dataclasses import dataclass
 
@@ -16,33 +16,32 @@ from damaged_graphs import (
 )
 from onnx import helper, numpy_helper
 
-from detcli.backend.device import DeviceOptions
 from detcli.commands.verify import bisect as module
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.graphs import Probe
-from detcli.commands.verify.outputs import OutputComparison
+from detcli.commands.verify.plan import SidePlan
+from detcli.commands.verify.probe import Probe
+from detcli.commands.verify.tensors import OutputComparison
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 
 
-def test_equal_graphs_have_nothing_to_find(bisected):
+def test_equal_graphs(bisected):
     found = bisected(build(), build())
     assert (found.node, found.finding) == (None, "the outputs agree")
 
 
 def test_nothing_was_compared(make_model):
-    file = ModelFile.read(make_model())
-    probe = Probe(file, None, "cpu", (64, 64), DeviceOptions())
+    probe = Probe(SidePlan(ModelFile.read(make_model())), None, (64, 64))
     assert bisect(OutputComparison(probe, probe, None, 0.001), 0.001) is None
 
 
 @pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])
-def test_a_transpose_that_is_gone(bisected, tail):
-    """Shapes are as before, so nothing complains; such a graph may be no known detector."""
+def test_a_missing_transpose(bisected, tail):
+    """The shapes stay the same, so nothing else reports it."""
     whole = build(tail)
     found = bisected(whole, without_transpose(whole, "rows", [1, 64, 7]))
     assert (found.node.operator, found.node.name) == ("Transpose", "rows")
-    assert found.finding == "in b.onnx it is a Reshape"
+    assert found.finding == "it is Reshape in b.onnx"
     assert found.output.left.shape == found.output.right.shape == (1, 64, 7)
     assert [(tensor.name, tensor.agrees) for tensor in found.inputs] == [("head", True)]
 
@@ -50,7 +49,7 @@ def test_a_transpose_that_is_gone(bisected, tail):
 def test_a_swapped_subtraction(bisected):
     found = bisected(build(), swapped(build(), "low"))
     assert (found.node.operator, found.node.name) == ("Sub", "low")
-    assert found.finding == "its inputs change places in b.onnx: distance, anchors"
+    assert found.finding == "its inputs are swapped in b.onnx: distance, anchors"
     assert {tensor.name for tensor in found.inputs} == {"anchors", "distance"}
     assert all(tensor.agrees for tensor in found.inputs)
     assert (found.output.left.greatest, found.output.right.greatest) == (7, 0)
@@ -61,33 +60,33 @@ def test_a_constant_that_overflows_in_float16(bisected):
     right = scaled_and_back(build(dtype=np.float16), "cells", 1e5, np.float16)
     found = bisected(left, right, limit=0.1)
     assert (found.node.operator, found.node.name) == ("Mul", "up")
-    assert "no finite numbers" in found.finding
+    assert "values are not finite" in found.finding
     assert (found.output.right.infinite, found.output.right.nan) == (188, 4)  # 0 x inf
     assert found.inputs[0].agrees
 
 
 def test_an_overflow_between_two_nodes(bisected):
-    """Visible in the outputs or not: the CPU keeps float32 between float16 nodes."""
+    """The CPU computes in float32 between float16 nodes, so the outputs may agree."""
     found = bisected(
         far_and_back(build()), far_and_back(build(dtype=np.float16), np.float16), limit=0.1
     )
     assert (found.node.operator, found.node.name) == ("Mul", "further")
-    assert "float16 ends at 65504, the other side reaches 262144" in found.finding
+    assert "the float16 limit is 65504, the other side has 262144" in found.finding
     assert "the outputs agree, since the CPU computes float16 in float32" in found.finding
     assert found.output.right.infinite > 0
 
 
-def test_an_overflow_in_a_node_that_the_other_graph_has_not(bisected):
+def test_an_overflow_in_a_node_of_one_graph(bisected):
     found = bisected(build(), far_and_back(build(dtype=np.float16), np.float16), limit=0.1)
     assert (found.node.name, found.output) == ("further", None)
     assert found.finding.startswith("far overflows in b.onnx")
 
 
-def test_a_node_that_is_gone(bisected):
-    """The tensor that it made is gone too; the next one that both graphs have tells."""
+def test_a_missing_node(bisected):
+    """Its output is missing too, so the next common tensor shows the difference."""
     left = scaled_and_back(build(), "cells", 2)
     found = bisected(left, bypassed(left, "scaled"))
-    assert (found.node.name, found.finding) == ("up", "b.onnx has no such node")
+    assert (found.node.name, found.finding) == ("up", "the node is missing in b.onnx")
     assert [node.name for node in found.left_nodes] == ["up", "down"]
     assert [node.name for node in found.right_nodes] == ["down"]
     assert found.output.name == "scaled_back"
@@ -142,32 +141,32 @@ def test_a_long_chain_takes_few_rounds(bisected, wrong):
     assert found.compared < 30
 
 
-def test_of_two_differences_the_first(bisected):
+def test_the_first_of_two_differences(bisected):
     found = bisected(Long().build(), Long().build([20, 40]), size=(8, 8))
     assert found.node.name == "n20"
 
 
-def test_a_difference_that_an_operator_hides_is_not_blamed_on_what_follows(bisected):
-    """Behind the Clip all is equal again until the second one."""
+def test_a_difference_that_an_operator_hides(bisected):
+    """Behind the Clip the graphs agree up to the second difference."""
     found = bisected(Long().build(hide=30), Long().build([20, 40], hide=30), size=(8, 8))
     assert found.node.name == "n40"
 
 
-@pytest.mark.parametrize("probes", [1, 12])
-def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, probes):
-    """What agrees makes what is before it unlikely, no more: inputs are always measured."""
+@pytest.mark.parametrize("size", [1, 12])
+def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, size):
+    """Tensors before one that agrees are unlikely to differ, but inputs are always compared."""
 
     def build(value):
         model = Long(1).build([0] if value == 2 else [], hide=0)
         maker(model, "y").CopyFrom(helper.make_node("Add", ["t0", "c0"], ["y"], name="join"))
         return model
 
-    monkeypatch.setattr(module, "PROBES", probes)
+    monkeypatch.setattr(module, "TENSORS_PER_ROUND", size)
     assert bisected(build(1), build(2), size=(8, 8)).node.name == "n0"
 
 
 def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
-    """The faults of the field, on YOLOv10-N: a Transpose, a subtraction, float16."""
+    """Faults of real ports: a missing Transpose, a swapped subtraction, a float16 overflow."""
     import cv2
 
     image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
@@ -189,6 +188,6 @@ def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
         ("Sub", "/model.23/Sub"),
         ("Mul", "up"),
     ]
-    assert "float16 ends at 65504" in found[2].finding
+    assert "the float16 limit is 65504" in found[2].finding
     assert all(tensor.agrees for report in found for tensor in report.inputs)
     assert max(report.rounds for report in found) < 8

@@ -36,7 +36,7 @@ def with_weight(model, name, array):
 
 
 def test_a_node_of_two_outputs(bisected):
-    """Neither of which lies before the other."""
+    """Neither output comes before the other."""
     wrong = parsed(SPLIT)
     maker(wrong, "low").output[:] = ["high", "low"]
     found = bisected(parsed(SPLIT), wrong, size=(8, 8))
@@ -52,7 +52,7 @@ def test_a_node_of_two_outputs(bisected):
     ],
 )
 def test_the_reader_of_a_weight(bisected, weight, node, finding):
-    """What a branch reads of the graph around it is read by the If."""
+    """What a branch reads from the outer graph counts as read by the If."""
     found = bisected(parsed(IF), with_weight(parsed(IF), weight, 3), size=(8, 8))
     assert (found.node.name, found.finding) == (node, finding)
     assert [tensor.name for tensor in found.inputs] == {"add": [], "choose": ["x"]}[node]
@@ -102,7 +102,7 @@ def test_an_output_that_is_a_constant(bisected):
 def test_an_input_more(bisected):
     graph = "(float[1, 3, 8, 8] y) <float most = {0.1}> { [clip] y = Clip (images%s) }"
     found = bisected(parsed(graph % ""), parsed(graph % ", , most"), size=(8, 8))
-    assert (found.node.name, found.finding) == ("clip", "it has 1 inputs, in b.onnx 3")
+    assert (found.node.name, found.finding) == ("clip", "it has 1 inputs, and 3 in b.onnx")
 
 
 def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):

@@ -1,5 +1,6 @@
 """`detcli verify`, run as a user runs it."""
 
+import functools
 import json
 import re
 import subprocess
@@ -15,11 +16,8 @@ from damaged_graphs import far_and_back, swapped
 
 
 @pytest.fixture
-def verify(detcli):
-    def run(*arguments, **options):
-        return detcli("verify", *arguments, **options)
-
-    return run
+def verify(invoke):
+    return functools.partial(invoke, "verify")
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def half(tmp_path):
 
 
 def report_of(done):
-    """The report, which is as its schema says."""
+    """The report, checked against its schema."""
     report = json.loads(done.stdout)
     schema = json.loads(
         resources.files("detcli.commands.verify").joinpath("schema.json").read_text()
@@ -74,8 +72,8 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
         "b.png",
     ]
     assert (tmp_path / "out/b.png").exists()
-    assert done.stderr.startswith("detcli: the two ways do not agree: 100.00% of 6 boxes disagree")
-    assert "hint: --tolerance says what is allowed" in done.stderr
+    assert done.stderr.startswith("detcli: the two sides do not agree: 100.00% of 6 boxes disagree")
+    assert "hint: --tolerance sets what is allowed" in done.stderr
     assert done.stderr.count("\n") == 2
 
 
@@ -88,7 +86,7 @@ def test_the_table(verify, make_model, broken, pictures):
     assert "missing" in done.stdout
 
 
-def test_hints_lead_on(verify, make_model, broken, pictures):
+def test_the_hint(verify, make_model, broken, pictures):
     done = verify(make_model(), broken, "--images", pictures, "-q")
     assert done.returncode == 6
     assert "--save DIR draws the worst pictures; --bisect names the first node" in done.stderr
@@ -114,7 +112,7 @@ def test_random_pictures(verify, make_model, broken):
     assert report["bisect"]["node"]["name"] == "low"
     done = verify(make_model(), broken, "--random", 1)
     assert done.returncode == 2
-    assert "random pictures say nothing about detections" in done.stderr
+    assert "random pictures cannot compare detections" in done.stderr
     assert "--images" in done.stderr
 
 
@@ -128,10 +126,10 @@ def test_a_tolerance(verify, make_model, broken, pictures):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["{model}"], 2, "there is nothing to compare on"),
+        (["{model}"], 2, "no pictures to compare on"),
         (["{model}", "--images", "{pics}"], 2, "nothing to compare colours.onnx with"),
-        (["{model}", "--images", "{pics}", "--random", "1"], 2, "exclude each other"),
-        (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both ways are the same"),
+        (["{model}", "--images", "{pics}", "--random", "1"], 2, "are mutually exclusive"),
+        (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both sides are the same"),
         (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "unknown device 'gpu'"),
         (["{model}", "--images", "{pics}", "--against", "graph"], 2, "no selection of its own"),
         (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is unknown"),
@@ -142,7 +140,7 @@ def test_a_tolerance(verify, make_model, broken, pictures):
         ([], 2, "Missing argument 'MODEL'"),
     ],
 )
-def test_what_makes_no_sense(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917
+def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917
     places = {"model": make_model(), "pics": pictures}
     done = verify(*(argument.format(**places) for argument in arguments))
     assert done.returncode == code
@@ -150,11 +148,11 @@ def test_what_makes_no_sense(verify, make_model, pictures, arguments, code, says
     assert "Traceback" not in done.stderr
 
 
-def test_a_gpu_that_is_not_there(verify, make_model, pictures):
+def test_without_a_gpu(verify, make_model, pictures):
     from detcli.backend.nvidia import count_gpus
 
     if count_gpus():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     for device in ("cuda", "tensorrt"):
         done = verify(make_model(), "--against", device, "--images", pictures)
         assert done.returncode == 5
@@ -166,12 +164,12 @@ def test_two_that_find_nothing(verify, make_model, make_picture):
     grey = make_picture("grey.png")
     done = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
     assert done.returncode == 6
-    assert "neither way found anything above 0.9" in done.stderr
+    assert "neither side found anything above 0.9" in done.stderr
     assert not report_of(done)["agree"]
 
 
-def test_the_next_step_is_one_that_there_is(verify, make_model, pictures, tmp_path):
-    """Bisecting takes two networks; a graph's own selection has the same as detcli's."""
+def test_the_hint_names_options_that_apply(verify, make_model, pictures, tmp_path):
+    """Bisecting needs two networks, and a graph's own selection follows the same network."""
     model = build("authors")
     next(node for node in model.graph.node if "rank_u" in node.output).input[0] = "class_index"
     (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
@@ -183,7 +181,7 @@ def test_the_next_step_is_one_that_there_is(verify, make_model, pictures, tmp_pa
     assert "--bisect names" in done.stderr
 
 
-def test_a_picture_that_is_torn(verify, make_model, pictures):
+def test_a_truncated_picture(verify, make_model, pictures):
     (pictures / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     done = verify(make_model(), make_model("b.onnx"), "--images", pictures)
     assert done.returncode == 3
@@ -201,7 +199,7 @@ def test_no_picture_is_written_over(verify, make_model, broken, pictures):
     assert (pictures / "a-2.png").exists()
 
 
-def test_several_places_and_folders_in_them(verify, make_model, pictures, make_picture):
+def test_several_sources_and_subfolders(verify, make_model, pictures, make_picture):
     make_picture("pics/deep/c.png", ("green", 1, 1))
     same = [make_model(), make_model("b.onnx"), "--images", pictures]
     assert report_of(verify(*same))["compared"] == 2
@@ -211,7 +209,7 @@ def test_several_places_and_folders_in_them(verify, make_model, pictures, make_p
 
 def test_real_exports_agree(verify, shared):
     models = [shared(f"models/yolov10n-{name}.onnx") for name in ("thu", "ultralytics")]
-    done = verify(*models, "--images", shared("data/images"), "--tensors", timeout=300)
+    done = verify(*models, "--images", shared("data/images"), "--tensors")
     assert done.returncode == 0
     report = report_of(done)
     assert report["detections"]["pairs"] == 7
@@ -220,14 +218,14 @@ def test_real_exports_agree(verify, shared):
 
 def test_real_selection_agrees_with_the_graphs_down_to_the_last_row(verify, shared):
     arguments = ["--images", shared("data/images"), "--conf", 0]
-    done = verify(shared("models/yolov10n-thu.onnx"), *arguments, timeout=300)
+    done = verify(shared("models/yolov10n-thu.onnx"), *arguments)
     assert done.returncode == 0
     assert report_of(done)["detections"]["pairs"] == 600
 
 
 def test_real_half_precision_stays_within_its_tolerance(verify, shared):
     models = [shared(f"models/yolov10n-raw{kind}.onnx") for kind in ("", "-fp16")]
-    done = verify(*models, "--images", shared("data/images"), "--tensors", timeout=300)
+    done = verify(*models, "--images", shared("data/images"), "--tensors")
     assert done.returncode == 0
     report = report_of(done)
     assert report["right"]["precision"] == "float16"

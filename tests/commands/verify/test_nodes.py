@@ -30,7 +30,7 @@ def build():
 
 
 def explained(left, right, tensor="y", known=("x",), output=None):
-    """What is said about the nodes that two models have before a tensor."""
+    """The node between a tensor and known tensors, and what differs about it."""
     graphs = GraphIndex(left.graph), GraphIndex(right.graph)
     nodes = tuple(nodes_between(graph, tensor, known)[0] for graph in graphs)
     one = np.ones(2, np.float32)
@@ -51,23 +51,23 @@ def test_the_nodes_between():
 def test_swapped_inputs():
     assert explained(build(), swapped(build(), "difference")) == (
         *("sub", "Sub"),
-        "its inputs change places in b.onnx: c, x",
+        "its inputs are swapped in b.onnx: c, x",
     )
 
 
-def test_a_node_that_is_gone_and_one_that_is_new():
+def test_a_missing_node_and_a_new_one():
     whole, short = build(), bypassed(build(), "product")
-    assert explained(whole, short) == ("mul", "Mul", "b.onnx has no such node")
+    assert explained(whole, short) == ("mul", "Mul", "the node is missing in b.onnx")
     other = copy_of(whole)
     maker(other, "y").op_type = "Elu"
-    assert explained(whole, other) == ("relu", "LeakyRelu", "in b.onnx it is a Elu")
+    assert explained(whole, other) == ("relu", "LeakyRelu", "it is Elu in b.onnx")
     renamed = copy_of(whole)
     for node in renamed.graph.node:
         node.input[:] = ["clipped" if name == "difference" else name for name in node.input]
     clip = helper.make_node("Relu", ["difference"], ["clipped"], name="clip")
     renamed.graph.node.insert(1, clip)
     name, _, finding = explained(whole, renamed)
-    assert (name, finding) == ("mul", "it reads difference, in b.onnx clipped")
+    assert (name, finding) == ("mul", "it reads difference, but clipped in b.onnx")
     assert explained(whole, renamed, "product", ("difference",))[0] == "mul"
 
 
@@ -77,7 +77,7 @@ def test_a_constant_that_differs():
     expected = "its constant input w differs in b.onnx by up to 1"
     assert explained(build(), other) == ("mul", "Mul", expected)
     other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([2, np.inf]), "w"))
-    assert "1 of its entries are no finite numbers, not 0" in explained(build(), other)[2]
+    assert "1 values are not finite instead of 0" in explained(build(), other)[2]
 
 
 def test_a_constant_that_is_rounded_does_not_differ():
@@ -97,22 +97,25 @@ def test_attributes():
     )
 
 
-def test_casts_are_seen_through():
-    """As converters to float16 put them around a node."""
+def test_casts_are_ignored():
+    """Converters to float16 put them around nodes."""
     other = build()
     maker(other, "product").input[0] = "cast"
     cast = helper.make_node("Cast", ["difference"], ["cast"], to=onnx.TensorProto.FLOAT16)
     other.graph.node.insert(1, cast)
     assert explained(build(), other)[::2] == (
         "relu",
-        "the node is the same on both sides: precision, the runtime or the device differ",
+        "the node is the same on both sides: the precision, runtime or device makes it differ",
     )
 
 
 @pytest.mark.parametrize(
     ("left", "says"),
     [
-        ([70123.0, 1.0], "1 infinities and 0 NaN in b.onnx only: float16 ends at 65504, the other"),
+        (
+            [70123.0, 1.0],
+            "1 infinities and 0 NaN in b.onnx only: the float16 limit is 65504, the other",
+        ),
         ([1.0, 1.0], "1 infinities and 0 NaN in b.onnx only"),
     ],
 )
@@ -123,7 +126,7 @@ def test_an_overflow(left, says):
     assert ("65504" in finding) == (left[0] > 65504)
 
 
-def test_a_node_without_a_name_is_called_after_its_tensor():
+def test_a_node_without_a_name_has_that_of_its_output():
     other = build()
     nameless = maker(other, "difference")
     nameless.name = ""

@@ -4,7 +4,15 @@ import pytest
 from made_detections import RULES, found, report_on
 
 from detcli.commands.shared.comparison import compare
-from detcli.commands.verify.pictures import LEFT, RIGHT, WORST, Judged, Worst, draw, random_item
+from detcli.commands.verify.pictures import (
+    LEFT,
+    RIGHT,
+    WORST,
+    ComparedPicture,
+    WorstPictures,
+    draw,
+    random_item,
+)
 from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.record import Origin
@@ -13,10 +21,10 @@ from detcli.sink.folder import OutputFolder
 TITLES = ("left: a", "right: b")
 
 
-def judged(left, right, index=0, source="a.png", size=(200, 400)):
+def compared(left, right, index=0, source="a.png", size=(200, 400)):
     image = Picture.whole(np.full((*size, 3), 114, np.uint8))
-    compared = compare(found(*left), found(*right), RULES)
-    return Judged(index, Origin(source), image, compared)
+    comparison = compare(found(*left), found(*right), RULES)
+    return ComparedPicture(index, Origin(source), image, comparison)
 
 
 def count(image, colour):
@@ -24,12 +32,12 @@ def count(image, colour):
 
 
 def drawn(left, right):
-    """The picture without the strip that names the sides."""
-    image = draw(judged(left, right), TITLES)
+    """The picture without the legend."""
+    image = draw(compared(left, right), TITLES)
     return image[-200:]
 
 
-def test_both_sets_are_drawn_the_right_one_within_the_left_one():
+def test_right_boxes_are_drawn_within_left_boxes():
     image = drawn([(1, 0.9)], [(1, 0.9)])
     assert count(image, LEFT) > 100
     assert count(image, RIGHT) > 100
@@ -39,20 +47,20 @@ def test_both_sets_are_drawn_the_right_one_within_the_left_one():
     assert tuple(image[20, 120]) == (114, 114, 114)
 
 
-def test_what_is_on_one_side_only():
+def test_a_box_on_one_side_only():
     image = drawn([(1, 0.9)], [])
     assert count(image, RIGHT) == 0
-    assert count(image, LEFT) > count(drawn([(1, 0.9)], [(1, 0.9)]), LEFT)  # a label besides
+    assert count(image, LEFT) > count(drawn([(1, 0.9)], [(1, 0.9)]), LEFT)  # a label as well
     assert count(drawn([], [(1, 0.9)]), LEFT) == 0
 
 
-def test_what_is_below_the_confidence_is_not_drawn():
+def test_boxes_below_the_confidence_are_not_drawn():
     image = drawn([(1, 0.24)], [(1, 0.24), (2, 0.24)])
     assert count(image, LEFT) == count(image, RIGHT) == 0
 
 
-def test_the_strip_names_both():
-    image = draw(judged([], []), TITLES)
+def test_the_legend_names_both_sides():
+    image = draw(compared([], []), TITLES)
     strip = image[:-200]
     assert tuple(strip[1, -1]) == LEFT
     assert tuple(strip[-1, -1]) == RIGHT
@@ -60,17 +68,17 @@ def test_the_strip_names_both():
 
 
 def test_a_picture_of_one_pixel():
-    assert draw(judged([(0, 0.9)], [], size=(1, 1)), TITLES).shape[1] == 1
+    assert draw(compared([(0, 0.9)], [], size=(1, 1)), TITLES).shape[1] == 1
 
 
 def test_the_worst_are_kept_and_saved(tmp_path):
-    worst = Worst()
+    worst = WorstPictures()
     for index in range(WORST + 5):
         rows = ([(0, 0.9)], [(0, 0.9, index / 20)])
         report = report_on(*rows)
-        worst.add(report.severity(RULES.tolerance), judged(*rows, index, f"{index}.png"))
+        worst.add(report.severity(RULES.tolerance), compared(*rows, index, f"{index}.png"))
     missing = ([(0, 0.9)], [])
-    worst.add(report_on(*missing).severity(RULES.tolerance), judged(*missing, 99, "99.jpg"))
+    worst.add(report_on(*missing).severity(RULES.tolerance), compared(*missing, 99, "99.jpg"))
     written = worst.save(OutputFolder(tmp_path), TITLES)
     assert list(written) == [99, *range(14, 5, -1)]
     assert written[99] == tmp_path / "99.jpg"
@@ -80,9 +88,9 @@ def test_the_worst_are_kept_and_saved(tmp_path):
     assert cv2.imread(str(written[14])).shape[1] == 400
 
 
-def test_a_picture_without_any_difference_is_none_of_the_worst(tmp_path):
-    worst = Worst()
-    worst.add((0, 0.0), judged([(0, 0.9)], [(0, 0.9)]))
+def test_a_picture_without_a_difference_is_not_kept(tmp_path):
+    worst = WorstPictures()
+    worst.add((0, 0.0), compared([(0, 0.9)], [(0, 0.9)]))
     assert worst.save(OutputFolder(tmp_path), TITLES) == {}
 
 

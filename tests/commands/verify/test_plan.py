@@ -1,13 +1,15 @@
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 from detcli.backend import cuda, nvidia
 from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
-from detcli.commands.verify.plan import VerifyRequest, make_plan
+from detcli.commands.verify.plan import VerifyRequest, common_size, make_plan
 from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
+from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
 
@@ -29,43 +31,45 @@ def broken(tmp_path, whole):
     return path
 
 
+def devices(plan):
+    return plan.left.device, plan.right.device
+
+
 def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
     plan = make_plan(VerifyRequest(whole))
-    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.GRAPH)
-    assert plan.devices == ("cpu", "cpu")
-    assert plan.files[0] is plan.files[1]
+    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert devices(plan) == ("cpu", "cpu")
+    assert plan.left.file is plan.right.file
     assert plan.rules.max_det == 16  # what the graph keeps
     assert plan.settings.max_det == 16
 
 
 def test_two_models(body, whole):
     plan = make_plan(VerifyRequest(body, whole))
-    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.DETCLI)
+    assert plan.left.selected_by is plan.right.selected_by is SelectedBy.DETCLI
     assert plan.rules.max_det == 300
     assert plan.rules.tolerance == EXACT
     assert [contract.head for contract in plan.heads] == ["head", "head"]
     plan = make_plan(VerifyRequest(body, whole, against="graph"))
-    assert plan.selections == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     assert plan.heads is None
 
 
 def test_two_devices(body):
     plan = make_plan(VerifyRequest(body, against="cuda"))
-    assert plan.devices == ("cpu", "cuda:0")
-    assert make_plan(VerifyRequest(body, device="cuda:1", against="cpu")).devices == (
-        "cuda:1",
-        "cpu",
-    )
+    assert devices(plan) == ("cpu", "cuda:0")
+    plan = make_plan(VerifyRequest(body, device="cuda:1", against="cpu"))
+    assert devices(plan) == ("cuda:1", "cpu")
 
 
 def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     plan = make_plan(VerifyRequest(body, half))
-    assert plan.precisions == (Precision.FLOAT32, Precision.FLOAT16)
+    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
     assert plan.rules.tolerance == REDUCED
     plan = make_plan(VerifyRequest(body, against="tensorrt", half=True))
-    assert plan.precisions == (Precision.FLOAT32, Precision.FLOAT16)
-    assert [options.half for options in plan.options] == [False, True]
+    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
+    assert (plan.left.options.half, plan.right.options.half) == (False, True)
     with pytest.raises(UsageError, match="--half has no effect"):
         make_plan(VerifyRequest(body, half, half=True))
 
@@ -81,13 +85,13 @@ def test_both_sides_run_with_the_lowered_confidence(body, whole):
 def test_nothing_to_compare_with(body):
     with pytest.raises(UsageError, match=r"nothing to compare body.onnx with") as raised:
         make_plan(VerifyRequest(body))
-    assert all(way in raised.value.hint for way in ("OTHER", "cuda", "--against graph"))
+    assert all(side in raised.value.hint for side in ("OTHER", "cuda", "--against graph"))
 
 
 def test_the_same_twice(body):
-    with pytest.raises(UsageError, match=r"both ways are the same: body.onnx on cpu"):
+    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cpu"):
         make_plan(VerifyRequest(body, against="cpu"))
-    with pytest.raises(UsageError, match=r"both ways are the same: body.onnx on cuda:0"):
+    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
         make_plan(VerifyRequest(body, device="cuda", against="cuda:0"))
 
 
@@ -96,18 +100,18 @@ def test_a_graph_without_selection(body):
         make_plan(VerifyRequest(body, against="graph"))
 
 
-def test_no_detector_has_no_selection(broken):
+def test_a_graph_that_is_not_a_detector_has_no_selection(broken):
     with pytest.raises(ModelError, match="not a detector"):
         make_plan(VerifyRequest(broken, against="graph"))
 
 
-def test_tensors_of_one_network(whole):
+def test_tensors_need_two_networks(whole):
     with pytest.raises(UsageError, match="compare two networks"):
         make_plan(VerifyRequest(whole, tensors=True))
 
 
 def test_random_pictures_are_for_tensors_only(body, whole):
-    with pytest.raises(UsageError, match="random pictures say nothing about detections"):
+    with pytest.raises(UsageError, match="random pictures cannot compare detections"):
         VerifyRequest(body, whole, random=True)
     assert make_plan(VerifyRequest(body, whole, random=True, tensors=True)).input_size == (64, 64)
 
@@ -126,12 +130,12 @@ def test_other_class_names(body, make_model):
 
 def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
-    assert make_plan(VerifyRequest(body, whole, device="auto")).devices == ("cpu", "cpu")
+    assert devices(make_plan(VerifyRequest(body, whole, device="auto"))) == ("cpu", "cpu")
 
     opened = SimpleNamespace(device="cuda:0", close=lambda: None)
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
     monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
-    assert make_plan(VerifyRequest(body, against="auto")).devices == ("cpu", "cuda:0")
+    assert devices(make_plan(VerifyRequest(body, against="auto"))) == ("cpu", "cuda:0")
 
     def refuse(*_):
         raise DeviceError("no libcudnn", "install it")
@@ -141,11 +145,31 @@ def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, b
     for model in (body, broken):
         with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
             plan = make_plan(VerifyRequest(model, whole, device="auto", tensors=True))
-        assert plan.devices == ("cpu", "cpu")
+        assert devices(plan) == ("cpu", "cpu")
 
 
 def test_names_of_devices(body):
     with pytest.raises(UsageError, match="unknown device 'gpu'"):
         make_plan(VerifyRequest(body, against="gpu"))
-    assert make_plan(VerifyRequest(body, against="cuda:03")).devices == ("cpu", "cuda:3")
-    assert make_plan(VerifyRequest(body, against="tensorrt")).devices == ("cpu", "tensorrt:0")
+    assert devices(make_plan(VerifyRequest(body, against="cuda:03"))) == ("cpu", "cuda:3")
+    assert devices(make_plan(VerifyRequest(body, against="tensorrt"))) == ("cpu", "tensorrt:0")
+
+
+def test_the_input_size_of_both_networks(make_model):
+    fixed, free = ModelFile.read(make_model()), ModelFile.read(make_model("free.onnx", size=None))
+    other = ModelFile.read(make_model("other.onnx", size=128))
+    assert common_size([fixed, free], None) == (64, 64)
+    assert common_size([free, free], 96) == (96, 96)
+    assert common_size([free, free], None) == (640, 640)
+    with pytest.raises(ModelError, match="64x64 and 128x128"):
+        common_size([fixed, other], None)
+    with pytest.raises(UsageError, match="64x64 pictures only"):
+        common_size([fixed, free], 96)
+
+
+def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
+    model = onnx.load(make_model())
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+    (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="does not take a picture"):
+        common_size([ModelFile.read(tmp_path / "four.onnx")], None)

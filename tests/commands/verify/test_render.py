@@ -88,22 +88,22 @@ def test_a_node():
     shown = text(verified(bisect=found))
     assert "first node that differs: Add n0" in shown
     assert "found in 3 rounds, 9 tensors compared, on x/a.jpg" in shown
-    assert "and 1 more inputs, which agree" in shown
-    assert "left has here:  Add n0, Add n1, Add n2, 2 more" in shown
-    assert "right has here: Add n0" in shown
+    assert "and 1 more inputs, all of which agree" in shown
+    assert "left:  Add n0, Add n1, Add n2, 2 more" in shown
+    assert "right: Add n0" in shown
     nothing = BisectReport("a.jpg", None, "the outputs agree", None, (), (), (), 0, 0)
-    assert "no node to name on a.jpg: the outputs agree" in text(verified(bisect=nothing))
+    assert "no node found on a.jpg: the outputs agree" in text(verified(bisect=nothing))
 
 
 @pytest.mark.parametrize(
     ("parts", "last"),
     [
-        ({"agree": True, "failures": ()}, "the two ways agree"),
+        ({"agree": True, "failures": ()}, "the two sides agree"),
         ({"failures": ()}, "nothing was compared"),
         ({}, "differs: it differs"),
     ],
 )
-def test_the_verdict_comes_last(parts, last):
+def test_whether_the_sides_agree_comes_last(parts, last):
     assert text(verified(**parts)).splitlines()[-1] == last
 
 

@@ -17,7 +17,7 @@ def tensor(right):
     return compare_tensors("t", np.array([1.0, 2.0]), np.array(right), 0.1, "a.jpg")
 
 
-def test_nothing_was_compared_or_everything_agrees():
+def test_nothing_was_compared_or_all_agrees():
     assert failures(None, None, None, TOLERANCE) == ()
     assert failures(None, [tensor([1.0, 2.0])], None, TOLERANCE) == ()
 
@@ -28,7 +28,7 @@ def test_a_share_of_boxes_may_disagree():
     assert sentence.startswith("50.00% of 2 boxes disagree (40.00% allowed): 1 missing, 0 extra, ")
 
 
-def test_wrong_order_is_no_matter_of_tolerance():
+def test_no_tolerance_allows_a_wrong_order():
     wrong = replace(HALF_OFF.pictures[0], order=Order.WRONG)
     (sentence,) = failures(replace(HALF_OFF, pictures=(wrong,)), None, None, TOLERANCE)
     assert sentence == "detections are not sorted by descending score on 1 of 1 pictures"
@@ -37,23 +37,26 @@ def test_wrong_order_is_no_matter_of_tolerance():
 @pytest.mark.parametrize(
     ("right", "sentence"),
     [
-        ([1.0, 4.0], "t: differs by 1 of its largest magnitude, allowed are 0.1"),
-        ([1.0, np.inf], "t: 0 NaN and 0 infinities against 0 NaN and 1 infinities"),
-        ([1.0], "t: [2] against [1]"),
+        ([1.0, 4.0], "t: differs by 1 of its largest magnitude (0.1 allowed)"),
+        (
+            [1.0, np.inf],
+            "t: 0 NaN and 0 infinities on the left, 0 NaN and 1 infinities on the right",
+        ),
+        ([1.0], "t: [2] and [1]"),
     ],
 )
 def test_tensors(right, sentence):
     assert failures(None, [tensor(right)], None, TOLERANCE) == (sentence,)
 
 
-def test_tensors_without_a_number_are_no_agreement():
+def test_tensors_without_finite_values_do_not_agree():
     broken = compare_tensors("t", *[np.array([np.nan, np.inf])] * 2, 0.1, "a.jpg")
     assert broken.agrees
-    expected = "t: no entry is a finite number, on either side"
+    expected = "t: no value is finite on either side"
     assert failures(None, [broken], None, TOLERANCE) == (expected,)
 
 
-def test_what_is_evidence():
+def test_two_sides_that_find_nothing_are_no_evidence():
     nothing = summarise([report_on([], [])], RULES)
     empty = compare_tensors("t", *[np.empty((0, 6))] * 2, 0.1, "a.jpg")
     assert failures(nothing, [empty], None, TOLERANCE) == ()

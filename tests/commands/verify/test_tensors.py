@@ -70,7 +70,7 @@ def test_other_types(dtype):
     assert (report.max_absolute, report.left.dtype) == (1, np.dtype(dtype).name)
 
 
-def test_worse_is_what_disagrees_then_what_is_further_apart():
+def test_worse_is_disagreement_then_the_larger_difference():
     near, nearer = compare([1, 1], [1, 1.005]), compare([1, 1], [1, 1.001])
     off, shapes = compare([1, 1], [1, 3]), compare([1], [1, 1])
     assert worse(None, near) is near

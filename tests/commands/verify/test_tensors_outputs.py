@@ -4,9 +4,9 @@ import pytest
 from colour_model import picture
 from damaged_graphs import maker
 
-from detcli.backend.device import DeviceOptions
-from detcli.commands.verify.graphs import Probe
-from detcli.commands.verify.outputs import OutputComparison, Pair
+from detcli.commands.verify.plan import SidePlan
+from detcli.commands.verify.probe import Probe
+from detcli.commands.verify.tensors import OutputComparison, TensorPair
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
@@ -18,13 +18,12 @@ def compared(*paths, whole=False, limit=0.001):
     files = [ModelFile.read(path) for path in paths]
     heads = None if whole else tuple(file.contract for file in files)
     probes = [
-        Probe(file, None if whole else file.contract.head, "cpu", (64, 64), DeviceOptions())
-        for file in files
+        Probe(SidePlan(file), None if whole else file.contract.head, (64, 64)) for file in files
     ]
     return OutputComparison(*probes, heads, limit)
 
 
-def test_heads_whichever_way_round(make_model):
+def test_heads_in_either_axis_order(make_model):
     outputs = compared(make_model(), make_model("b.onnx", tail="transposed"))
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["scores", "boxes"]
@@ -38,7 +37,7 @@ def test_an_end_to_end_graph_by_its_head(make_model):
     assert [report.max_absolute for report in outputs.reports] == [0, 0]
 
 
-def test_boxes_of_another_kind_are_not_compared(make_model):
+def test_boxes_of_another_format_are_not_compared(make_model):
     outputs = compared(make_model(), make_model("b.onnx", tail="one-to-many"))
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["scores"]
@@ -65,7 +64,7 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     scores, boxes = outputs.reports
     assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
     assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
-    assert outputs.worst == (RED, "red", Pair("head", "head"))
+    assert outputs.worst == (RED, "red", TensorPair("head", "head"))
 
 
 def with_outputs(path, *names):
@@ -76,28 +75,28 @@ def with_outputs(path, *names):
     return path
 
 
-def test_other_networks_by_name_else_by_order(make_model):
+def test_other_outputs_are_paired_by_name_else_by_order(make_model):
     one = with_outputs(make_model(), "cells", "scores", "anchors")
     two = with_outputs(make_model("b.onnx"), "scores", "cells")
     three = with_outputs(make_model("c.onnx"), "low", "high")
-    with pytest.warns(DetcliWarning, match="only one of the two has them: anchors"):
+    with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
         outputs = compared(one, two, whole=True)
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["cells", "scores"]
     outputs = compared(two, three, whole=True)
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
-    with pytest.raises(ModelError, match="none in common"):
+    with pytest.raises(ModelError, match="cannot be paired"):
         compared(one, three, whole=True)
 
 
-def test_outputs_that_are_no_tensors(tmp_path):
+def test_outputs_that_are_not_tensors(tmp_path):
     text = """<ir_version: 8, opset_import: ["": 17]>
         g (float[1, 3, 8, 8] images) => (seq(float[1, 3, 8, 8]) y) {
             y = SequenceConstruct (images)
         }"""
     path = tmp_path / "a.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    probes = [Probe(ModelFile.read(path), None, "cpu", (8, 8), DeviceOptions()) for _ in range(2)]
-    with pytest.raises(ModelError, match="are no tensors"):
+    probes = [Probe(SidePlan(ModelFile.read(path)), None, (8, 8)) for _ in range(2)]
+    with pytest.raises(ModelError, match="are not tensors"):
         OutputComparison(*probes, None, 0.001).add(RED, "red")

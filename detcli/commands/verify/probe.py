@@ -1,0 +1,90 @@
+"""Runs a network to read any of its tensors."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from detcli.backend import open_tensors
+from detcli.backend.preprocess import to_batch
+from detcli.backend.runtime.tensors import TensorSession
+from detcli.commands.shared.comparison import Precision
+from detcli.commands.shared.sides import precision_of
+from detcli.commands.verify.plan import SidePlan, image_input
+from detcli.geometry import Picture
+from detcli.model.graph import GraphIndex, known_size, shape
+from detcli.model.passes import cut
+from detcli.model.recognise import DTYPES
+
+Tensor = npt.NDArray[Any]
+
+
+class Probe:
+    """Runs a network on pictures and returns any of its tensors.
+
+    Attributes:
+        graph: The whole graph, or the part of it that makes the head.
+        index: Lookups in it.
+        name: The name of the model's file.
+        half: Whether some of the graph is float16.
+    """
+
+    def __init__(self, side: SidePlan, head: str | None, size: tuple[int, int]) -> None:
+        """Prepare the graph; `fetch` loads it.
+
+        Args:
+            side: The model and its device.
+            head: The tensor to cut its graph at; None for the whole graph.
+            size: Height and width of the input.
+
+        Raises:
+            ModelError: The network does not take pictures.
+        """
+        file = side.file
+        given = image_input(file)
+        self.name = file.path.name
+        self.half = precision_of(file.model) is Precision.FLOAT16
+        model = file.model if head is None else cut(file.model, head)
+        self.graph = model.graph
+        self.index = GraphIndex(self.graph)
+        self._model = onnx.ModelProto()
+        self._model.CopyFrom(model)
+        self._input = given.name
+        self._dtype = DTYPES[given.type.tensor_type.elem_type]
+        self._batch = known_size(shape(given)[0]) or 1
+        self._size, self._device = size, side.device
+        # As the backend does it: TensorRT runs a float16 model in float16.
+        self._options = replace(side.options, half=side.options.half or self.half)
+        self._session: tuple[tuple[str, ...], TensorSession] | None = None
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the graph's outputs."""
+        return [output.name for output in self.graph.output]
+
+    def fetch(self, picture: Picture, names: Sequence[str]) -> dict[str, Tensor]:
+        """Run the network on a picture and return tensors by name, without sequences and maps.
+
+        Raises:
+            DeviceError: The device cannot be used.
+            InferenceError: The runtime failed.
+            ModelError: The runtime refuses the graph.
+        """
+        wanted = tuple(dict.fromkeys(names))
+        if self._session is None or self._session[0] != wanted:
+            self._session = None  # frees its memory before the next one takes more
+            self._session = wanted, self._open(wanted)
+        fed = to_batch(picture, self._size, self._dtype, self._batch)  # (B, 3, H, W)
+        return self._session[1].run(self._input, fed)
+
+    def _open(self, names: Sequence[str]) -> TensorSession:
+        """Load the graph with these tensors as outputs; the runtime infers their types."""
+        known = {value.name: value for value in self.graph.output}
+        del self._model.graph.output[:]
+        self._model.graph.output.extend(
+            known.get(name, onnx.ValueInfoProto(name=name)) for name in names
+        )
+        graph = self._model.SerializeToString()
+        return open_tensors(self._device, graph, self.name, self._options)
