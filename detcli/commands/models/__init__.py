@@ -1,1 +1,1 @@
-"""`detcli models`: the models that go by name."""
+"""`detcli models`: the models with names."""

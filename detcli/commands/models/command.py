@@ -1,4 +1,4 @@
-"""`detcli models`: the models that go by name."""
+"""`detcli models`: the models with names."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from detcli.commands.shared.progress import fetching
 from detcli.model import zoo
 
 app = typer.Typer(
-    help="List, fetch, locate and remove the models that go by name.", no_args_is_help=True
+    help="List, fetch, locate and remove the models with names.", no_args_is_help=True
 )
 
 
@@ -21,28 +21,27 @@ def _names(incomplete: str) -> list[str]:
 
 NameOption = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="As `detcli models list` shows it.", autocompletion=_names),
+    typer.Argument(metavar="NAME", help="A name from `detcli models list`.", autocompletion=_names),
 ]
 NamesOption = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME...", help="As `detcli models list` shows them.", autocompletion=_names
+        metavar="NAME...", help="Names from `detcli models list`.", autocompletion=_names
     ),
 ]
 HalfFileOption = Annotated[
-    bool, typer.Option("--half", help="The float16 file, not the float32 one.")
+    bool, typer.Option("--half", help="Take the float16 file instead of the float32 one.")
 ]
 
 
 @app.command("list")
 def list_models(report_format: options.ReportFormatOption = None) -> None:
-    """List the models, where they are, their sizes and licences.
+    """List the models with their state, size and licence.
 
-    No hub is asked: a model that has not been fetched has no size yet, only an estimate from
-    the published number of its parameters.
+    This needs no network: the size of a model that has not been fetched is estimated from its
+    number of parameters.
     """
-    from detcli.commands.models.listing import listing
-    from detcli.commands.models.render import render
+    from detcli.commands.models.listing import listing, render
     from detcli.commands.shared.reports import write_report
 
     write_report(listing(), report_format, render)
@@ -56,11 +55,11 @@ def pull(
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Fetch models, and print where they are.
+    """Fetch models, and print the paths of their files.
 
-    Those that are there are checked, and fetched anew where they are damaged. They come from
-    Hugging Face, or the hub that HF_ENDPOINT names, into its cache, which HF_HOME moves. A
-    download that was interrupted goes on where it stopped.
+    Files that exist already are checked, and fetched again if they are damaged. Models come from
+    Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves. An
+    interrupted download is resumed.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     for name in dict.fromkeys(names):
@@ -71,18 +70,18 @@ def pull(
 
 @app.command()
 def path(name: NameOption, *, half: HalfFileOption = False) -> None:
-    """Print where a model's file is."""
+    """Print the path of a model's file."""
     typer.echo(zoo.where(name, half=half))
 
 
 @app.command()
 def remove(names: NamesOption, *, quiet: options.QuietOption = False) -> None:
-    """Remove fetched models, with their float16 files.
+    """Remove fetched models, including their float16 files.
 
-    What other programs keep in the Hugging Face cache stays.
+    Files of other programs in the Hugging Face cache are kept.
     """
     set_verbosity(quiet=quiet, verbose=0)
     for name in dict.fromkeys(names):
         freed = zoo.remove(name)
         if not quiet:
-            say(f"{name} is removed, {freed / 1e6:.1f} MB are free")
+            say(f"removed {name}, freed {freed / 1e6:.1f} MB")

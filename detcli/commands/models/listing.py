@@ -1,17 +1,21 @@
-"""What models there are by name, and which of them are on this machine."""
+"""`detcli models list`: the models with names, and which of them are on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
 from detcli.errors import ModelError
 from detcli.model.hub_cache import commit_of
 from detcli.model.zoo import MODELS, ZooModel, there
 
 
-class State(StrEnum):
-    """Where a model is."""
+class FileState(StrEnum):
+    """Where a model's file is."""
 
     BUNDLED = "bundled"
     FETCHED = "fetched"
@@ -24,16 +28,16 @@ class ListedFile:
     """A file of a model.
 
     Attributes:
-        half: It is the float16 file.
-        state: Whether it is there.
-        bytes: Its size; None where it is not there.
-        path: Where it is; None where it is not.
-        revision: The commit of the file that is there, or what would be fetched; None for a model
-            that comes with detcli.
+        half: Whether this is the float16 file.
+        state: Where the file is.
+        bytes: Size; None for a file that is not on this machine.
+        path: The file; None for a file that is not on this machine.
+        revision: Commit of the file, or the revision that would be fetched; None for a model that
+            comes with detcli.
     """
 
     half: bool
-    state: State
+    state: FileState
     bytes: int | None
     path: Path | None
     revision: str | None
@@ -41,7 +45,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model and its files; see `Model`."""
+    """A model and its files; see `ZooModel`."""
 
     name: str
     licence: str
@@ -52,13 +56,13 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All models that go by name."""
+    """All models with names."""
 
     models: tuple[ListedModel, ...]
 
 
 def listing() -> Listing:
-    """What there is, without asking a hub."""
+    """List the models without asking a hub."""
     return Listing(
         tuple(
             ListedModel(
@@ -70,7 +74,7 @@ def listing() -> Listing:
 
 
 def _files(model: ZooModel) -> Iterator[ListedFile]:
-    """The float32 file, and the float16 file where there is one."""
+    """The float32 file, and the float16 file if the model has one."""
     for half in (False, True):
         file = model.file(half=half)
         if file is None and half:
@@ -78,13 +82,46 @@ def _files(model: ZooModel) -> Iterator[ListedFile]:
         try:
             path = there(model, half=half)
         except ModelError:
-            yield ListedFile(half, State.MISSING, None, None, None)
+            yield ListedFile(half, FileState.MISSING, None, None, None)
             continue
         if file is None:
-            state, revision = State.BUNDLED, None
+            state, revision = FileState.BUNDLED, None
         elif path is None:
-            state, revision = State.TO_FETCH, file.revision
+            state, revision = FileState.TO_FETCH, file.revision
         else:
-            state, revision = State.FETCHED, commit_of(file, path)
+            state, revision = FileState.FETCHED, commit_of(file, path)
         size = path.stat().st_size if path else None
         yield ListedFile(half, state, size, path, revision)
+
+
+STYLES = {
+    FileState.BUNDLED: "green",
+    FileState.FETCHED: "green",
+    FileState.MISSING: "red",
+    FileState.TO_FETCH: "",
+}
+
+
+def render(listing: Listing) -> Iterator[Table]:
+    """A table with a row per model, and another one for a float16 file that was fetched."""
+    table = Table("model", "", "size", "licence", "from", "revision", box=None, pad_edge=False)
+    table.columns[2].justify = "right"
+    for model in listing.models:
+        for file in model.files:
+            if not file.half or file.state is FileState.FETCHED:
+                table.add_row(
+                    "  --half" if file.half else model.name,
+                    Text(file.state, STYLES[file.state]),
+                    _size(model, file),
+                    model.licence,
+                    model.repository or "detcli",
+                    (file.revision or "")[:7],
+                )
+    yield table
+
+
+def _size(model: ListedModel, file: ListedFile) -> str:
+    """Size of a file; before it is fetched, an estimate of four bytes per parameter."""
+    if file.bytes is not None:
+        return decimal(file.bytes)
+    return "" if model.parameters is None else f"~{decimal(4 * model.parameters)}"

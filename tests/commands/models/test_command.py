@@ -193,7 +193,7 @@ def test_pull_path_and_remove(detcli):
     assert pulled.stdout.endswith("onnx/model.onnx\n")
     removed = detcli("models", "remove", "yolov10n")
     assert (removed.returncode, removed.stdout) == (0, "")
-    assert removed.stderr == "detcli: yolov10n is removed, 0.5 MB are free\n"
+    assert removed.stderr == "detcli: removed yolov10n, freed 0.5 MB\n"
     assert detcli("models", "path", "yolov10n").returncode == 4
     assert detcli("models", "remove", "yolov10n").returncode == 4
 

@@ -1,9 +1,9 @@
-"""What `models list` is told."""
+"""What `models list` finds."""
 
 import pytest
 from hub_server import COMMIT
 
-from detcli.commands.models.listing import ListedFile, State, listing
+from detcli.commands.models.listing import FileState, ListedFile, listing
 from detcli.model import zoo
 
 
@@ -21,12 +21,12 @@ def test_before_anything_is_fetched(hub, tmp_path):
     models = by_name()
     assert list(models) == list(zoo.MODELS)
     assert models["codes"].files == (
-        ListedFile(half=False, state=State.BUNDLED, bytes=5, path=tmp_path / "codes.onnx",
+        ListedFile(half=False, state=FileState.BUNDLED, bytes=5, path=tmp_path / "codes.onnx",
                    revision=None),
     )  # fmt: skip
     assert models["yolov10n"].files == (
-        ListedFile(half=False, state=State.TO_FETCH, bytes=None, path=None, revision=COMMIT),
-        ListedFile(half=True, state=State.TO_FETCH, bytes=None, path=None, revision=COMMIT),
+        ListedFile(half=False, state=FileState.TO_FETCH, bytes=None, path=None, revision=COMMIT),
+        ListedFile(half=True, state=FileState.TO_FETCH, bytes=None, path=None, revision=COMMIT),
     )
     assert models["yolov10x"].files[0].revision == "main"
     assert models["yolov10x"].parameters == 29_500_000
@@ -38,12 +38,12 @@ def test_after_fetching_a_branch_the_commit_is_told(hub):
     path = zoo.pull("yolov10s")
     fetched, half = by_name()["yolov10s"].files
     assert fetched == ListedFile(
-        half=False, state=State.FETCHED, bytes=5, path=path, revision=COMMIT
+        half=False, state=FileState.FETCHED, bytes=5, path=path, revision=COMMIT
     )
-    assert half.state is State.TO_FETCH
+    assert half.state is FileState.TO_FETCH
 
 
 def test_a_bundled_model_that_is_gone(tmp_path):
     (tmp_path / "codes.onnx").unlink()
     (file,) = by_name()["codes"].files
-    assert (file.state, file.bytes, file.path) == (State.MISSING, None, None)
+    assert (file.state, file.bytes, file.path) == (FileState.MISSING, None, None)
