@@ -1,1 +1,1 @@
-"""From sources to records: source -> decode -> (the detector) -> record."""
+"""Sources: from the names that a user gives to the items of a run."""

@@ -1,9 +1,9 @@
-"""Captures: OpenCV's readers of videos, cameras and network streams, opened with care."""
+"""Captures: OpenCV's readers of video files, cameras and network streams, opened safely."""
 
 import math
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from detcli.errors import DecodeError, SourceError
 from detcli.geometry import Image
@@ -12,67 +12,51 @@ from detcli.opencv import cv2
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
 
-MOST_FRAMES_PER_SECOND = 1000
-"""What a file declares beyond it is no rate, but a time base or damage."""
+MAX_FRAMES_PER_SECOND = 1000
+"""A higher rate in a file is a time base, or damage."""
 
-MOST_FRAMES = 10**9
+MAX_FRAMES = 10**9
 
 
-class Capture(Protocol):
-    """What is used of `cv2.VideoCapture`, under its names."""
-
-    def grab(self) -> bool:
-        """Go to the next frame."""
-
-    def retrieve(self) -> tuple[bool, Any]:
-        """Decode it."""
-
-    def get(self, propId: int, /) -> float:  # noqa: N803 - OpenCV's name
-        """Read a property."""
-
-    def set(self, propId: int, value: float, /) -> bool:  # noqa: N803
-        """Write one."""
-
-    def release(self) -> None:
-        """Close it."""
+Capture = cv2.VideoCapture
 
 
 def open_file(path: str) -> Capture:
     """Open a video file.
 
     Raises:
-        SourceError: It is not there, or must not be read.
-        DecodeError: FFmpeg cannot read it.
+        SourceError: The file does not exist, or reading it is not permitted.
+        DecodeError: FFmpeg cannot read the file.
     """
     try:
         empty = Path(path).stat().st_size == 0
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SourceError(f"cannot be read: {reason}", "check the path") from error
-    # Absolute, lest FFmpeg takes the beginning of a name for a protocol.
+    # Absolute, so that FFmpeg does not read the start of a name as a protocol.
     capture = _open(str(Path(path).absolute()), [])
     if capture is not None:
         return capture
     if not os.access(path, os.R_OK):
         raise SourceError("cannot be read: Permission denied", "check its permissions")
     raise DecodeError(
-        "empty" if empty else "no video that FFmpeg knows, or a damaged one",
+        "empty" if empty else "not a video that FFmpeg can read, or a damaged one",
         "fetch or copy the file again",
     )
 
 
 def open_address(url: str) -> Capture:
-    """Open a network stream; no wait for it is longer than seconds.
+    """Open a network stream, with timeouts of seconds.
 
     Raises:
-        SourceError: It cannot be opened.
+        SourceError: The stream cannot be opened.
     """
     timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
     timeouts += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
     if capture := _open(url, timeouts):
         return capture
     raise SourceError(
-        "cannot be opened", "see whether the address, name and password are right, and it answers"
+        "cannot be opened", "check the address, user name and password, and that the host answers"
     )
 
 
@@ -80,63 +64,53 @@ def open_camera(number: int) -> Capture:
     """Open a camera.
 
     Raises:
-        SourceError: It cannot be opened.
+        SourceError: The camera cannot be opened.
     """
     capture = cv2.VideoCapture(number)
     if capture.isOpened():
         return capture
     raise SourceError(
-        "there is no such camera, or another program uses it",
-        "look which there are (Linux: ls /dev/video*); the first is camera:0",
+        "no such camera, or another program is using it",
+        "list the cameras (Linux: ls /dev/video*); the first is camera:0",
     )
 
 
 def _open(name: str, parameters: list[int]) -> Capture | None:
-    # By FFmpeg alone: OpenCV would take a name with digits for one of many pictures. And as bytes:
-    # OpenCV 5.0 ends the process when a text has surrogates, as odd file names do.
+    # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
+    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do.
     capture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
     return capture if capture.isOpened() else None
 
 
 def retrieve(capture: Capture) -> Image | None:
-    """The frame that was grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
+    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
     try:
-        retrieved, frame = capture.retrieve()
+        retrieved, found = capture.retrieve()
     except cv2.error:
         return None
+    frame: Any = found  # may be None, which OpenCV's types do not say
     return frame if retrieved and frame is not None and frame.ndim == 3 else None
 
 
 def frames_per_second(capture: Capture) -> float:
-    """What the video declares; 0 if that makes no sense."""
+    """The declared frame rate; 0 if it is implausible."""
     rate = capture.get(cv2.CAP_PROP_FPS)
-    return rate if 0 < rate <= MOST_FRAMES_PER_SECOND else 0.0
+    return rate if 0 < rate <= MAX_FRAMES_PER_SECOND else 0.0
 
 
 def frame_count(capture: Capture) -> int | None:
-    """How many frames the video declares, or may have; None if that makes no sense."""
+    """The declared or estimated number of frames; None if it is implausible."""
     count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-    return int(count) if 0 < count < MOST_FRAMES else None
+    return int(count) if 0 < count < MAX_FRAMES else None
 
 
-def check_size(capture: Capture, max_pixels: int) -> None:
-    """Look whether frames are small enough.
-
-    Raises:
-        DecodeError: They are not.
-    """
-    height, width = (
-        int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
-    )
-    if height * width > max_pixels:
-        raise DecodeError(
-            f"too large: {width}x{height} are {height * width} pixels, "
-            f"more than the {max_pixels} that are allowed",
-            "raise --max-pixels if it is meant to be that large",
-        )
+def frame_size(capture: Capture) -> tuple[int, int]:
+    """The declared height and width of frames."""
+    height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
+    return int(capture.get(height)), int(capture.get(width))
 
 
 def position_s(capture: Capture) -> float:
-    """Time of the frame that was grabbed last; NaN if nobody knows."""
+    """Time of the frame grabbed last; NaN if unknown."""
     position = capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
     return position if 0 <= position < math.inf else math.nan

@@ -1,4 +1,8 @@
-"""Decoding: from a picture file to a picture, upright and in colour."""
+"""Decoding: from the bytes of a picture file to a picture, upright and in colour.
+
+JPEGs are decoded in `jpeg.py`, everything else by OpenCV; the sizes that headers declare are read
+before, so that no file can take more memory than is allowed.
+"""
 
 import re
 import struct
@@ -16,19 +20,123 @@ from detcli.source import jpeg
 Size = tuple[int, int]
 """Height and width in pixels."""
 
-_BLANK = r"(?:\s|#[^\n\r]*[\n\r])*"  # between the fields of PNM and its relatives
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How pictures are decoded.
+
+    Attributes:
+        max_pixels: Pictures that declare more are refused before they are decoded.
+        fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
+            then decoded at a half, a quarter or an eighth of its size, which is faster.
+    """
+
+    max_pixels: int = 200_000_000
+    fast_for: Size | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """More than any format needs for a picture of the maximum size and its metadata."""
+        return 8 * self.max_pixels + 2**24
+
+
+DEFAULTS = DecodeOptions()
+
+
+def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Read a file and decode it, see `load_bytes`.
+
+    Raises:
+        SourceError: The file cannot be read.
+        DecodeError: The picture is incomplete or too large, or not in a known format.
+    """
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
+    return load_bytes(data, options)
+
+
+def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Decode the bytes of a picture file.
+
+    The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
+    become 8. The pixels are those of `cv2.imdecode`.
+
+    Raises:
+        DecodeError: The picture is incomplete or too large, or not in a known format.
+    """
+    if not data:
+        raise DecodeError("empty", "fetch or copy the file again")
+    header = jpeg.read_header(data) if data.startswith(jpeg.START) else None
+    check_size(header.size if header else declared_size(data) or (0, 0), options.max_pixels)
+    picture = jpeg.decode(data, header, options.fast_for) if header else None
+    return picture or _decode_by_opencv(data)
+
+
+def check_size(size: Size, max_pixels: int) -> None:
+    """Require that a picture or frame is small enough.
+
+    Raises:
+        DecodeError: It has more than `max_pixels` pixels.
+    """
+    height, width = size
+    if height * width > max_pixels:
+        raise DecodeError(
+            f"too large: {width}x{height} is {height * width} pixels, "
+            f"more than the {max_pixels} allowed",
+            "raise --max-pixels if it is meant to be that large",
+        )
+
+
+def _decode_by_opencv(data: bytes) -> Picture:
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        raise DecodeError(
+            f"cannot be decoded: {' '.join(str(error.err).split())}",
+            "open it in an image viewer and save it again",
+        ) from error
+    if image is None:
+        raise DecodeError(
+            f"not a picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
+            "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
+        )
+    if image.ndim == 2:  # grey PFM ignores the flag
+        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+    return Picture.whole(np.asarray(image, np.uint8))
+
+
+def _signature(data: bytes) -> str:
+    """The format that the first bytes suggest, for an error message."""
+    signatures = {
+        b"\xff\xd8\xff": "starts as JPEG",
+        b"\x89PNG": "starts as PNG",
+        b"RIFF": "starts as WebP",
+        b"BM": "starts as BMP",
+        b"II*\0": "starts as TIFF",
+        b"MM\0*": "starts as TIFF",
+        b"GIF8": "starts as GIF",
+        b"%PDF": "a PDF",
+    }
+    known = next((text for start, text in signatures.items() if data.startswith(start)), None)
+    return known or "not in a known picture format"
+
+
+_BLANK = r"(?:\s|#[^\n\r]*[\n\r])*"  # between the fields of PNM and related formats
 _WIDTH, _HEIGHT = r"(?P<width>\d{1,10})(?!\d)", r"(?P<height>\d{1,10})(?!\d)"
 
 
 def declared_size(data: bytes) -> Size | None:
-    """Read the size that a picture file declares; None if nothing here recognises it.
+    """Height and width that a picture file declares; None for unknown formats and cut headers.
 
     Examples:
         >>> declared_size(b"P6 640 480 255 ...")
         (480, 640)
 
     Raises:
-        DecodeError: It is a PNG file that ends too early.
+        DecodeError: A PNG file ends within a chunk.
     """
     for start, read in _READERS.items():
         if data.startswith(start):
@@ -40,7 +148,7 @@ def declared_size(data: bytes) -> Size | None:
 
 
 def _fixed(form: str, offset: int) -> Callable[[bytes], Size]:
-    """A reader of formats that keep width and height in one place."""
+    """A reader of formats with width and height at a fixed offset."""
 
     def read(data: bytes) -> Size:
         width, height = struct.unpack_from(form, data, offset)
@@ -50,7 +158,7 @@ def _fixed(form: str, offset: int) -> Callable[[bytes], Size]:
 
 
 def _text(pattern: str) -> Callable[[bytes], Size | None]:
-    """A reader of formats whose header is text."""
+    """A reader of formats with a textual header."""
     header = re.compile(pattern.encode(), re.DOTALL)
 
     def read(data: bytes) -> Size | None:
@@ -61,7 +169,7 @@ def _text(pattern: str) -> Callable[[bytes], Size | None]:
 
 
 def _png(data: bytes) -> Size:
-    """OpenCV makes room for a chunk of 4 GiB before it finds that the file has none."""
+    """Walk the chunks, since OpenCV allocates up to 4 GiB for one before it notices the end."""
     position = 8
     while position + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
@@ -69,7 +177,7 @@ def _png(data: bytes) -> Size:
         if position > len(data):
             missing = position - len(data)
             raise DecodeError(
-                f"a damaged PNG: at least {missing} of its bytes are missing", "fetch it again"
+                f"a damaged PNG: at least {missing} bytes are missing", "fetch it again"
             )
         if kind == b"IEND":
             break
@@ -114,11 +222,13 @@ def _tiff(data: bytes) -> Size:
 def _jpeg2000(data: bytes) -> Size:
     codestream = data.index(b"\xff\x4f\xff\x51")
     right, bottom, left, top = struct.unpack_from(">IIII", data, codestream + 8)
-    return max(bottom - top, 0), max(right - left, 0)  # a damaged one may begin behind its end
+    return max(bottom - top, 0), max(
+        right - left, 0
+    )  # in a damaged file, the start may lie behind the end
 
 
 def _avif(data: bytes) -> Size | None:
-    """The largest picture in the file: a grid is made of smaller ones."""
+    """The largest picture in the file, since a grid consists of smaller ones."""
     found = re.findall(rb"ispe\0{4}(.{4})(.{4})", data, re.DOTALL)
     sizes = [(int.from_bytes(height), int.from_bytes(width)) for width, height in found]
     return max(sizes, key=lambda size: size[0] * size[1], default=None)
@@ -136,92 +246,3 @@ _READERS: dict[bytes, Callable[[bytes], Size | None]] = {
     b"P": _text(rf"P[1-6Ff]{_BLANK}{_WIDTH}.{_BLANK}{_HEIGHT}"),  # PNM, PFM
     b"#?R": _text(rf".*?\n-Y\s*{_HEIGHT}\s*\+X\s*{_WIDTH}"),  # Radiance
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
-    """How pictures are decoded.
-
-    Attributes:
-        max_pixels: Pictures that declare more are refused before they are decoded.
-        fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
-            then decoded at a half, a quarter or an eighth of its size, which is faster.
-    """
-
-    max_pixels: int = 200_000_000
-    fast_for: tuple[int, int] | None = None
-
-
-DEFAULTS = DecodeOptions()
-
-
-def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Read a file and decode it, see `load_bytes`.
-
-    Raises:
-        SourceError: It cannot be read.
-        DecodeError: It is no picture that OpenCV knows, or an incomplete or too large one.
-    """
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
-    return load_bytes(data, options)
-
-
-def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Decode the bytes of a picture file.
-
-    The EXIF orientation is applied; grey becomes colour, transparency is dropped, 16 bits become
-    8. The pixels are those of `cv2.imdecode`.
-
-    Raises:
-        DecodeError: They are no picture that OpenCV knows, or an incomplete or too large one.
-    """
-    if not data:
-        raise DecodeError("empty", "fetch or copy the file again")
-    header = jpeg.read_header(data) if data.startswith(jpeg.START) else None
-    height, width = header.size if header else declared_size(data) or (0, 0)
-    if height * width > options.max_pixels:
-        raise DecodeError(
-            f"too large: {width}x{height} are {height * width} pixels, "
-            f"more than the {options.max_pixels} that are allowed",
-            "raise --max-pixels if it is meant to be that large",
-        )
-    picture = jpeg.decode(data, header, options.fast_for) if header else None
-    return picture or _decode_by_opencv(data)
-
-
-def _decode_by_opencv(data: bytes) -> Picture:
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as error:
-        raise DecodeError(
-            f"cannot be decoded: {' '.join(str(error.err).split())}",
-            "open it in an image viewer and save it again",
-        ) from error
-    if image is None:
-        raise DecodeError(
-            f"no picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
-            "OpenCV reads JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more; fetch damaged ones again",
-        )
-    if image.ndim == 2:  # PFM in grey, whatever the flag says
-        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    return Picture.whole(np.asarray(image, np.uint8))
-
-
-def _signature(data: bytes) -> str:
-    """What the first bytes say the file is, for an error text."""
-    signatures = {
-        b"\xff\xd8\xff": "starts as JPEG",
-        b"\x89PNG": "starts as PNG",
-        b"RIFF": "starts as WebP",
-        b"BM": "starts as BMP",
-        b"II*\0": "starts as TIFF",
-        b"MM\0*": "starts as TIFF",
-        b"GIF8": "starts as GIF",
-        b"%PDF": "a PDF",
-    }
-    known = next((text for start, text in signatures.items() if data.startswith(start)), None)
-    return known or "of no known picture format"

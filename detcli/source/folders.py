@@ -1,7 +1,7 @@
 """Folders and patterns: the names of the files that they stand for.
 
-A folder is listed when it is reached, without looking at its files one by one: a picture in the
-first of a million folders is known at once.
+A folder is listed only when it is reached, and its files are not examined one by one, so the first
+picture in a million folders is found at once.
 """
 
 import glob
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from detcli.errors import SourceError
 from detcli.source.item import Item, failed
 
-# What a folder is searched for. A file that is named itself may have any suffix.
+# What a folder is searched for; a file named by the user may have any suffix.
 IMAGE_SUFFIXES = frozenset(
     ".avif .bmp .dib .gif .hdr .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .pic .png .pnm .ppm .pxm .ras "
     ".sr .tif .tiff .webp".split()
@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 
 def identity(path: str | os.PathLike[str]) -> Identity | None:
-    """What tells a file from others, whatever its name is; None if it is not there."""
+    """What identifies a file whatever its name; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -35,17 +35,17 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
 
 
 def is_video(name: str) -> bool:
-    """Whether a name is that of a video; a GIF is a picture."""
+    """Whether a name has the suffix of a video; a GIF is a picture."""
     return _suffix(name) in VIDEO_SUFFIXES
 
 
 def is_media(name: str) -> bool:
-    """Whether a name is that of a picture or a video."""
+    """Whether a name has the suffix of a picture or a video."""
     return _suffix(name) in _SUFFIXES
 
 
 def _suffix(name: str) -> str:
-    """What follows the last dot in lower case, with it; Path takes ten times as long."""
+    """The last dot and what follows, in lower case; Path takes ten times as long."""
     return name[name.rfind(".") :].lower()
 
 
@@ -54,8 +54,8 @@ def search(
 ) -> Iterator[list[str] | Item]:
     """Yield the pictures and videos of a folder, then those of each folder in it.
 
-    Sorted by name within a folder. Names that begin with a dot are left out, as in a shell's
-    patterns. Links are followed; a folder that is reached twice is searched once.
+    Names are sorted within a folder; those that begin with a dot are left out, as in a shell's
+    patterns. Links are followed, and a folder that is reached twice is searched once.
 
     Args:
         folder: Where to begin.
@@ -63,15 +63,15 @@ def search(
         omit: Folders that are not searched.
 
     Yields:
-        The names in one folder, or an item with the reason why one cannot be listed.
+        The names in one folder, or an item with the error for one that cannot be listed.
     """
-    known = {*omit} - {identity(folder)}
+    seen = {*omit} - {identity(folder)}
     waiting = [folder]
     while waiting:
         path = waiting.pop()
-        if (found := identity(path)) in known:
+        if (found := identity(path)) in seen:
             continue
-        known.add(found)
+        seen.add(found)
         try:
             files, folders = _list(path)
         except OSError as error:
@@ -84,7 +84,7 @@ def search(
 
 
 def _list(folder: str) -> tuple[list[str], list[str]]:
-    """Sorted pictures and videos of a folder, and the folders in it."""
+    """The pictures and videos in a folder, and the folders in it, each sorted."""
     files, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -100,13 +100,10 @@ def _list(folder: str) -> tuple[list[str], list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, say: reading it will tell
+    except OSError:  # for instance a link to itself; reading it will say so
         return False
 
 
 def match(pattern: str) -> list[str]:
-    """What a glob pattern stands for, sorted; folders are among it.
-
-    `**` stands for any folders.
-    """
+    """The files and folders that a glob pattern matches, sorted; `**` matches any folders."""
     return sorted(glob.glob(pattern, recursive=True))

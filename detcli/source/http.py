@@ -1,4 +1,4 @@
-"""Pictures at an address, fetched whole."""
+"""Pictures at an HTTP address, fetched whole."""
 
 import http.client
 import urllib.request
@@ -14,36 +14,35 @@ from detcli.source.decode import DecodeOptions, load_bytes
 TIMEOUT_S = 10.0
 _CHUNK = 65536
 _LEGAL = "%/:=&?~+!$,;'@()*[]"
-"""What an address may hold as it is."""
+"""What an address may contain unescaped."""
 
 
 def load_address(url: str, options: DecodeOptions, stop: Event) -> Picture:
     """Fetch a picture over HTTP and decode it.
 
     Raises:
-        SourceError: It cannot be fetched.
-        DecodeError: It is no complete picture, or a too large one.
+        SourceError: The picture cannot be fetched.
+        DecodeError: The picture is incomplete or too large, or not in a known format.
     """
-    most_bytes = 8 * options.max_pixels + 2**24
     data = bytearray()
     try:
         with _open(url) as answer:
             while chunk := answer.read(_CHUNK):
                 data += chunk
-                if len(data) > most_bytes:
-                    raise SourceError(f"more than {most_bytes} bytes", "see --max-pixels")
+                if len(data) > options.max_bytes:
+                    raise SourceError(f"more than {options.max_bytes} bytes", "see --max-pixels")
                 if stop.is_set():
                     raise SourceError("interrupted")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise SourceError(
             f"cannot be fetched: {_reason(error)}",
-            "see whether the address, name and password are right",
-        ) from None  # the cause tells the address, which may hold a password
+            "check the address, user name and password",
+        ) from None  # the cause names the address, which may contain a password
     return load_bytes(bytes(data), options)
 
 
 def _open(url: str) -> IO[bytes]:
-    """Send the request; the password goes to that server only, and only if it asks."""
+    """Send the request; the password goes to that server only, and only on request."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     path, query = (quote(part, safe=_LEGAL) for part in (parts.path, parts.query))
@@ -62,12 +61,12 @@ def _open(url: str) -> IO[bytes]:
 
 
 class _ErrorProcessor(urllib.request.HTTPErrorProcessor):
-    """Closes answers that nobody reads: asking again with a password would leave them open."""
+    """Closes error responses, which a second request with a password would leave open."""
 
     def http_response(
         self, request: urllib.request.Request, response: http.client.HTTPResponse
     ) -> http.client.HTTPResponse:
-        """Pass an answer on, or what is to be done about it."""
+        """Return the response, or that of the request that answers it."""
         if not 200 <= response.status < 300:
             response.close()
         answer: http.client.HTTPResponse = super().http_response(request, response)
@@ -77,11 +76,10 @@ class _ErrorProcessor(urllib.request.HTTPErrorProcessor):
 
 
 def _reason(error: Exception) -> str:
-    """What happened, without the address."""
+    """The reason without the address."""
     if isinstance(error, HTTPError):
         error.close()
-        return (
-            f"the server answers {error.code} {http.client.responses.get(error.code, '')}".strip()
-        )
+        phrase = http.client.responses.get(error.code, "")
+        return f"the server answers {error.code} {phrase}".strip()
     cause = error.reason if isinstance(error, URLError) else error
     return getattr(cause, "strerror", None) or type(cause).__name__

@@ -8,6 +8,9 @@ from detcli.errors import InputError
 from detcli.geometry import Picture
 from detcli.record import Origin
 
+STDIN = "-"
+"""The name that stands for standard input."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -32,13 +35,13 @@ def failed(source: str, error: InputError, frame: int | None = None) -> Item:
 
 
 @dataclass(slots=True)
-class Intake:
-    """What all sources of a run share.
+class SourceProgress:
+    """How far the sources of a run are; they share it.
 
     Attributes:
-        total: Inputs that are known so far; None once there is one without a known end.
+        total: Inputs known so far; None once one of the sources has no known end.
         dropped: Frames of live sources that were overtaken by newer ones.
-        stop: Set when nothing more is wanted.
+        stop: Set when no more items are wanted.
     """
 
     total: int | None = 0
@@ -46,7 +49,7 @@ class Intake:
     stop: Event = field(default_factory=Event)
 
     def expect(self, more: int | None) -> None:
-        """Know of more inputs, or of fewer; None if nobody knows how many."""
+        """Add to the total, or subtract from it; None if the number is unknown."""
         if more is None:
             self.total = None
         elif self.total is not None:

@@ -1,7 +1,7 @@
 """JPEG by simplejpeg: the pixels of cv2.imdecode without its copy, and at reduced scale if asked.
 
-Only what is plain to read is decoded here. Whatever looks odd is left to OpenCV, whose answer
-counts then: a colour space other than grey and YCbCr or RGB, damage, EXIF that is hard to read.
+Only regular files are decoded here. Damage, unusual EXIF segments, and colour spaces other than
+grey, YCbCr and RGB are left to OpenCV.
 """
 
 import re
@@ -17,24 +17,24 @@ from detcli.opencv import cv2
 START = b"\xff\xd8\xff"
 
 _MARKER = re.compile(rb"\xff+([^\x00\xff])")
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and a second start: no length follows
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15, but for DHT, JPG and DAC
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
 _EXIF = b"Exif\0\0"
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
-_SCALES = (8, 4, 2)  # those that libjpeg-turbo has vector code for
-_MOST_SEGMENTS = 10_000
+_SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
+_MAX_SEGMENTS = 10_000
 
 
 class JpegHeader(NamedTuple):
-    """What stands before a JPEG's pixels.
+    """The header of a JPEG.
 
     Attributes:
-        height: Rows as they are stored, before the orientation is applied.
-        width: Columns as they are stored.
-        orientation: That of EXIF, 1 to 8; None if the picture is one for OpenCV.
+        height: Stored rows, before the orientation is applied.
+        width: Stored columns.
+        orientation: EXIF orientation, 1 to 8; None if the picture is left to OpenCV.
     """
 
     height: int
@@ -49,11 +49,11 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(data: bytes) -> JpegHeader | None:
-    """Read a JPEG's header; None if there is no frame in it, or no end to it."""
+    """Read a JPEG's header; None if it has no frame, or does not end."""
     frame, exif = None, []
     try:
         for count, (marker, payload) in enumerate(_segments(data)):
-            if count == _MOST_SEGMENTS:
+            if count == _MAX_SEGMENTS:
                 return None
             if marker in _FRAMES:
                 frame = frame or struct.unpack_from(">xHHB", payload)
@@ -74,18 +74,18 @@ def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) ->
     """Decode a JPEG.
 
     Args:
-        data: All of its bytes.
-        header: Read from them.
-        fast_for: Height and width of a network's input that the picture is for: at a half, a
-            quarter or an eighth of its size it is still no smaller than what the network is shown.
+        data: The whole file.
+        header: Its header.
+        fast_for: Height and width of a network's input. The picture is decoded at a half, a
+            quarter or an eighth of its size as long as it is not smaller than on that input.
 
     Returns:
-        None if it is one for OpenCV.
+        The picture; None if it is left to OpenCV.
     """
     if header.orientation is None:
         return None
     try:
-        from simplejpeg import decode_jpeg  # not everywhere, see pyproject.toml
+        from simplejpeg import decode_jpeg  # not on every platform, see pyproject.toml
     except ImportError:
         return None
     scale = 1 if fast_for is None else _scale(header.size, fast_for)
@@ -114,10 +114,10 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _orientation(exif: bytes) -> int | None:
-    """Orientation in an EXIF segment, 1 if it has none; None if the segment is odd.
+    """Orientation in an EXIF segment, 1 if it has none; None if the segment is irregular.
 
-    OpenCV stops at the first field that it cannot read; so what stands before the orientation has
-    to be in order, or it is OpenCV's to decide.
+    OpenCV stops at the first field that it cannot read, so the decision is left to OpenCV if a
+    field before the orientation is irregular.
     """
     if not exif.startswith(_EXIF) or exif[6:8] not in {b"II", b"MM"}:
         return None
@@ -143,7 +143,7 @@ def _orientation(exif: bytes) -> int | None:
 
 
 def _scale(size: tuple[int, int], canvas: tuple[int, int]) -> int:
-    """By how much a picture of that size may be reduced for a network's input."""
+    """The divisor by which a picture may be reduced for a network's input."""
     gain = Letterbox.fit(size, canvas).gain
     return next((scale for scale in _SCALES if scale * gain <= 1), 1)
 

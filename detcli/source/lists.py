@@ -1,4 +1,4 @@
-"""Lists of names: read as they come, however long they are."""
+"""Lists of names, read as they come, however long they are."""
 
 import os
 import stat
@@ -8,19 +8,20 @@ from pathlib import Path
 from threading import Event
 
 from detcli.errors import SourceError, UsageError
-from detcli.source.pipe import read_file, read_stdin
+from detcli.source.item import STDIN
+from detcli.source.stdin import file_chunks, stdin_chunks
 
-MOST_BYTES = 65536
-"""In a name; no system takes more in a path."""
+MAX_NAME_BYTES = 65536
+"""No system accepts a longer path."""
 
 
 def check_list(name: str) -> None:
-    """Look whether a list can be read, `-` for standard input.
+    """Require that a list can be read, `-` for standard input.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The list cannot be read.
     """
-    if name == "-":
+    if name == STDIN:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError(
                 "--files-from - has nothing to read: standard input is "
@@ -45,32 +46,32 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
     Args:
         name: File with the list, or `-` for standard input.
         stop: Ends the list early.
-        null_separated: Names end with NUL instead of a newline.
+        null_separated: Whether names end with NUL instead of a newline.
 
     Yields:
-        A name; bytes that are no UTF-8 become surrogates. Or why there is none.
+        A name, in which bytes that are not UTF-8 become surrogates; or an error in its place.
     """
     separator = b"\0" if null_separated else b"\n"
-    chunks = read_stdin(stop) if name == "-" else read_file(name, stop)
+    chunks = stdin_chunks(stop) if name == STDIN else file_chunks(name, stop)
     try:
         for number, line in enumerate(_split(chunks, separator)):
             if isinstance(line, SourceError):
                 yield line
-            elif found := line if null_separated else _without_windows(line, first=number == 0):
+            elif found := line if null_separated else _strip_windows(line, first=number == 0):
                 yield os.fsdecode(found)
     except OSError as error:
         yield SourceError(
-            f"the list cannot be read further: {error.strerror or error}", "look at its disk"
+            f"the rest of the list cannot be read: {error.strerror or error}", "check its disk"
         )
 
 
-def _without_windows(line: bytes, *, first: bool) -> bytes:
-    """A line without what Windows puts around it."""
+def _strip_windows(line: bytes, *, first: bool) -> bytes:
+    """Remove the byte order mark and the carriage return that Windows adds."""
     return (line.removeprefix(b"\xef\xbb\xbf") if first else line).removesuffix(b"\r")
 
 
 def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
-    """Yield what lies between separators; of what is too long, an error."""
+    """Yield the lines between separators, and an error in place of one that is too long."""
     rest, skipping = b"", False
     for chunk in chunks:
         *complete, rest = (rest + chunk).split(separator)
@@ -80,11 +81,11 @@ def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | Source
             skipping = False
         if skipping:
             rest = b""
-        elif len(rest) > MOST_BYTES:
+        elif len(rest) > MAX_NAME_BYTES:
             rest, skipping = b"", True
             yield SourceError(
-                f"a name of more than {MOST_BYTES} bytes in the list",
-                "a list has a name a line; with -0, names end with NUL",
+                f"a name of more than {MAX_NAME_BYTES} bytes in the list",
+                "a list has one name a line; with -0, names end with NUL",
             )
     if rest:
         yield rest

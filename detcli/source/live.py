@@ -1,7 +1,7 @@
-"""Live sources: cameras and network streams, of which the newest frame counts.
+"""Live sources: cameras and network streams, of which only the newest frame counts.
 
-Each is read on a thread of its own, always, so that no frame gets old in a buffer on the way. What
-nobody has taken when the next one comes is dropped. A source that is lost is opened again.
+Each is read continuously on its own thread, so that no frame ages in a buffer. A frame that has not
+been taken when the next one comes is dropped. A source that is lost is opened again.
 """
 
 import logging
@@ -16,20 +16,22 @@ from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera, public_name
-from detcli.source.capture import Capture, check_size, open_address, open_camera, retrieve
-from detcli.source.item import Intake, Item, failed
+from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
+from detcli.source.decode import check_size
+from detcli.source.item import Item, SourceProgress, failed
 from detcli.source.video import FrameOptions
 
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 30.0
-LOOK_UP_S = 0.2
-"""How often a waiting thread looks whether it is to stop."""
+MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
+"""Waiting time before a lost source is opened again; it doubles each time."""
 
-MOST_REFUSALS, REFUSALS_S = 30, 1.0
-"""So many frames may be damaged in a row, or come so late, before a source counts as lost."""
+POLL_S = 0.2
+"""How often a waiting thread checks whether it is to stop."""
 
-JOIN_S = 6.0
-"""A thread is waited for this long: a little more than a capture waits for a frame."""
+MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
+"""After this many damaged frames in a row, or this delay, a source counts as lost."""
+
+JOIN_TIMEOUT_S = 6.0
+"""How long a thread is waited for: a little longer than a capture waits for a frame."""
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,8 @@ class LiveSource:
     """A camera or network stream.
 
     Attributes:
-        name: As records name it, without credentials.
-        open: Opens it; raises SourceError.
+        name: The name in records, without credentials.
+        open: Opens the source; raises SourceError.
         may_be_picture: Whether a stream that ends after one frame was a picture.
     """
 
@@ -50,10 +52,10 @@ class LiveSource:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The source that a user names.
+        """The source with a name that a user gave.
 
         Raises:
-            SourceError: No source has such a name.
+            SourceError: The name is malformed.
         """
         if is_camera(name):
             return cls(name, partial(open_camera, camera_number(name)))
@@ -63,41 +65,44 @@ class LiveSource:
 
 
 def watch(
-    sources: Sequence[LiveSource], options: FrameOptions, patience_s: float, intake: Intake
+    sources: Sequence[LiveSource],
+    options: FrameOptions,
+    reconnect_s: float,
+    progress: SourceProgress,
 ) -> Iterator[Item]:
     """Yield the newest frame of each source, in turns, and an error for each that is lost.
 
     Args:
         sources: Watched at the same time.
         options: Which frames; times are counted from the first one.
-        patience_s: How long a source that is lost is tried again.
-        intake: Counts the frames that are dropped.
+        reconnect_s: For how long a lost source is opened again.
+        progress: Counts the frames that are dropped.
     """
     news = threading.Condition()
     stop = threading.Event()
-    watchers = [_Watcher(source, options, patience_s, news, stop) for source in sources]
+    watchers = [_Watcher(source, options, reconnect_s, news, stop) for source in sources]
     try:
         for watcher in watchers:
             watcher.start()
-        while not intake.stop.is_set():
+        while not progress.stop.is_set():
             with news:
                 item = _take(watchers)
-                intake.dropped += sum(watcher.take_dropped() for watcher in watchers)
+                progress.dropped += sum(watcher.take_dropped() for watcher in watchers)
                 if item is None and all(watcher.ended for watcher in watchers):
                     return
                 if item is None:
-                    news.wait(LOOK_UP_S)
+                    news.wait(POLL_S)
             if item is not None:
                 yield item
     finally:
         stop.set()
-        deadline = time.monotonic() + JOIN_S
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
         for watcher in watchers:
             watcher.join(max(0.0, deadline - time.monotonic()))
 
 
 def _take(watchers: list["_Watcher"]) -> Item | None:
-    """What the first has for us; it becomes the last."""
+    """The item of the first watcher that has one; it goes to the end of the queue."""
     for place, watcher in enumerate(watchers):
         if watcher.waiting:
             watchers.append(watchers.pop(place))
@@ -106,26 +111,26 @@ def _take(watchers: list["_Watcher"]) -> Item | None:
 
 
 class _Watcher:
-    """Reads one source on a thread of its own, and keeps its newest frame.
+    """Reads one source on its own thread, and keeps its newest frame.
 
-    What others look at is guarded by the lock of `news`.
+    What other threads read is guarded by the lock of `news`.
 
     Attributes:
-        waiting: What nobody has taken: a frame, an error, or both.
-        ended: Whether nothing more will come.
+        waiting: Items that have not been taken: a frame, an error, or both.
+        ended: Whether no more items will come.
     """
 
     def __init__(
         self,
         source: LiveSource,
         options: FrameOptions,
-        patience_s: float,
+        reconnect_s: float,
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
         self._source = source
         self._options = options
-        self._patience_s = patience_s
+        self._reconnect_s = reconnect_s
         self._news = news
         self._stop = stop
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -138,16 +143,16 @@ class _Watcher:
         self.ended = False
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread, which ends by itself when `stop` is set."""
+        """Wait for the thread, which ends when `stop` is set."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
     def take_dropped(self) -> int:
-        """How many frames were overtaken since the last call."""
+        """How many frames were dropped since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped
 
@@ -157,21 +162,21 @@ class _Watcher:
             self._follow()
         except InputError as caught:
             error = caught
-        except Exception as caught:  # on this thread nobody would see it
+        except Exception as caught:  # it would be lost on this thread
             log.debug("%s", self._source.name, exc_info=True)
-            error = SourceError(f"cannot be read: {type(caught).__name__}", "look at it with -vv")
+            error = SourceError(f"cannot be read: {type(caught).__name__}", "run it again with -vv")
         with self._news:
             self.waiting += [] if error is None else [failed(self._source.name, error)]
             self.ended = True
             self._news.notify()
 
     def _follow(self) -> None:
-        """Open the source and read it, again and again.
+        """Open the source and read it, again whenever it is lost.
 
         Raises:
-            InputError: It could not be opened, or was lost for too long.
+            InputError: The source cannot be opened, or was lost for too long.
         """
-        delay_s = FIRST_DELAY_S
+        delay_s = MIN_DELAY_S
         while True:
             before = self._number
             try:
@@ -182,41 +187,41 @@ class _Watcher:
             if self._is_over() or (self._source.may_be_picture and self._number == 1):
                 return
             if not self._number:
-                raise SourceError("sends no picture", "see whether another program can show it")
+                raise SourceError("sends no picture", "check whether another program can show it")
             if self._number > before:
-                delay_s = FIRST_DELAY_S
-                log.warning("%s: lost, trying to open it again", self._source.name)
-            if (silence := time.monotonic() - self._last_s) > self._patience_s:
+                delay_s = MIN_DELAY_S
+                log.warning("%s: lost, reconnecting", self._source.name)
+            if (silence := time.monotonic() - self._last_s) > self._reconnect_s:
                 raise SourceError(
-                    f"lost, and not found again in {silence:.0f} s",
-                    "see whether the camera and the network work",
+                    f"lost, and not back after {silence:.0f} s",
+                    "check the camera and the network",
                 )
             self._stop.wait(delay_s)
-            delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+            delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     def _read(self) -> None:
-        """Open the source once, and read as long as frames come.
+        """Open the source once, and read for as long as frames come.
 
         Raises:
-            SourceError: It cannot be opened.
+            SourceError: The source cannot be opened.
             DecodeError: Its frames are too large.
         """
         capture = self._source.open()
         try:
-            check_size(capture, self._options.max_pixels)
+            check_size(frame_size(capture), self._options.max_pixels)
             while self._grab(capture):
                 self._keep(capture)
         finally:
             capture.release()
 
     def _grab(self, capture: Capture) -> bool:
-        """Go to the next frame; False if there is none.
+        """Grab the next frame; False if the source is lost.
 
-        OpenCV refuses a damaged frame and goes on with the next; but it refuses at once when a
-        stream has ended, and after a while when nothing comes.
+        OpenCV fails on a damaged frame and continues with the next; when a stream has ended it
+        fails at once, and when nothing comes after a while.
         """
-        give_up = time.monotonic() + REFUSALS_S
-        for _ in range(MOST_REFUSALS):
+        give_up = time.monotonic() + GRAB_TIMEOUT_S
+        for _ in range(MAX_FAILED_GRABS):
             if self._is_over():
                 break
             if capture.grab():
@@ -226,7 +231,7 @@ class _Watcher:
         return False
 
     def _keep(self, capture: Capture) -> None:
-        """Make the frame that was grabbed the newest, if it is wanted."""
+        """Make the frame grabbed last the newest one, if it is wanted."""
         number, self._number = self._number, self._number + 1
         self._last_s = time.monotonic()
         if self._first_s is None:

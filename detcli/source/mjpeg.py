@@ -1,8 +1,8 @@
-"""MJPEG: pictures out of a stream of JPEG files, one behind the other.
+"""MJPEG: the pictures in a stream of concatenated JPEG files.
 
-A JPEG file is a row of segments that tell their length, and compressed data that hold no marker but
-a few known ones. Walking them finds where the file ends; looking for the end marker alone would
-find that of the small preview that cameras put into a segment.
+A JPEG file consists of segments with a length, and of compressed data that contain only a few known
+markers. Walking them finds the end of the file; a search for the end marker would find that of the
+preview that cameras put into a segment.
 """
 
 import re
@@ -10,19 +10,18 @@ import struct
 from collections.abc import Iterator
 
 from detcli.errors import DecodeError
-
-START = b"\xff\xd8\xff"
+from detcli.source.jpeg import START
 
 # Markers by their second byte.
-_RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # and TEM; they have no length
+_RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
 _START, _END, _SCAN, _APP2 = 0xD8, 0xD9, 0xDA, 0xE2
-_LEAST = 0xC0
+_MIN_CODE = 0xC0
 _IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
-"""What may end compressed data; whatever else looks like a marker is damage for the decoder."""
+"""Markers that may end compressed data; others are damage, which is left to the decoder."""
 
 
 class _BrokenError(Exception):
-    """This is no complete JPEG file; the next one may begin from `resume` on."""
+    """The JPEG file is incomplete; the next one may begin from `resume` on."""
 
     def __init__(self, reason: str, resume: int) -> None:
         super().__init__(reason)
@@ -30,40 +29,40 @@ class _BrokenError(Exception):
 
 
 class JpegSplitter:
-    """Takes bytes as they come, gives each picture as soon as its last byte is there.
+    """Takes bytes as they come, and yields each picture as soon as its last byte is there.
 
-    What is not a complete picture gives one error, and the search goes on at the next start of
-    one. No more than one picture is held.
+    An incomplete picture gives one error, and the search continues at the next start marker. At
+    most one picture is held in memory.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         """Begin a stream.
 
         Args:
-            most_bytes: A picture with more is refused.
+            max_bytes: A picture with more is refused.
         """
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
-        self._inside = False  # the data begin with a picture
+        self._inside = False  # whether the data begin with a picture
         self._junk = 0  # bytes since the last picture
-        self._forget_junk = False  # they belong to what was reported already
-        self._parts = 0  # given so far
-        self._attached: set[tuple[int, int]] = set()  # where in the stream, see _read_index
-        self._at = self._segment = 0  # next byte to look at; start of the segment before it
-        self._compressed = False  # it is amid compressed data
-        self._has_pixels = False  # there were compressed data
+        self._forget_junk = False  # they follow a picture that was reported
+        self._parts = 0  # pictures and errors so far
+        self._attached: set[tuple[int, int]] = set()  # spans in the stream, see _read_index
+        self._at = self._segment = 0  # next byte to read; start of the segment before it
+        self._compressed = False  # whether that byte is compressed data
+        self._has_pixels = False  # whether there were compressed data
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
-        """Take more bytes, yield the pictures that they complete, and what is wrong with others."""
+        """Take more bytes; yield the pictures that they complete, and errors for broken ones."""
         self._data += data
         yield from self._split(ended=False)
 
     def finish(self) -> Iterator[bytes | DecodeError]:
-        """Yield what can be made of what is left when the stream ends."""
+        """Yield the rest when the stream ends."""
         yield from self._split(ended=True)
         self._skip(len(self._data))
-        if self._junk and self._parts > 1:  # behind a single picture it is part of the file
+        if self._junk and self._parts > 1:  # after a single picture, it belongs to that file
             yield self._report_junk()
 
     def _split(self, *, ended: bool) -> Iterator[bytes | DecodeError]:
@@ -74,7 +73,7 @@ class JpegSplitter:
                 end = self._find_end(ended=ended)
             except _BrokenError as broken:
                 if self._give_up(broken):
-                    yield self._complain(f"an incomplete picture in the stream: {broken}")
+                    yield self._error(f"an incomplete picture in the stream: {broken}")
                 continue
             if end is None:
                 return
@@ -84,7 +83,7 @@ class JpegSplitter:
                 yield picture
 
     def _take(self, end: int) -> tuple[bytes, bool]:
-        """Take a picture out of the data; whether it belongs to the one before."""
+        """Take a picture out of the data, and tell whether it belongs to the one before."""
         span = (self._offset, self._offset + end)
         picture = bytes(memoryview(self._data)[:end])
         self._drop(end)
@@ -94,34 +93,34 @@ class JpegSplitter:
         return picture, attached
 
     def _give_up(self, broken: _BrokenError) -> bool:
-        """Go on behind the start of a picture; whether that is worth telling."""
-        # Amid damage much looks like a start; what had no pixels is part of it.
+        """Continue after the start of a broken picture; whether to report it."""
+        # Damage often looks like a start; without compressed data it is not another picture.
         is_news = self._has_pixels or not self._forget_junk
         self._drop(broken.resume)
         self._inside, self._forget_junk = False, True
         return is_news
 
     def _find_start(self) -> bool:
-        """Drop what is before the next picture; whether there is one."""
+        """Drop the bytes before the next picture; whether there is one."""
         start = self._data.find(START)
         found = start >= 0
         self._skip(start if found else max(len(self._data) - len(START) + 1, 0))
         if found:
             if any(self._offset == first for first, _ in self._attached):
-                self._junk = 0  # filling before an attached picture
+                self._junk = 0  # padding before an attached picture
             self._inside, self._compressed, self._has_pixels = True, False, False
             self._at, self._segment = 2, 0
         return found
 
     def _find_end(self, *, ended: bool) -> int | None:
-        """Number of bytes of the picture that the data begin with; None if more are needed.
+        """Length of the picture at the start of the data; None if more bytes are needed.
 
         Raises:
-            _BrokenError: It has no end.
+            _BrokenError: The picture has no end.
         """
         end = self._walk()
-        if (len(self._data) if end is None else end) > self._most_bytes:
-            raise _BrokenError(f"more than {self._most_bytes} bytes", self._at)
+        if (len(self._data) if end is None else end) > self._max_bytes:
+            raise _BrokenError(f"more than {self._max_bytes} bytes", self._at)
         if end is None and ended:
             raise _BrokenError("the stream ends in it", self._segment + 2)
         return end
@@ -137,10 +136,10 @@ class JpegSplitter:
                 return None
             code = data[self._at + 1]
             if data[self._at] != 0xFF:
-                raise _BrokenError("its parts do not follow each other", self._segment + 2)
+                raise _BrokenError("its segments do not follow one another", self._segment + 2)
             if code == _END and self._has_pixels:
                 return self._at + 2
-            if code == 0xFF:  # filling
+            if code == 0xFF:  # padding
                 self._at += 1
             elif code in _RESTARTS:
                 self._at += 2
@@ -148,17 +147,17 @@ class JpegSplitter:
                 return None
 
     def _pass_segment(self, code: int) -> bool:
-        """Go behind the segment; whether it is complete."""
+        """Skip the segment; whether it is complete."""
         data, at = self._data, self._at
         if code == _START:
             raise _BrokenError("the next one begins before its end", at)
-        if code < _LEAST or code == _END:
-            raise _BrokenError("its parts do not follow each other", self._segment + 2)
+        if code < _MIN_CODE or code == _END:
+            raise _BrokenError("its segments do not follow one another", self._segment + 2)
         if at + 4 > len(data):
             return False
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if length < 2:
-            raise _BrokenError("a part of it has no length", self._segment + 2)
+            raise _BrokenError("a segment has no length", self._segment + 2)
         if at + 2 + length > len(data):
             return False
         if code == _APP2:
@@ -179,18 +178,18 @@ class JpegSplitter:
 
     def _report_junk(self) -> DecodeError:
         count, self._junk = self._junk, 0
-        return self._complain(f"{count} bytes in the stream belong to no picture")
+        return self._error(f"{count} bytes in the stream belong to no picture")
 
-    def _complain(self, text: str) -> DecodeError:
+    def _error(self, text: str) -> DecodeError:
         self._parts += 1
-        return DecodeError(text, "look at what writes the stream")
+        return DecodeError(text, "check the program that writes the stream")
 
 
 def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
-    """Begin and end, in the stream, of the pictures that a camera has put behind the main one.
+    """Start and end in the stream of the pictures that a camera appended to the main one.
 
-    That is where phones keep a brightness map or a preview: they belong to the picture. CIPA's
-    Multi-Picture Format lists them in an APP2 segment, relative to itself.
+    Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Picture Format
+    lists them in an APP2 segment, with offsets relative to it.
     """
     order = {b"MPF\0II*\0": "<", b"MPF\0MM\0*": ">"}.get(segment[:8])
     if order is None:
@@ -208,5 +207,5 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
                 ]
                 return {(base + first, base + first + length) for length, first in entries if first}
     except struct.error:
-        pass  # damaged; then what follows is a picture like others
+        pass  # damaged: an appended picture then counts as an input
     return set()

@@ -1,8 +1,8 @@
 """Sources: from what a user names to the inputs it stands for.
 
 A name is a picture or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, or
-the address of a network stream. All is read lazily, in the order of the names; what is not there
-becomes an item with an error, so that the others go on.
+the address of a network stream. Everything is read lazily, in the order of the names; what does not
+exist becomes an item with an error, and the others go on.
 """
 
 import contextlib
@@ -11,29 +11,34 @@ import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from threading import Event
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from detcli.errors import SourceError, UsageError
 from detcli.record import Origin
-from detcli.source.address import check_address, is_address, is_live, path_of, public_name
+from detcli.source.address import (
+    check_address,
+    is_address,
+    is_camera,
+    is_live,
+    path_of,
+    public_name,
+)
 from detcli.source.decode import DecodeOptions, load_file
-from detcli.source.folders import identity, is_video, match, search
-from detcli.source.item import Intake, Item, failed
+from detcli.source.folders import Identity, identity, is_media, is_video, match, search
+from detcli.source.item import STDIN, Item, SourceProgress, failed
 
 if TYPE_CHECKING:
     from detcli.source.video import FrameOptions
 
-STDIN = "-"
+CLOSE_TIMEOUT_S = 7.0
+"""How long `close` waits for another thread, which checks every few seconds whether to stop."""
 
-CLOSE_S = 7.0
-"""How long `close` waits for a thread that is amid something; a little more than that can take."""
-
-_DEEPER = "folders in it are searched with --recursive"
+_RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
+"""Suffixes of files that results are written to again and again, and that no input has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +46,15 @@ class SourceOptions:
     """How sources are read.
 
     Attributes:
-        recursive: Whether folders are searched for the folders in them.
-        stride: Every so many frames of a video are looked at.
-        start_s: Seconds from the start of a video; frames before it are not looked at.
-        end_s: Those from here on neither.
+        recursive: Whether the folders in a folder are searched, too.
+        stride: Every stride-th frame of a video is used.
+        start_s: Frames of a video before this time are left out.
+        end_s: Frames of a video from this time on are left out.
         files_from: A file with names of pictures and videos, `-` for standard input.
-        null_separated: Whether names in it end with NUL instead of a newline.
+        null_separated: Whether the names in it end with NUL instead of a newline.
         decode: How pictures are decoded.
         written: Folders that this run writes into, which a search leaves out.
-        reconnect_s: How long a live source that is lost is tried again.
+        reconnect_s: For how long a lost live source is opened again.
     """
 
     recursive: bool = False
@@ -64,7 +69,7 @@ class SourceOptions:
 
     @property
     def frames(self) -> "FrameOptions":
-        """Which frames of a video are looked at."""
+        """Which frames of a video are used."""
         from detcli.source.video import FrameOptions
 
         return FrameOptions(self.stride, self.start_s, self.end_s, self.decode.max_pixels)
@@ -73,58 +78,51 @@ class SourceOptions:
 DEFAULTS = SourceOptions()
 
 
-class Sources:
+class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
     Raises:
-        UsageError: Standard input is named twice, a number makes no sense, there is no list.
+        UsageError: Standard input is named twice, a number is out of range, or the list cannot be
+            read.
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
         _check(names, options)
         self._names = names
         self._options = options
-        self._intake = Intake(len(names) if options.files_from is None else None)
+        self._progress = SourceProgress(len(names) if options.files_from is None else None)
         self._ended = Event()
         self._items = self._iterate()
 
     @property
     def total(self) -> int | None:
-        """Inputs that are known so far; None once there is one without a known end."""
-        return self._intake.total
+        """Inputs known so far; None once one of the sources has no known end."""
+        return self._progress.total
 
     @property
     def dropped(self) -> int:
         """Frames of live sources that were overtaken by newer ones."""
-        return self._intake.dropped
+        return self._progress.dropped
 
     def __iter__(self) -> Iterator[Item]:
         return self._items
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the iteration, whichever thread is in it, and close what is open."""
-        self._intake.stop.set()
+        """End the iteration, whichever thread runs it, and close what is open."""
+        self._progress.stop.set()
         try:
             self._items.close()
-        except ValueError:  # another thread is in it, and looks at `stop` every now and then
-            self._ended.wait(CLOSE_S)
+        except ValueError:  # another thread runs it, and checks `stop` regularly
+            self._ended.wait(CLOSE_TIMEOUT_S)
 
     def _iterate(self) -> Generator[Item]:
         try:
             with contextlib.closing(self._expand()) as items:
                 for item in items:
-                    if self._intake.stop.is_set():
+                    if self._progress.stop.is_set():
                         return
                     yield item
         finally:
@@ -144,7 +142,7 @@ class Sources:
         if name == STDIN:
             from detcli.source.stdin import read_stdin
 
-            return read_stdin(self._options.decode, self._intake)
+            return read_stdin(self._options.decode, self._progress)
         if is_address(name):
             return self._fetch(name)
         if os.path.isdir(name):
@@ -164,55 +162,57 @@ class Sources:
         from detcli.source.capture import open_file
         from detcli.source.video import read_video
 
-        yield from read_video(name, partial(open_file, name), self._options.frames, self._intake)
+        yield from read_video(name, partial(open_file, name), self._options.frames, self._progress)
 
     def _search(self, folder: str) -> Iterator[Item]:
         omit = {identity(path) for path in self._options.written}
         recursive = self._options.recursive
-        self._intake.expect(-1)
+        self._progress.expect(-1)
         found = False
         for part in search(folder, recursive=recursive, omit=omit):
-            if self._intake.stop.is_set():
+            if self._progress.stop.is_set():
                 return
             found = found or bool(part)
             if isinstance(part, Item):
-                self._intake.expect(1)
+                self._progress.expect(1)
                 yield part
             else:
-                self._intake.expect(len(part))
+                self._progress.expect(len(part))
                 for name in part:
                     yield from self._file(name)
         if not found:
-            self._intake.expect(1)
-            hint = "see whether the suffixes are those of pictures" if recursive else _DEEPER
+            self._progress.expect(1)
+            hint = (
+                "check the files' suffixes" if recursive else "search its folders with --recursive"
+            )
             yield failed(folder, SourceError("no pictures or videos in this folder", hint))
 
     def _match(self, pattern: str) -> Iterator[Item]:
         names = match(pattern)
-        self._intake.expect(len(names) - 1)
+        self._progress.expect(len(names) - 1)
         found = False
         for name in names:
             if os.path.isfile(name):
                 found = True
                 yield from self._file(name)
             else:
-                self._intake.expect(-1)
+                self._progress.expect(-1)
         if not found:
-            self._intake.expect(1)
+            self._progress.expect(1)
             yield failed(pattern, SourceError("no file matches", "check the pattern"))
 
     def _read_list(self, name: str) -> Iterator[Item]:
         from detcli.source.lists import read_list
 
         null_separated = self._options.null_separated
-        for entry in read_list(name, self._intake.stop, null_separated=null_separated):
+        for entry in read_list(name, self._progress.stop, null_separated=null_separated):
             if isinstance(entry, SourceError):
                 yield failed(name, entry)
             else:
                 yield from self._file(entry)
 
     def _fetch(self, url: str) -> Iterator[Item]:
-        """What is at an address that names a picture or a video file."""
+        """Read the picture or video file at an address."""
         public = public_name(url)
         try:
             check_address(url)
@@ -224,37 +224,37 @@ class Sources:
             from detcli.source.video import read_video
 
             reopen = partial(open_address, url)
-            yield from read_video(public, reopen, self._options.frames, self._intake)
+            yield from read_video(public, reopen, self._options.frames, self._progress)
         else:
             from detcli.source.http import load_address
 
-            load = partial(load_address, url, self._options.decode, self._intake.stop)
+            load = partial(load_address, url, self._options.decode, self._progress.stop)
             yield Item(Origin(public), load)
 
     def _watch(self, names: Iterable[str]) -> Iterator[Item]:
-        """Cameras and streams that are named one after the other: watched at the same time."""
+        """Watch cameras and streams that are named one after another, all at the same time."""
         from detcli.source.live import LiveSource, watch
 
-        self._intake.expect(None)
+        self._progress.expect(None)
         sources = []
         for name in names:
             try:
                 sources.append(LiveSource.named(name))
             except SourceError as error:
                 yield failed(public_name(name), error)
-        yield from watch(sources, self._options.frames, self._options.reconnect_s, self._intake)
+        yield from watch(sources, self._options.frames, self._options.reconnect_s, self._progress)
 
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
-    """Look whether the request makes sense.
+    """Check the request before anything is read.
 
     Raises:
-        UsageError: It does not.
+        UsageError: Names or options contradict each other or are out of range.
     """
     if [*names, options.files_from].count(STDIN) > 1:
-        raise UsageError("standard input can be read once", "name - only once")
+        raise UsageError("standard input can be read only once", "name - once")
     if options.stride < 1:
-        raise UsageError(f"a stride of {options.stride} frames", "use 1 or more")
+        raise UsageError(f"the stride is {options.stride} frames", "use 1 or more")
     if not 0 <= options.start_s < math.inf:
         raise UsageError(f"a video cannot start at {options.start_s} s", "use 0 or more")
     if options.end_s is not None and not options.start_s < options.end_s:
@@ -266,3 +266,50 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
         from detcli.source.lists import check_list
 
         check_list(options.files_from)
+
+
+class InputGuard:
+    """Tells whether a file is one of the inputs, by whatever path or link, lest it be overwritten.
+
+    The inputs are looked up when the guard is first asked about a file that exists, since only
+    such a file can be lost. The names in a list are not known in advance: with one, every existing
+    file counts as an input unless it has the suffix of a result.
+    """
+
+    def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
+        self._names = [
+            name for name in names if not (name == STDIN or is_address(name) or is_camera(name))
+        ]
+        self._options = options
+
+    def __contains__(self, path: object) -> bool:
+        if not isinstance(path, Path) or (found := identity(path)) is None:
+            return False
+        target = os.path.realpath(path)
+        has_list = self._options.files_from is not None
+        return (
+            (has_list and Path(target).suffix.lower() not in _RESULTS)
+            or found in self._named
+            or (is_media(target) and found in self._in_folders)
+        )
+
+    @cached_property
+    def _named(self) -> frozenset[Identity | None]:
+        """Files that are named, or that a pattern stands for."""
+        names = [name for name in self._names if not os.path.isdir(name)]
+        if self._options.files_from not in {None, STDIN}:
+            names.append(str(self._options.files_from))
+        files = ([name] if os.path.lexists(name) else match(name) for name in names)
+        return frozenset(identity(file) for part in files for file in part)
+
+    @cached_property
+    def _in_folders(self) -> frozenset[Identity | None]:
+        """Pictures and videos in folders."""
+        omit = {identity(path) for path in self._options.written}
+        parts = (
+            part
+            for folder in filter(os.path.isdir, self._names)
+            for part in search(folder, recursive=self._options.recursive, omit=omit)
+            if not isinstance(part, Item)
+        )
+        return frozenset(identity(file) for part in parts for file in part)

@@ -1,81 +1,139 @@
-"""Standard input: one picture, or a stream of JPEG files, one behind the other."""
+"""Standard input, read as it comes: one picture, or a stream of concatenated JPEG files.
+
+Lists of names are read by the same functions: they yield whatever is there at once, and never wait
+without looking whether the run has been stopped.
+"""
 
 import itertools
+import os
+import select
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
+from io import UnsupportedOperation
+from pathlib import Path
+from threading import Event
 
 from detcli.errors import DecodeError, InputError, SourceError
 from detcli.record import Origin
-from detcli.source import pipe
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.item import Intake, Item, failed
-from detcli.source.mjpeg import START, JpegSplitter
+from detcli.source.item import STDIN, Item, SourceProgress, failed
+from detcli.source.jpeg import START
+from detcli.source.mjpeg import JpegSplitter
 
-STDIN = "-"
-"""The name that stands for standard input."""
+CHUNK = 65536
+IDLE_S = 1.0
+"""After a silence this long, the reader gets an empty chunk."""
+POLL_S = 0.2
+"""How often a waiting thread checks whether it is to stop."""
 
 
-def read_stdin(options: DecodeOptions, intake: Intake) -> Iterator[Item]:
+def stdin_chunks(stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of standard input, see `descriptor_chunks`.
+
+    Raises:
+        SourceError: Standard input is closed, or a terminal.
+        OSError: It cannot be read.
+    """
+    hint = "pipe a picture in, as in: detcli predict - ... < bus.jpg"
+    if sys.stdin is None:
+        raise SourceError("standard input is closed", hint)
+    if sys.stdin.isatty():
+        raise SourceError("standard input is a terminal", hint)
+    try:
+        descriptor = sys.stdin.fileno()
+    except UnsupportedOperation:  # replaced by an object without a file
+        yield from iter(lambda: sys.stdin.buffer.read(CHUNK), b"")
+    else:
+        yield from descriptor_chunks(descriptor, stop)
+
+
+def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with Path(name).open("rb", buffering=0) as file:
+        yield from descriptor_chunks(file.fileno(), stop)
+
+
+def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
+    """Yield bytes as they come, until the end or until `stop` is set.
+
+    Yields:
+        Some bytes; none when nothing has come for a second.
+
+    Raises:
+        OSError: The descriptor cannot be read.
+    """
+    waited = 0.0
+    while not stop.is_set():
+        # Windows can only wait for sockets.
+        if os.name == "posix" and not select.select([descriptor], [], [], POLL_S)[0]:
+            waited += POLL_S
+            if waited >= IDLE_S:
+                waited = 0.0
+                yield b""
+            continue
+        waited = 0.0
+        if not (data := os.read(descriptor, CHUNK)):
+            return
+        yield data
+
+
+def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
     """Yield the picture on standard input, or the pictures of a stream as each is complete.
 
-    The pictures of a stream are numbered. Whether there is more than one shows when the next one
-    follows or a second has passed: so long the first one waits.
+    The pictures of a stream are numbered. The first one waits until the next one follows or a
+    second has passed, because only then is it clear whether this is a stream.
 
     Args:
-        options: How they are decoded.
-        intake: Told when there are more than one.
+        options: How the pictures are decoded.
+        progress: Its total becomes unknown for a stream.
     """
     try:
-        yield from _read(pipe.read_stdin(intake.stop), options, intake)
+        chunks = stdin_chunks(progress.stop)
+        head = b""
+        for chunk in chunks:
+            head += chunk
+            if len(head) >= len(START):
+                break
+        chunks = itertools.chain([head], chunks)
+        if head.startswith(START):
+            yield from _split(chunks, options, progress)
+        else:
+            data = _join(chunks, options.max_bytes)
+            yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        yield failed(STDIN, SourceError(reason, "look at what writes to standard input"))
+        yield failed(STDIN, SourceError(reason, "check the program that writes to standard input"))
     except InputError as error:
         yield failed(STDIN, error)
 
 
-def _read(chunks: Iterator[bytes], options: DecodeOptions, intake: Intake) -> Iterator[Item]:
-    # More than any format takes for a picture of the greatest size, and its metadata.
-    most_bytes = 8 * options.max_pixels + 2**24
-    head = b""
-    for chunk in chunks:
-        head += chunk
-        if len(head) >= len(START):
-            break
-    chunks = _chain(head, chunks)
-    if head.startswith(START):
-        yield from _split(chunks, options, most_bytes, intake)
-    else:
-        yield Item(Origin(STDIN), partial(load_bytes, _join(chunks, most_bytes), options))
-
-
-def _chain(head: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    yield head
-    yield from chunks
-
-
-def _join(chunks: Iterable[bytes], most_bytes: int) -> bytes:
-    """All that comes.
+def _join(chunks: Iterable[bytes], max_bytes: int) -> bytes:
+    """All chunks as one.
 
     Raises:
-        DecodeError: It is too much.
+        DecodeError: There are more than `max_bytes`.
     """
     data = bytearray()
     for chunk in chunks:
         data += chunk
-        if len(data) > most_bytes:
+        if len(data) > max_bytes:
             raise DecodeError(
-                f"more than {most_bytes} bytes, and no stream of JPEG files",
+                f"more than {max_bytes} bytes, and not a stream of JPEG files",
                 "raise --max-pixels if it is meant to be that large",
             )
     return bytes(data)
 
 
 def _split(
-    chunks: Iterable[bytes], options: DecodeOptions, most_bytes: int, intake: Intake
+    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress
 ) -> Iterator[Item]:
-    splitter = JpegSplitter(most_bytes)
-    begin = bytearray()  # all that came until it is clear whether this is a stream
+    splitter = JpegSplitter(options.max_bytes)
+    begin = bytearray()  # everything, until it is clear whether this is a stream
     parts: list[bytes | DecodeError] = []
     numbers = itertools.count()
     is_stream = False
@@ -83,16 +141,17 @@ def _split(
         parts += splitter.feed(chunk)
         if not is_stream:
             begin += chunk
-            is_stream = len(parts) > 1 or (bool(parts) and (not chunk or len(begin) > most_bytes))
+            long = not chunk or len(begin) > options.max_bytes
+            is_stream = len(parts) > 1 or (bool(parts) and long)
         if is_stream:
-            intake.expect(None)
+            progress.expect(None)
             yield from (_item(part, options, next(numbers)) for part in parts)
             parts.clear()
     parts += splitter.finish()
     if is_stream or (len(parts) > 1 and any(isinstance(part, bytes) for part in parts)):
-        intake.expect(None)
+        progress.expect(None)
         yield from (_item(part, options, next(numbers)) for part in parts)
-    else:  # one file, which is the decoder's to judge, complete or not
+    else:  # a single file, whether complete or not, is left to the decoder
         yield _item(bytes(begin), options)
 
 

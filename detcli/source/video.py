@@ -1,4 +1,4 @@
-"""Video files: frame by frame, with numbers and times, as far as they can be read."""
+"""Video files: numbered and timed frames, as far as a file can be read."""
 
 import math
 import time
@@ -13,35 +13,36 @@ from detcli.opencv import cv2
 from detcli.record import Clip, Origin
 from detcli.source.capture import (
     Capture,
-    check_size,
     frame_count,
+    frame_size,
     frames_per_second,
     position_s,
     retrieve,
 )
-from detcli.source.item import Intake, Item, failed
+from detcli.source.decode import check_size
+from detcli.source.item import Item, SourceProgress, failed
 
 SEEK_FROM_S = 5.0
-"""For an earlier start, the frames before it are read and thrown away, which is always exact."""
+"""For an earlier start, the frames before it are read and discarded, which is always exact."""
 
-PATIENCE_S = 10.0
-"""How long damaged frames are passed over in search of a good one."""
+DAMAGE_TIMEOUT_S = 10.0
+"""How long damaged frames are skipped in search of a good one."""
 
-_NEAR_S = 1e-6
+_EPSILON_S = 1e-6
 _COUNTED = (".avi", ".m4v", ".mov", ".mp4")
-"""Containers that tell the number of frames; of others it is known from their length in time."""
+"""Containers that store the number of frames; for others it is estimated from the duration."""
 
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 
 
 @dataclass(frozen=True, slots=True)
 class FrameOptions:
-    """Which frames of a video are looked at.
+    """Which frames of a video are used.
 
     Attributes:
-        stride: Every so many, from the first one on.
-        start_s: None before this time.
-        end_s: None from this time on.
+        stride: Every stride-th frame, from the first one on.
+        start_s: Frames before this time are left out.
+        end_s: Frames from this time on are left out.
         max_pixels: A video with larger frames is refused.
     """
 
@@ -51,56 +52,56 @@ class FrameOptions:
     max_pixels: int = 200_000_000
 
     def count(self, frames: int | None, rate: float) -> int | None:
-        """How many there are in a video of so many frames; None if that is unknown."""
+        """How many of a video's frames are used; None if its own number is unknown."""
         if frames is None:
             return None
-        first = math.ceil(self.start_s * rate - _NEAR_S)
+        first = math.ceil(self.start_s * rate - _EPSILON_S)
         if self.end_s is not None and rate:
-            frames = min(frames, math.ceil(self.end_s * rate - _NEAR_S))
+            frames = min(frames, math.ceil(self.end_s * rate - _EPSILON_S))
         return max(0, -((first - frames) // self.stride))
 
 
 def read_video(
-    source: str, reopen: Callable[[], Capture], options: FrameOptions, intake: Intake
+    source: str, reopen: Callable[[], Capture], options: FrameOptions, progress: SourceProgress
 ) -> Iterator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
     Args:
-        source: The name that records give it.
-        reopen: Opens it; more than once where its parts have to be looked for.
+        source: The name in records.
+        reopen: Opens the video; called again to seek, or to find out what is missing.
         options: Which frames.
-        intake: Told how many there are; before that, the video counts as one.
+        progress: Learns how many frames there are; before that, the video counts as one input.
     """
     try:
-        frames = _begin(reopen, options, intake.stop)
+        frames = _begin(reopen, options, progress.stop)
     except InputError as error:
         yield failed(source, error)
         return
     try:
         expected = options.count(frames.declared, frames.rate)
-        intake.expect(None if expected is None else expected - 1)
+        progress.expect(None if expected is None else expected - 1)
         given = 0
         for item in _select(source, frames, options):
             given += 1
             yield item
-        complaint = None if intake.stop.is_set() else _complaint(source, frames, given, reopen)
-        if complaint is not None:
+        problem = None if progress.stop.is_set() else _find_problem(source, frames, given, reopen)
+        if problem is not None:
             given += 1
-            yield failed(source, complaint)
-        intake.expect(None if expected is None else given - expected)
+            yield failed(source, problem)
+        progress.expect(None if expected is None else given - expected)
     finally:
         frames.release()
 
 
 def _begin(reopen: Callable[[], Capture], options: FrameOptions, stop: Event) -> "_Frames":
-    """Open a video, and go near the start if that can be done.
+    """Open a video, and seek to shortly before the start if possible.
 
     Raises:
-        InputError: It cannot be opened, or its frames are too large.
+        InputError: The video cannot be opened, or its frames are too large.
     """
     capture = reopen()
     try:
-        check_size(capture, options.max_pixels)
+        check_size(frame_size(capture), options.max_pixels)
         frames = _Frames(capture, stop)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
@@ -115,9 +116,9 @@ def _select(source: str, frames: "_Frames", options: FrameOptions) -> Iterator[I
     clip = Clip(source, frames.rate / options.stride)
     first = None
     while frames.advance():
-        if frames.time_s < options.start_s - _NEAR_S:
+        if frames.time_s < options.start_s - _EPSILON_S:
             continue
-        if options.end_s is not None and frames.time_s >= options.end_s - _NEAR_S:
+        if options.end_s is not None and frames.time_s >= options.end_s - _EPSILON_S:
             frames.at_end = False
             return
         first = frames.number if first is None else first
@@ -133,11 +134,11 @@ class _Frames:
     """The frames of a capture, one after the other.
 
     Attributes:
-        rate: Frames per second, 0 if unknown.
+        rate: Frames per second; 0 if unknown.
         declared: How many frames there should be; None if unknown.
-        number: Of the frame that was grabbed last, from 0; those that are damaged count.
-        time_s: Its time, from the start of the video; it never goes back.
-        damaged: Frames that could not be decoded.
+        number: Number of the frame grabbed last, from 0; damaged frames count.
+        time_s: Its time from the start of the video; never decreases.
+        damaged: How many frames could not be decoded.
         at_end: Whether no more frames could be grabbed.
     """
 
@@ -147,17 +148,17 @@ class _Frames:
         self.rate = frames_per_second(capture)
         self.declared = frame_count(capture)
         self.number = -1
-        self.time_s = -1 / self.rate if self.rate else -_NEAR_S
+        self.time_s = -1 / self.rate if self.rate else -_EPSILON_S
         self.damaged = 0
         self.at_end = True
 
     def advance(self) -> bool:
-        """Grab the next frame; False when there is none.
+        """Grab the next frame; False when there are no more.
 
-        OpenCV refuses a damaged frame and goes on with the next; at the end it refuses all.
+        OpenCV fails on a damaged frame and continues with the next; at the end it always fails.
         """
         remaining = 0 if self.declared is None else self.declared - self.number
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + DAMAGE_TIMEOUT_S
         for missed in range(min(max(remaining, 100), 1000)):
             if self._stop.is_set() or (missed and time.monotonic() > give_up):
                 return False
@@ -171,22 +172,22 @@ class _Frames:
         return False
 
     def retrieve(self) -> Image | None:
-        """The frame, or None if it is damaged."""
+        """The frame grabbed last; None if it is damaged."""
         image = retrieve(self._capture)
         self.damaged += image is None
         return image
 
     def seek(self, start_s: float) -> bool:
-        """Go to shortly before a time; whether that worked and the number of the frame is known.
+        """Seek to shortly before a time; False if the frame number there is unknown.
 
-        A number follows from the time where frames come at a constant rate.
+        The number follows from the time only where frames come at a constant rate.
         """
         self._capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
         if not self._capture.grab():
             return False
         self.time_s = position_s(self._capture)
         number = self.time_s * self.rate
-        if not (0 < self.time_s < start_s - _NEAR_S and abs(number - round(number)) < 0.1):
+        if not (0 < self.time_s < start_s - _EPSILON_S and abs(number - round(number)) < 0.1):
             return False
         self.number = round(number)
         return True
@@ -196,35 +197,33 @@ class _Frames:
         self._capture.release()
 
 
-def _complaint(
+def _find_problem(
     source: str, frames: _Frames, given: int, reopen: Callable[[], Capture]
 ) -> InputError | None:
-    """What to say when not all frames could be read; None if they could."""
+    """Why not all frames could be read; None if they could."""
     present = frames.number + 1
     if not present:
         return DecodeError("none of its frames can be decoded", _HINT)
     damaged = f", {frames.damaged} of them damaged" if frames.damaged else ""
-    # A cut that was made without encoding anew leaves some frames at its ends that are not shown.
-    # Sound may go on after the last one, and a count that is made of the length counts it.
-    exact = source.lower().endswith(_COUNTED)
-    if frames.at_end and _breaks_off(
-        frames, max(2, frames.rate / 2 if exact else frames.rate), reopen
-    ):
+    # A cut without re-encoding leaves some frames at its ends that are not shown. And sound may
+    # go on after the last frame, which an estimate from the duration counts as frames.
+    tolerance = frames.rate / 2 if source.lower().endswith(_COUNTED) else frames.rate
+    if frames.at_end and _breaks_off(frames, max(2, tolerance), reopen):
         there = f"breaks off: {present} of {frames.declared} frames are there"
         return DecodeError(there + damaged, _HINT)
     if damaged:
         return DecodeError(f"{present} frames{damaged} and left out", _HINT)
     if not given:
         ends = f"it ends at {frames.time_s:.2f} s"
-        return SourceError(f"has no frames in the time that was asked for: {ends}", "see --start")
+        return SourceError(f"has no frames in the requested time: {ends}", "see --start")
     return None
 
 
 def _breaks_off(frames: _Frames, tolerance: float, reopen: Callable[[], Capture]) -> bool:
-    """Whether the file holds less than it declares.
+    """Whether the file holds fewer frames than it declares.
 
-    That fewer frames were shown does not say so: a cut that was made without encoding anew may
-    leave a second or more of them before it. So the packets are counted.
+    Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
+    more of undecoded frames in the file. So the packets are counted.
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False

@@ -17,7 +17,7 @@ from detcli.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import ImageSink
-from detcli.source.guard import InputGuard
+from detcli.source.sources import InputGuard
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import pytest
 
 from detcli.errors import DecodeError, SourceError
 from detcli.source import capture
-from detcli.source.capture import check_size, open_address, open_camera, open_file
+from detcli.source.capture import frame_size, open_address, open_camera, open_file
+from detcli.source.decode import check_size
 
 
 class Declares:
@@ -49,9 +50,9 @@ def test_times_that_make_no_sense_are_none(declared):
 def test_frames_may_be_too_large(tmp_path):
     video = open_file(str(number_video.write(tmp_path / "a.avi", 1, code="MJPG")))
     width, height = number_video.SIZE
-    check_size(video, width * height)
-    with pytest.raises(DecodeError, match=f"too large: {width}x{height} are {width * height} "):
-        check_size(video, width * height - 1)
+    check_size(frame_size(video), width * height)
+    with pytest.raises(DecodeError, match=f"too large: {width}x{height} is {width * height} "):
+        check_size(frame_size(video), width * height - 1)
     video.release()
 
 

@@ -132,7 +132,7 @@ def test_a_truncated_jpeg_of_another_kind_is_an_error(option):
     "data", [b"", b"no picture\n" * 50, bytes(1000), b"\xff\xd8\xff", b"%PDF-1"]
 )
 def test_what_is_no_picture_is_an_error_with_a_hint(data):
-    with pytest.raises(DecodeError, match=r"^(no picture|empty)") as caught:
+    with pytest.raises(DecodeError, match=r"^(not a picture|empty)") as caught:
         decode_bytes(data)
     assert caught.value.hint
 

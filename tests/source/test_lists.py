@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.errors import SourceError, UsageError
-from detcli.source import pipe
-from detcli.source.lists import MOST_BYTES, check_list, read_list
+from detcli.source import stdin
+from detcli.source.lists import MAX_NAME_BYTES, check_list, read_list
 from detcli.source.sources import SourceOptions, Sources
 
 
@@ -71,12 +71,12 @@ def test_any_bytes_can_be_a_name(tmp_path_factory, names):
 
 
 def test_names_may_lie_across_chunks(read, monkeypatch):
-    monkeypatch.setattr(pipe, "CHUNK", 3)
+    monkeypatch.setattr(stdin, "CHUNK", 3)
     assert read(b"a.jpg\nlong name.jpg\r\n\nb\n") == ["a.jpg", "long name.jpg", "b"]
 
 
 def test_what_is_too_long_is_an_error_and_the_others_are_found(read):
-    long = b"x" * (3 * MOST_BYTES)
+    long = b"x" * (3 * MAX_NAME_BYTES)
     first, error, last = read(b"a.jpg\n" + long + b"\nb.jpg\n")
     assert (first, last) == ("a.jpg", "b.jpg")
     assert isinstance(error, SourceError)
@@ -88,7 +88,7 @@ def test_a_list_that_breaks_is_an_error(read, monkeypatch):
         yield b"a.jpg\nb"
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("detcli.source.lists.read_file", break_off)
+    monkeypatch.setattr("detcli.source.lists.file_chunks", break_off)
     first, error = read(b"")
     assert first == "a.jpg"
     assert "Input/output error" in str(error)

@@ -11,7 +11,7 @@ from source_items import error_of
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Clip
 from detcli.source import live
-from detcli.source.item import Intake
+from detcli.source.item import SourceProgress
 from detcli.source.live import LiveSource, watch
 from detcli.source.video import FrameOptions
 
@@ -74,15 +74,15 @@ class Shelf:
 
 @pytest.fixture(autouse=True)
 def _no_delay(monkeypatch):
-    monkeypatch.setattr(live, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(live, "MIN_DELAY_S", 0.01)
 
 
 def source(*captures, name="camera:0", **options):
     return LiveSource(name, Shelf(*captures), **options)
 
 
-def follow(*sources, patience_s=0.0, intake=None, **options):
-    return watch(sources, FrameOptions(**options), patience_s, intake or Intake())
+def follow(*sources, reconnect_s=0.0, progress=None, **options):
+    return watch(sources, FrameOptions(**options), reconnect_s, progress or SourceProgress())
 
 
 def eventually(condition):
@@ -109,8 +109,8 @@ def test_frames_have_numbers_and_times():
 
 
 def test_the_newest_frame_wins_and_the_others_are_counted():
-    camera, intake = Camera(1000, free=False), Intake()
-    items = follow(source(camera), intake=intake)
+    camera, progress = Camera(1000, free=False), SourceProgress()
+    items = follow(source(camera), progress=progress)
     camera.allow()
     assert next(items).origin.frame == 0
     camera.allow(7)
@@ -118,19 +118,19 @@ def test_the_newest_frame_wins_and_the_others_are_counted():
     newest = next(items)
     camera.over.set()
     items.close()
-    assert (newest.origin.frame, intake.dropped) == (7, 6)
+    assert (newest.origin.frame, progress.dropped) == (7, 6)
 
 
 def test_a_stride_counts_frames_that_came():
-    camera, intake = Camera(1000, free=False), Intake()
-    items = follow(source(camera), intake=intake, stride=3)
+    camera, progress = Camera(1000, free=False), SourceProgress()
+    items = follow(source(camera), progress=progress, stride=3)
     found = []
     for _ in range(3):
         camera.allow(3)
         found.append(next(items).origin.frame)
     camera.over.set()
     items.close()
-    assert (found, intake.dropped) == ([0, 3, 6], 0)
+    assert (found, progress.dropped) == ([0, 3, 6], 0)
 
 
 def test_the_first_seconds_can_be_left_out():
@@ -142,8 +142,8 @@ def test_the_first_seconds_can_be_left_out():
 
 
 def test_a_live_source_can_be_watched_for_a_time():
-    camera, intake = Camera(10**6), Intake()
-    found = list(follow(source(camera), intake=intake, end_s=0.2))
+    camera, progress = Camera(10**6), SourceProgress()
+    found = list(follow(source(camera), progress=progress, end_s=0.2))
     assert all(item.origin.clip for item in found)  # no error
     assert max(item.origin.time_s for item in found) < 0.2
     assert camera.released.is_set()
@@ -151,34 +151,34 @@ def test_a_live_source_can_be_watched_for_a_time():
 
 def test_a_source_that_gives_nothing_any_more_ends_in_time():
     """Its time is over, whether or not frames come."""
-    found = list(follow(source(Camera(1)), patience_s=1000, end_s=0.2))
+    found = list(follow(source(Camera(1)), reconnect_s=1000, end_s=0.2))
     assert [item.origin.frame for item in found] == [0]
 
 
 def test_a_source_that_cannot_be_opened_is_an_error_at_once():
     shelf = source()
-    (item,) = follow(shelf, patience_s=1000)
+    (item,) = follow(shelf, reconnect_s=1000)
     assert (item.origin.source, error_of(item)) == ("camera:0", "cannot be opened")
     assert shelf.open.opened == 1
 
 
 def test_a_source_that_gives_no_frame_is_an_error_at_once():
     camera = Camera(0)
-    (item,) = follow(source(camera), patience_s=1000)
+    (item,) = follow(source(camera), reconnect_s=1000)
     assert error_of(item) == "sends no picture"
     assert camera.released.is_set()
 
 
 def test_frames_can_be_too_large():
     (item,) = follow(source(Camera(5)), max_pixels=100)
-    with pytest.raises(DecodeError, match="too large: 160x64 are 10240 pixels"):
+    with pytest.raises(DecodeError, match="too large: 160x64 is 10240 pixels"):
         item.load()
 
 
 def test_a_source_that_is_lost_is_opened_again(caplog):
     cameras = [Camera(40), None, None, Camera(10**6)]
     shelf = source(*cameras)
-    items = follow(shelf, patience_s=WAIT_S)
+    items = follow(shelf, reconnect_s=WAIT_S)
     numbers = list(itertools.takewhile(lambda number: number < 45, (i.origin.frame for i in items)))
     items.close()
     assert numbers == sorted(set(numbers))  # they go on where they were
@@ -189,7 +189,7 @@ def test_a_source_that_is_lost_is_opened_again(caplog):
 
 
 def test_it_is_tried_again_less_and_less_often(monkeypatch):
-    monkeypatch.setattr(live, "LONGEST_DELAY_S", 0.08)
+    monkeypatch.setattr(live, "MAX_DELAY_S", 0.08)
     waits = []
 
     class Stop(threading.Event):
@@ -207,9 +207,9 @@ def test_it_is_tried_again_less_and_less_often(monkeypatch):
 
 
 def test_a_source_that_is_not_found_again_is_an_error():
-    found = list(follow(source(Camera(3)), patience_s=0.05))
+    found = list(follow(source(Camera(3)), reconnect_s=0.05))
     assert found[-2].origin.frame == 2
-    assert "lost, and not found again" in error_of(found[-1])
+    assert "lost, and not back after" in error_of(found[-1])
 
 
 def test_an_error_does_not_hide_the_last_frame():
@@ -224,7 +224,7 @@ def test_an_error_does_not_hide_the_last_frame():
 
 
 def test_a_stream_of_one_picture_is_a_picture():
-    (item,) = follow(source(Camera(1), may_be_picture=True), patience_s=1000)
+    (item,) = follow(source(Camera(1), may_be_picture=True), reconnect_s=1000)
     assert item.origin.frame == 0
 
 
@@ -289,18 +289,18 @@ def test_what_nobody_expects_is_an_error():
 
 
 def test_a_wait_for_frames_can_be_ended():
-    intake = Intake()
+    progress = SourceProgress()
     camera = Camera(5, free=False)
-    threading.Timer(0.1, intake.stop.set).start()
+    threading.Timer(0.1, progress.stop.set).start()
     threading.Timer(0.2, camera.over.set).start()
-    assert list(follow(source(camera), intake=intake)) == []
-    assert intake.stop.is_set()
+    assert list(follow(source(camera), progress=progress)) == []
+    assert progress.stop.is_set()
 
 
 def test_a_wait_for_a_lost_source_can_be_ended(monkeypatch):
-    monkeypatch.setattr(live, "FIRST_DELAY_S", 1000.0)
-    monkeypatch.setattr(live, "LONGEST_DELAY_S", 1000.0)
-    items = follow(source(Camera(1)), patience_s=1000)
+    monkeypatch.setattr(live, "MIN_DELAY_S", 1000.0)
+    monkeypatch.setattr(live, "MAX_DELAY_S", 1000.0)
+    items = follow(source(Camera(1)), reconnect_s=1000)
     assert next(items).origin.frame == 0
     before = threading.active_count()
     items.close()

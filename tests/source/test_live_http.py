@@ -19,7 +19,7 @@ WAIT_S = 60
 
 @pytest.fixture(autouse=True)
 def _no_delay(monkeypatch):
-    monkeypatch.setattr(live, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(live, "MIN_DELAY_S", 0.01)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_stream_that_stalls_is_lost(server, monkeypatch):
         next(items)
         server.stall.set()
         *_, last = items
-    assert "lost, and not found again" in error_of(last)
+    assert "lost, and not back after" in error_of(last)
 
 
 def test_two_streams_are_watched_at_the_same_time(server):

@@ -11,9 +11,9 @@ import pytest
 
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Origin
-from detcli.source import pipe
+from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import Intake
+from detcli.source.item import SourceProgress
 from detcli.source.stdin import read_stdin
 
 
@@ -67,12 +67,12 @@ def read(monkeypatch, tmp_path):
 
     def read(data, **options):
         (tmp_path / "stdin").write_bytes(data)
-        intake = Intake(1)
+        progress = SourceProgress(1)
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
-            items = list(read_stdin(DecodeOptions(**options), intake))
+            items = list(read_stdin(DecodeOptions(**options), progress))
         assert all(item.origin == Origin("-", frame=item.origin.frame) for item in items)
-        return [(item.origin.frame, grey(item)) for item in items], intake.total
+        return [(item.origin.frame, grey(item)) for item in items], progress.total
 
     return read
 
@@ -137,11 +137,11 @@ def test_a_picture_may_have_too_many_pixels(read):
 def test_endless_bytes_are_refused(read):
     ((frame, text),), _ = read(bytes(2**25), max_pixels=100)
     assert frame is None
-    assert "no stream of JPEG files" in text
+    assert "not a stream of JPEG files" in text
 
 
 def test_each_picture_comes_when_it_is_complete(writer):
-    items = read_stdin(DecodeOptions(), Intake())
+    items = read_stdin(DecodeOptions(), SourceProgress())
     writer.write(encode(50) + encode(100) + encode(150)[:50])
     assert [grey(next(items)), grey(next(items))] == [50, 100]
     writer.write(encode(150)[50:])
@@ -150,9 +150,9 @@ def test_each_picture_comes_when_it_is_complete(writer):
     assert list(items) == []
 
 
-def test_the_first_picture_does_not_wait_for_ever(writer, monkeypatch):
-    monkeypatch.setattr(pipe, "PATIENCE_S", 0.2)
-    items = read_stdin(DecodeOptions(), Intake())
+def test_the_first_picture_does_not_wait_forever(writer, monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.2)
+    items = read_stdin(DecodeOptions(), SourceProgress())
     writer.write(encode(50))
     first = next(items)  # nothing follows, and the pipe is open
     assert (first.origin.frame, grey(first)) == (0, 50)
@@ -163,22 +163,22 @@ def test_the_first_picture_does_not_wait_for_ever(writer, monkeypatch):
     assert list(items) == []
 
 
-def test_reading_can_be_ended(writer):
-    intake = Intake()
-    items = read_stdin(DecodeOptions(), intake)
+def test_reading_can_be_stopped(writer):
+    progress = SourceProgress()
+    items = read_stdin(DecodeOptions(), progress)
     writer.write(encode(50) * 2)
     assert grey(next(items)) == 50
-    intake.stop.set()
+    progress.stop.set()
     assert len(list(items)) <= 1
 
 
-def test_a_long_stream_takes_no_more_memory(monkeypatch):
+def test_memory_does_not_grow_with_the_stream(monkeypatch):
     def peak(count):
         chunk = encode(50)
-        monkeypatch.setattr(pipe, "read_stdin", lambda _: (chunk for _ in range(count)))
+        monkeypatch.setattr(module, "stdin_chunks", lambda _: (chunk for _ in range(count)))
         tracemalloc.start()
         try:
-            assert sum(1 for _ in read_stdin(DecodeOptions(), Intake())) == count
+            assert sum(1 for _ in read_stdin(DecodeOptions(), SourceProgress())) == count
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -193,13 +193,13 @@ def test_a_long_stream_takes_no_more_memory(monkeypatch):
         (SourceError("standard input is closed", "open it"), "standard input is closed"),
     ],
 )
-def test_what_cannot_be_read_is_an_error(monkeypatch, error, reason):
+def test_unreadable_input_is_an_error(monkeypatch, error, reason):
     def fail(stop):  # noqa: ARG001
         raise error
         yield
 
-    monkeypatch.setattr(pipe, "read_stdin", fail)
-    (item,) = read_stdin(DecodeOptions(), Intake())
+    monkeypatch.setattr(module, "stdin_chunks", fail)
+    (item,) = read_stdin(DecodeOptions(), SourceProgress())
     assert item.origin.source == "-"
     with pytest.raises(SourceError, match=reason) as caught:
         item.load()

@@ -13,17 +13,17 @@ from number_video import CODES
 from detcli.errors import InputError
 from detcli.record import Clip
 from detcli.source.capture import open_file
-from detcli.source.item import Intake
+from detcli.source.item import SourceProgress
 from detcli.source.video import FrameOptions, read_video
 
 
 def read(path, **options):
     """Items of a video, and the total that is known in the end."""
-    intake = Intake(1)
+    progress = SourceProgress(1)
     name = str(path)
-    items = list(read_video(name, partial(open_file, name), FrameOptions(**options), intake))
+    items = list(read_video(name, partial(open_file, name), FrameOptions(**options), progress))
     assert {item.origin.source for item in items} <= {name}
-    assert intake.total in {len(items), None}
+    assert progress.total in {len(items), None}
     return items
 
 
@@ -111,14 +111,14 @@ def test_a_start_behind_the_end_is_an_error(video, start_s):
 
 
 def test_the_total_is_known_at_the_first_frame(video):
-    intake = Intake(3)
+    progress = SourceProgress(3)
     path = str(video(frames=50))
     options = FrameOptions(stride=2, start_s=0.4, end_s=1.2)
-    items = read_video(path, partial(open_file, path), options, intake)
+    items = read_video(path, partial(open_file, path), options, progress)
     next(items)
-    assert intake.total == 2 + len(range(10, 30, 2))
+    assert progress.total == 2 + len(range(10, 30, 2))
     list(items)
-    assert intake.total == 2 + len(range(10, 30, 2))
+    assert progress.total == 2 + len(range(10, 30, 2))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_video_whose_end_is_blank_breaks_off(video):
 def test_a_video_without_its_index_is_an_error(video):
     path = video("mp4")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert split(read(path)) == ([], "no video that FFmpeg knows, or a damaged one")
+    assert split(read(path)) == ([], "not a video that FFmpeg can read, or a damaged one")
 
 
 def test_damaged_frames_are_left_out_and_counted(video):
@@ -240,7 +240,7 @@ class Double:
 
 
 def times(positions, **options):
-    items = read_video("v", lambda: Double(positions, **options), FrameOptions(), Intake(1))
+    items = read_video("v", lambda: Double(positions, **options), FrameOptions(), SourceProgress(1))
     return [(item.origin.frame, item.origin.time_s) for item in items if item.origin.clip]
 
 
@@ -261,14 +261,14 @@ def test_damaged_frames_have_numbers():
 @pytest.mark.parametrize("declared", [0.0, -9e18, 50.0, 9e8])
 def test_the_end_is_found_whatever_is_declared(declared):
     double = Double([0.0, 100.0], declared=declared)
-    items = read_video("v", lambda: double, FrameOptions(), Intake(1))
+    items = read_video("v", lambda: double, FrameOptions(), SourceProgress(1))
     assert [item.origin.frame for item in items][:2] == [0, 1]
     assert double.grabbed < 3000
 
 
 def test_the_capture_is_released_when_nobody_wants_more():
     double = Double([0.0, 100.0])
-    items = read_video("v", lambda: double, FrameOptions(), Intake(1))
+    items = read_video("v", lambda: double, FrameOptions(), SourceProgress(1))
     next(items)
     assert double.released == 0
     items.close()
@@ -276,10 +276,10 @@ def test_the_capture_is_released_when_nobody_wants_more():
 
 
 def test_a_search_for_the_start_can_be_ended():
-    intake = Intake(1)
+    progress = SourceProgress(1)
     double = Double([0.0] * 10**6, rate=0.0)
-    double.grab = lambda: intake.stop.set() or True
-    assert list(read_video("v", lambda: double, FrameOptions(start_s=10), intake)) == []
+    double.grab = lambda: progress.stop.set() or True
+    assert list(read_video("v", lambda: double, FrameOptions(start_s=10), progress)) == []
     assert double.released == 2  # once more from the beginning, when the search had failed
 
 
@@ -298,7 +298,7 @@ def test_where_frames_come_irregularly_the_start_is_counted_to():
         opened.append(Irregular(positions))
         return opened[-1]
 
-    items = list(read_video("v", reopen, FrameOptions(start_s=11), Intake(1)))
+    items = list(read_video("v", reopen, FrameOptions(start_s=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1]
 

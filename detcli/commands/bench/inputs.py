@@ -11,8 +11,8 @@ from typing import Self
 from detcli.errors import InputError, UsageError
 from detcli.geometry import Picture
 from detcli.source.address import is_live
-from detcli.source.item import Item
-from detcli.source.sources import STDIN, Sources
+from detcli.source.item import STDIN, Item
+from detcli.source.sources import Sources
 
 BUILT_IN = Path(__file__).parents[2] / "pictures" / "street.jpg"
 

@@ -52,8 +52,8 @@ from detcli.model.zoo import LocatedModel
 from detcli.record import Origin, Record
 from detcli.sink.coco import CocoSink
 from detcli.source.decode import DecodeOptions, load_file
-from detcli.source.guard import InputGuard
 from detcli.source.item import Item
+from detcli.source.sources import InputGuard
 from detcli.timing import Stage, StageTimes
 
 TOLERANCE = 1.0

@@ -126,8 +126,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     from detcli.opencv import silence_opencv
     from detcli.settings import Settings
     from detcli.sink.folder import OutputFolder
-    from detcli.source.guard import InputGuard
-    from detcli.source.sources import SourceOptions, Sources
+    from detcli.source.sources import InputGuard, SourceOptions, Sources
 
     silence_opencv()
     plan = make_plan(

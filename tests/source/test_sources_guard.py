@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.source.guard import InputGuard
-from detcli.source.sources import SourceOptions
+from detcli.source.sources import InputGuard, SourceOptions
 
 
 @pytest.fixture
