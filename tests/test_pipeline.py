@@ -185,7 +185,7 @@ def test_a_batch_that_loses_a_result_is_error_records():
 
     records = list(Pipeline(Careless(), 2).run(items(range(4))))
     assert counts(records) == [None] * 4
-    assert "1 results came for 2 pictures" in str(records[0].error)
+    assert "1 results for 2 pictures" in str(records[0].error)
 
 
 def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
@@ -227,8 +227,8 @@ def test_a_source_that_breaks_raises_after_its_last_record():
 
 
 def test_a_device_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(module, "STALL_S", 0.05)
-    monkeypatch.setattr(module, "LOOK_UP_S", 0.02)
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
     released = threading.Event()
     records = Pipeline(Double(work=lambda _: released.wait(20)), 1).run(items([1]))
     with pytest.raises(InferenceError, match="has finished nothing"):

@@ -99,7 +99,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"), [(b"", "empty"), (b"hello", "no video"), (bytes(5000), "no video")]
+    ("data", "reason"), [(b"", "empty"), (b"hello", "not a video"), (bytes(5000), "no video")]
 )
 def test_a_file_that_is_no_video_is_an_error(tmp_path, data, reason):
     (tmp_path / "a.mp4").write_bytes(data)

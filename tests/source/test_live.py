@@ -185,7 +185,7 @@ def test_a_source_that_is_lost_is_opened_again(caplog):
     assert shelf.open.opened == 4
     assert cameras[0].released.is_set()
     assert cameras[3].released.is_set()
-    assert caplog.messages.count("camera:0: lost, trying to open it again") == 1
+    assert caplog.messages.count("camera:0: lost, reconnecting") == 1
 
 
 def test_it_is_tried_again_less_and_less_often(monkeypatch):

@@ -241,12 +241,12 @@ def test_requests_that_make_no_sense_are_refused(names, options):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("camera:x", "no camera has such a name"),
-        ("camera:", "no camera has such a name"),
-        ("rtsp:///path", "this is no address"),
-        ("http://host:99999/", "this is no address"),
-        ("http://", "this is no address"),
-        ("http:///a.jpg", "this is no address"),
+        ("camera:x", "not the name of a camera"),
+        ("camera:", "not the name of a camera"),
+        ("rtsp:///path", "not a valid address"),
+        ("http://host:99999/", "not a valid address"),
+        ("http://", "not a valid address"),
+        ("http:///a.jpg", "not a valid address"),
         ("camera:987", "no such camera"),
         ("rtsp://127.0.0.1:1/", "cannot be opened"),
         ("http://127.0.0.1:1/", "cannot be opened"),
