@@ -99,9 +99,9 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"), [(b"", "empty"), (b"hello", "not a video"), (bytes(5000), "no video")]
+    ("data", "reason"), [(b"", "empty"), (b"hello", "not a video"), (bytes(5000), "not a video")]
 )
-def test_a_file_that_is_no_video_is_an_error(tmp_path, data, reason):
+def test_a_file_that_is_not_a_video_is_an_error(tmp_path, data, reason):
     (tmp_path / "a.mp4").write_bytes(data)
     with pytest.raises(DecodeError, match=reason) as caught:
         open_file(str(tmp_path / "a.mp4"))
