@@ -13,7 +13,7 @@ RUN ?= build/codes
 TRAIN ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-train check docs bench gpu-check model test-lowest clean
+.PHONY: help setup demo quick test test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,8 +29,11 @@ demo: setup ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictu
 	$(BIN)/detcli predict '$(IMAGE)' --model '$(or $(MODEL),codes)' --format table --save demo
 	@echo 'The annotated picture is in demo/'
 
-test: setup ## Run the tests
-	$(BIN)/pytest
+quick: setup ## Run the quick tests, some of every area: what one runs while working
+	$(BIN)/pytest -q -n auto -m 'not slow'
+
+test: setup ## Run all tests, in parallel
+	$(BIN)/pytest -n auto
 
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
 	$(BIN)/pytest tests/models
@@ -81,7 +84,7 @@ test-lowest: ## Run the tests with the lowest versions that pyproject.toml admit
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/pip install --quiet uv
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
-	.venv-lowest/bin/pytest
+	.venv-lowest/bin/pytest -n auto
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-lowest build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
