@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from detcli.detections import Detections
 from detcli.errors import DetcliError
@@ -45,6 +45,62 @@ class Origin:
     clip: Clip | None = None
 
 
+class DetectionJson(TypedDict):
+    """A detection.
+
+    Attributes:
+        score: To 4 decimals.
+        box: x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals.
+    """
+
+    class_id: int
+    class_name: str
+    score: float
+    box: list[float]
+
+
+class FailureJson(TypedDict):
+    """Why an input has no detections.
+
+    Attributes:
+        type: SourceError, DecodeError, InferenceError or another.
+        hint: What to do next; may be empty.
+    """
+
+    type: str
+    message: str
+    hint: str
+
+
+class RecordJson(TypedDict):
+    """What one input gave: detections, or an error.
+
+    Attributes:
+        source: The input as its user named it; - is standard input.
+        index: Its place among the inputs, from 0.
+        frame: The number of the frame in its video, from 0.
+        time_s: Seconds from the start of the video.
+        width: Of the upright picture, in pixels.
+        height: Of the upright picture, in pixels.
+        detections: Best first.
+        model: The model's name.
+        device: Where it ran.
+        error: Why there are no detections.
+    """
+
+    schema_version: int
+    source: str
+    index: int
+    frame: NotRequired[int]
+    time_s: NotRequired[float]
+    width: NotRequired[int]
+    height: NotRequired[int]
+    detections: NotRequired[list[DetectionJson]]
+    model: NotRequired[str]
+    device: NotRequired[str]
+    error: NotRequired[FailureJson]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Record:
     """What one input gave.
@@ -67,9 +123,9 @@ class Record:
     detections: Detections | None = None
     error: DetcliError | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready form, see detcli/schemas/predict.json; boxes to 1/100 pixel."""
-        head: dict[str, Any] = {
+    def to_json(self) -> RecordJson:
+        """The record as JSON holds it; boxes to 1/100 pixel, scores to 4 decimals."""
+        head: RecordJson = {
             "schema_version": SCHEMA_VERSION,
             "source": self.origin.source,
             "index": self.index,
@@ -81,7 +137,7 @@ class Record:
         if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
         height, width = self.picture.size
-        rows = [
+        rows: list[DetectionJson] = [
             {
                 "class_id": class_id,
                 "class_name": name,
@@ -100,6 +156,6 @@ class Record:
         }
 
 
-def error_to_json(error: DetcliError) -> dict[str, str]:
+def error_to_json(error: DetcliError) -> FailureJson:
     """Type, message and hint of an error."""
     return {"type": type(error).__name__, "message": str(error), "hint": error.hint}

@@ -2,8 +2,9 @@
 
     python docs/generate.py
 
-docs/cli.md holds the real `--help` of every command, docs/output.md the real schema. A test
-fails where they differ from what this would write.
+docs/cli.md holds the real `--help` of every command, docs/output.md the real schema, and each
+command's `schema.json` follows from its report. A test fails where they differ from what this would
+write.
 """
 
 import os
@@ -13,6 +14,11 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+from schemas import REPORTS, schema  # noqa: E402 - beside this file
+
+COMMANDS = DOCS.parent / "detcli/commands"
 SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DOTALL)
 
 
@@ -49,6 +55,8 @@ def output(text):
 
 def main():
     """Write the files."""
+    for command in REPORTS:
+        (COMMANDS / command / "schema.json").write_text(schema(command), encoding="utf-8")
     (DOCS / "cli.md").write_text(cli(), encoding="utf-8")
     path = DOCS / "output.md"
     path.write_text(output(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Makes the JSON Schemas of what commands print from the types of their reports.
 
-`docs/generate.py` writes each beside its command as `schema.json`, and a test compares. pydantic reads
-the types, the docstrings give the descriptions. Nothing of detcli imports this.
+`docs/generate.py` writes each beside its command, as `schema.json`, and a test compares. pydantic
+reads the types; docstrings give the descriptions, and the names of fields the bounds of values.
 """
 
 import inspect
@@ -13,76 +13,115 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
-REPORTS: dict[str, Any] = {}
+from detcli.record import RecordJson
+
+REPORTS: dict[str, Any] = {
+    "predict": RecordJson,
+}
 """What each command prints as JSON: a report, or one of several."""
+
+EITHER = {"predict": [["width", "height", "detections", "model", "device"], ["error"]]}
+"""Fields of which a document has one group or another."""
+
+PATTERNS = {"sha256": "^[0-9a-f]{64}$", "inputs_sha256": "^[0-9a-f]{64}$"}
+"""What texts look like, by field."""
+
+LENGTHS = {"box": 4}
+"""How many entries lists have, by field."""
+
+BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
+    (r"Tolerance\.score", {"minimum": 0}),
+    (
+        r"\w+\.((map|ar)_?\w+|precision|recall|f1|score|conf|disagreeing|taken\w*)",
+        {"minimum": 0, "maximum": 1},
+    ),
+    (r"\w+\.(width|height|max_det|cores|samples)", {"minimum": 1}),
+    (r"\w+\.cosine", {"minimum": -1, "maximum": 1}),
+    (r"\w+\.(estimate|low|high|least|greatest)", {}),
+    (r".*", {"minimum": 0}),
+)
+"""What `Type.field` says of its numbers; the first pattern that matches counts."""
 
 
 def schema(command: str) -> str:
     """The JSON Schema of what a command prints."""
-    types = [_readable(kind) for kind in _alternatives(REPORTS[command])]
+    kinds = typing.get_args(REPORTS[command]) or (REPORTS[command],)
+    docstrings = _docstrings(kinds)
     definitions: dict[str, Any] = {}
     documents = []
-    for kind in types:
-        made = TypeAdapter(kind).json_schema(mode="serialization")
-        definitions |= made.pop("$defs", {})
-        documents.append(made)
-    docstrings = _docstrings(REPORTS[command])
-    for name, definition in definitions.items():
-        _finish(definition, docstrings[name])
-    for kind, document in zip(types, documents, strict=True):
-        _finish(document, docstrings[kind.__name__])
+    for kind in kinds:
+        document = TypeAdapter(_readable(kind)).json_schema(mode="serialization")
+        definitions |= document.pop("$defs", {})
+        _finish(kind.__name__, document, docstrings[kind.__name__])
+        document["properties"].pop("schema_version", None)
         document["properties"] = {"schema_version": {"const": 1}} | document["properties"]
         document["required"] = list(dict.fromkeys(["schema_version", *document["required"]]))
-    head = {
+        documents.append(document)
+    for name, definition in definitions.items():
+        _finish(name, definition, docstrings[name])
+    if command in EITHER:
+        documents[0]["oneOf"] = [{"required": group} for group in EITHER[command]]
+        del documents[0]["additionalProperties"]  # records may get fields
+    whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:detcli:{command}:1",
         "title": f"What detcli {command} prints as JSON",
+        **(documents[0] if len(documents) == 1 else {"oneOf": documents}),
+        "$defs": definitions,
     }
-    body = documents[0] if len(documents) == 1 else {"oneOf": documents}
-    whole = {**head, **body, "$defs": definitions}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) or (kind,)
+def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
+    """The docstrings of all types that some types are made of, by name."""
+    found: dict[str, str] = {}
+    waiting = [*kinds]
+    while waiting:
+        kind = waiting.pop()
+        waiting += typing.get_args(kind)
+        own = inspect.isclass(kind) and kind.__module__.startswith("detcli")
+        if own and kind.__name__ not in found:
+            found[kind.__name__] = inspect.getdoc(kind) or ""
+            waiting += typing.get_type_hints(kind).values()
+    return found
 
 
 def _readable(kind: Any) -> Any:
-    """A type as pydantic reads it: before Python 3.12 it takes the TypedDicts of one module only."""
+    """A type that pydantic reads: before Python 3.12 it refuses the standard TypedDict."""
     if typing.is_typeddict(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = {name: _readable(hint) for name, hint in hints.items()}
         return typing_extensions.TypedDict(kind.__name__, fields)
-    if typing.get_origin(kind) is list:
-        return list[_readable(typing.get_args(kind)[0])]
+    if (origin := typing.get_origin(kind)) in {list, typing.NotRequired}:
+        return origin[_readable(typing.get_args(kind)[0])]
     return kind
 
 
-def _docstrings(kind: Any) -> dict[str, str]:
-    """The docstrings of all types that a type is made of, by name."""
-    found: dict[str, str] = {}
-    waiting = [kind]
-    while waiting:
-        one = waiting.pop()
-        waiting += [part for part in typing.get_args(one) if not isinstance(part, str)]
-        if inspect.isclass(one) and one.__module__.startswith("detcli") and one.__name__ not in found:
-            found[one.__name__] = inspect.getdoc(one) or ""
-            waiting += typing.get_type_hints(one, include_extras=True).values()
-    return found
-
-
-def _finish(schema: dict[str, Any], docstring: str) -> None:
-    """Describe an object from its docstring; it has all its properties and no others."""
-    text, _, attributes = docstring.partition("\n\nAttributes:\n")
-    schema["description"] = " ".join(text.split())
-    schema.pop("title", None)
+def _finish(kind: str, schema: dict[str, Any], docstring: str) -> None:
+    """Describe an object from its docstring, and bound its values."""
+    summary, _, attributes = docstring.partition("\n\nAttributes:\n")
     described = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE))
-    for name, prop in schema.get("properties", {}).items():
-        prop.pop("title", None)
-        if prop.pop("default", ...) is not ...:  # a report's field is written whatever it holds
+    schema["description"] = _text(summary)
+    schema.pop("title", None)
+    if "properties" not in schema:
+        return
+    schema["additionalProperties"] = False
+    for name, field in schema["properties"].items():
+        if field.pop("default", ...) is not ...:  # a report's field is written whatever it holds
             schema.setdefault("required", []).append(name)
+        field.pop("title", None)
+        for part in (field, *field.get("anyOf", []), field.get("items", {})):
+            if part.get("type") in {"number", "integer"}:
+                part.update(
+                    next(bound for names, bound in BOUNDS if re.fullmatch(names, f"{kind}.{name}"))
+                )
+            elif part.get("type") == "string" and name in PATTERNS:
+                part["pattern"] = PATTERNS[name]
+            elif part.get("type") == "array" and name in LENGTHS:
+                part["minItems"] = part["maxItems"] = LENGTHS[name]
         if name in described:
-            text = " ".join(described[name].split()).replace("None", "null")
-            schema["properties"][name] = {"description": text} | prop
-    if "properties" in schema:
-        schema["additionalProperties"] = False
+            field["description"] = _text(described[name])
+
+
+def _text(docstring: str) -> str:
+    return " ".join(docstring.split()).replace("None", "null")
