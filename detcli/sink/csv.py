@@ -27,7 +27,7 @@ class CsvSink:
 
     def write(self, record: Record) -> None:
         """Write the rows of a record."""
-        fields = record.to_json()
+        fields: dict[str, Any] = {**record.to_json()}
         if "error" in fields:
             self._write_rows([fields | {"error": fields["error"]["message"]}])
         else:
