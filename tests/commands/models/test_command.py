@@ -136,9 +136,9 @@ def test_nothing_about_the_user_is_sent(detcli, filled):
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_file_of_the_cache_is_not_written_over(detcli, make_picture):
-    path = detcli("models", "pull", "yolov10n").stdout.strip()
-    refused = detcli("predict", make_picture("a.png"), "-o", path)
+def test_a_file_of_the_cache_is_not_written_over(invoke, make_picture):
+    path = invoke("models", "pull", "yolov10n").stdout.strip()
+    refused = invoke("predict", make_picture("a.png"), "-o", path)
     assert refused.returncode == 2
     assert "is one of the inputs" in refused.stderr
 
@@ -184,18 +184,18 @@ def test_list_as_a_table(filled, make_model):
 
 
 @pytest.mark.usefixtures("filled")
-def test_pull_path_and_remove(detcli):
-    before = detcli("models", "path", "yolov10n")
+def test_pull_path_and_remove(invoke):
+    before = invoke("models", "path", "yolov10n")
     assert before.returncode == 4
     assert "detcli models pull yolov10n" in before.stderr
-    pulled = detcli("models", "pull", "yolov10n")
-    assert pulled.stdout == detcli("models", "path", "yolov10n").stdout
+    pulled = invoke("models", "pull", "yolov10n")
+    assert pulled.stdout == invoke("models", "path", "yolov10n").stdout
     assert pulled.stdout.endswith("onnx/model.onnx\n")
-    removed = detcli("models", "remove", "yolov10n")
+    removed = invoke("models", "remove", "yolov10n")
     assert (removed.returncode, removed.stdout) == (0, "")
     assert removed.stderr == "detcli: removed yolov10n, freed 0.5 MB\n"
-    assert detcli("models", "path", "yolov10n").returncode == 4
-    assert detcli("models", "remove", "yolov10n").returncode == 4
+    assert invoke("models", "path", "yolov10n").returncode == 4
+    assert invoke("models", "remove", "yolov10n").returncode == 4
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_pull_path_and_remove(detcli):
     ],
 )
 @pytest.mark.usefixtures("filled")
-def test_errors_have_their_code(detcli, arguments, exit_code, words):
-    finished = detcli("models", *arguments)
+def test_errors_have_their_code(invoke, arguments, exit_code, words):
+    finished = invoke("models", *arguments)
     assert finished.returncode == exit_code
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr

@@ -54,12 +54,12 @@ def _grey_cells(finished):
     return json.loads(finished.stdout)["detections"][1:]
 
 
-def test_conf_max_det_and_classes(detcli, make_model, make_picture):
+def test_conf_max_det_and_classes(invoke, make_model, make_picture):
     picture = make_picture("a.png", ("red", 2, 3), ("blue", 1, 1))
     model = make_model()
 
     def found(*options):
-        finished = detcli("predict", picture, "-m", model, *options)
+        finished = invoke("predict", picture, "-m", model, *options)
         return [one["class_name"] for one in records(finished)[0]["detections"]]
 
     assert found("--conf", 0.6) == ["blue", "red"]
@@ -69,12 +69,12 @@ def test_conf_max_det_and_classes(detcli, make_model, make_picture):
     assert found("--conf", 1) == []
 
 
-def test_inputs_that_fail_are_records_and_the_others_complete(detcli, make_model, make_picture):
+def test_inputs_that_fail_are_records_and_the_others_complete(invoke, make_model, make_picture):
     good = make_picture("a.png", ("red", 2, 3))
     torn = make_picture("torn.png", ("red", 2, 3))
     torn.write_bytes(torn.read_bytes()[:-40])
     arguments = [torn, "no/such.jpg", good]
-    finished = detcli("predict", *arguments, "--model", make_model(), "--conf", 0.6)
+    finished = invoke("predict", *arguments, "--model", make_model(), "--conf", 0.6)
     lines = records(finished)
     assert finished.returncode == 3
     assert [line["source"] for line in lines] == list(map(str, arguments))
@@ -96,23 +96,23 @@ def test_a_picture_on_stdin(detcli, make_model, make_picture):
     assert record["detections"][0]["class_name"] == "red"
 
 
-def test_a_folder_and_a_quoted_pattern(detcli, make_model, make_picture, tmp_path):
+def test_a_folder_and_a_quoted_pattern(invoke, make_model, make_picture, tmp_path):
     for name in ("pics/b.png", "pics/a.jpg", "pics/deeper/c.png"):
         make_picture(name, ("red", 2, 3))
     model = make_model()
-    folder = records(detcli("predict", tmp_path / "pics", "-m", model))
-    pattern = records(detcli("predict", f"{tmp_path}/pics/**/*.png", "-m", model))
+    folder = records(invoke("predict", tmp_path / "pics", "-m", model))
+    pattern = records(invoke("predict", f"{tmp_path}/pics/**/*.png", "-m", model))
     assert [os.path.basename(line["source"]) for line in folder] == ["a.jpg", "b.png"]  # noqa: PTH119
     assert [os.path.basename(line["source"]) for line in pattern] == ["b.png", "c.png"]  # noqa: PTH119
 
 
-def test_formats_and_output_files(detcli, make_model, make_picture, tmp_path):
+def test_formats_and_output_files(invoke, make_model, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 2, 3))
     common = ["predict", picture, "-m", make_model(), "--conf", 0.6]
-    as_json = detcli(*common, "--format", "json")
+    as_json = invoke(*common, "--format", "json")
     assert json.loads(as_json.stdout)[0]["detections"][0]["class_name"] == "red"
     for name in ("out.json", "out.csv", "out.jsonl", "out.txt"):
-        finished = detcli(*common, "--output", tmp_path / name)
+        finished = invoke(*common, "--output", tmp_path / name)
         assert (finished.returncode, finished.stdout) == (0, "")
     assert (tmp_path / "out.json").read_text() == as_json.stdout
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
@@ -121,22 +121,22 @@ def test_formats_and_output_files(detcli, make_model, make_picture, tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
 
 
-def test_save_writes_annotated_pictures_of_equal_names(detcli, make_model, make_picture, tmp_path):
+def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_picture, tmp_path):
     one = make_picture("x/a.png", ("red", 2, 3))
     two = make_picture("y/a.png", ("blue", 2, 3))
-    finished = detcli("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
+    finished = invoke("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
     assert finished.returncode == 0
     saved = sorted((tmp_path / "out").iterdir())
     assert [path.name for path in saved] == ["a-2.png", "a.png"]
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
 
 
-def test_an_input_is_never_written_over(detcli, make_model, make_picture, tmp_path):
+def test_an_input_is_never_written_over(invoke, make_model, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 2, 3))
     before = picture.read_bytes()
     model = make_model()
-    saved = detcli("predict", picture, "-m", model, "--save", tmp_path)
-    refused = detcli("predict", picture, "-m", model, "-o", picture)
+    saved = invoke("predict", picture, "-m", model, "--save", tmp_path)
+    refused = invoke("predict", picture, "-m", model, "-o", picture)
     assert (saved.returncode, refused.returncode) == (0, 2)
     assert picture.read_bytes() == before
 
@@ -182,17 +182,17 @@ def test_messages_never_land_on_stdout(make_model, make_picture):
     assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
 
 
-def test_options_of_a_gpu_hold_without_one(detcli, make_model, make_picture):
+def test_options_of_a_gpu_hold_without_one(invoke, make_model, make_picture):
     """One line in a script serves machines with and without a GPU."""
     options = ["--no-cuda-graph", "--gpu-mem-limit", "2GiB", "--device", "cpu"]
-    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), *options)
+    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), *options)
     assert finished.returncode == 0
     assert records(finished)[0]["device"] == "cpu"
 
 
-def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
+def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
     options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
-    finished = detcli("predict", make_picture("a.png"), *options)
+    finished = invoke("predict", make_picture("a.png"), *options)
     assert finished.returncode == 3
     assert records(finished)[0]["error"]["type"] == "InferenceError"
 
@@ -224,44 +224,33 @@ def test_running_out_of_memory_is_a_record(detcli, make_model, make_picture):
     ],
 )
 def test_errors_say_what_and_why_and_have_their_code(  # noqa: PLR0913, PLR0917 - fixtures
-    options, exit_code, words, detcli, make_model, make_picture
+    options, exit_code, words, invoke, make_model, make_picture
 ):
     options = [str(make_model()) if option == "MODEL" else option for option in options]
-    finished = detcli("predict", make_picture("a.png"), *options)
+    finished = invoke("predict", make_picture("a.png"), *options)
     assert finished.returncode == exit_code
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
     assert finished.stdout == ""
 
 
-def test_a_one_to_many_head_needs_nms(detcli, make_model, make_picture):
+def test_a_one_to_many_head_needs_nms(invoke, make_model, make_picture):
     model = make_model(tail="one-to-many")
     picture = make_picture("a.png", ("red", 2, 3))
-    refused = detcli("predict", picture, "-m", model)
+    refused = invoke("predict", picture, "-m", model)
     assert refused.returncode == 4
     assert "--nms 0.45" in refused.stderr
-    done = detcli("predict", picture, "-m", model, "--nms", 0.45, "--conf", 0.6)
+    done = invoke("predict", picture, "-m", model, "--nms", 0.45, "--conf", 0.6)
     assert records(done)[0]["detections"][0]["box"] == cell_box(2, 3)
 
 
-def test_names_file_and_image_size(detcli, make_model, make_picture, tmp_path):
+def test_names_file_and_image_size(invoke, make_model, make_picture, tmp_path):
     (tmp_path / "names.txt").write_text("rot\ngrün\nblau\n", encoding="utf-8")
     options = ["--names", tmp_path / "names.txt", "--imgsz", 64, "--classes", "grün", "--conf", 0.6]
-    finished = detcli(
+    finished = invoke(
         "predict", make_picture("a.png", ("green", 0, 0)), "-m", make_model(size=None), *options
     )
     assert records(finished)[0]["detections"][0]["class_name"] == "grün"
-
-
-def test_a_reader_that_leaves_ends_it_quietly(make_model, make_picture):
-    arguments = [str(make_picture("a.png"))] * 200
-    command = [sys.executable, "-m", "detcli", "predict", *arguments, "-m", str(make_model())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout.readline().startswith(b"{")
-        process.stdout.close()
-        errors = process.stderr.read()
-        assert process.wait(60) == 0
-    assert errors == b""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,9 +12,9 @@ from json_lines import lines
 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "1"], ["--workers", "3", "--batch", "4"]])
-def test_any_number_of_workers_gives_the_same_records(options, detcli, make_model, make_pictures):
+def test_any_number_of_workers_gives_the_same_records(options, invoke, make_model, make_pictures):
     model = make_model(batch=None)
-    finished = detcli("predict", make_pictures(40), "-m", model, "--conf", "0.6", *options)
+    finished = invoke("predict", make_pictures(40), "-m", model, "--conf", "0.6", *options)
     assert finished.returncode == 0
     records = lines(finished.stdout)
     assert [record["index"] for record in records] == list(range(40))
@@ -23,8 +23,8 @@ def test_any_number_of_workers_gives_the_same_records(options, detcli, make_mode
     assert "network" in finished.stderr  # where the time went
 
 
-def test_several_devices_share_the_inputs(detcli, make_model, make_pictures):
-    finished = detcli(
+def test_several_devices_share_the_inputs(invoke, make_model, make_pictures):
+    finished = invoke(
         "predict", make_pictures(20), "-m", make_model(), "--device", "cpu,cpu", "--conf", "0.6"
     )
     assert finished.returncode == 0
@@ -48,9 +48,9 @@ def test_a_second_device_that_is_not_there_is_refused(detcli, make_model, make_p
     assert finished.returncode == 5
 
 
-def test_a_video_has_frames_with_times(detcli, make_model, make_video):
+def test_a_video_has_frames_with_times(invoke, make_model, make_video):
     video = make_video()
-    finished = detcli("predict", video, "-m", make_model(), "--conf", "0.6", "--vid-stride", "5")
+    finished = invoke("predict", video, "-m", make_model(), "--conf", "0.6", "--vid-stride", "5")
     records = lines(finished.stdout)
     assert [record["frame"] for record in records] == [0, 5, 10, 15]
     assert [record["time_s"] for record in records] == pytest.approx([0, 0.5, 1, 1.5])
@@ -58,8 +58,8 @@ def test_a_video_has_frames_with_times(detcli, make_model, make_video):
     assert "4 frames" in finished.stderr
 
 
-def test_start_and_end(detcli, make_model, make_video):
-    finished = detcli("predict", make_video(), "-m", make_model(), "--start", "0.5", "--end", "0.8")
+def test_start_and_end(invoke, make_model, make_video):
+    finished = invoke("predict", make_video(), "-m", make_model(), "--start", "0.5", "--end", "0.8")
     assert [record["frame"] for record in lines(finished.stdout)] == [5, 6, 7]
 
 
@@ -123,8 +123,8 @@ def test_all_sinks_at_once(detcli, make_model, make_video, make_pictures, tmp_pa
 @pytest.mark.parametrize(
     ("condition", "code"), [("red>1", 6), ("red>2", 0), ("any==2", 6), ("blue>0", 0)]
 )
-def test_fail_if(condition, code, detcli, make_model, make_pictures):
-    finished = detcli(
+def test_fail_if(condition, code, invoke, make_model, make_pictures):
+    finished = invoke(
         *("predict", make_pictures(6), "-m", make_model(), "--conf", "0.6"),
         *("--fail-if", condition),
     )
@@ -133,42 +133,42 @@ def test_fail_if(condition, code, detcli, make_model, make_pictures):
     assert len(lines(finished.stdout)) == 6  # all of them, either way
 
 
-def test_a_confidence_for_one_class(detcli, make_model, make_picture):
+def test_a_confidence_for_one_class(invoke, make_model, make_picture):
     image = make_picture("a.png", ("red", 1, 1), ("blue", 3, 3))
-    finished = detcli("predict", image, "-m", make_model(), "--conf", "0.6,red=1")
+    finished = invoke("predict", image, "-m", make_model(), "--conf", "0.6,red=1")
     (record,) = lines(finished.stdout)
     assert [found["class_name"] for found in record["detections"]] == ["blue"]
 
 
-def test_one_class_for_each_anchor(detcli, make_model, make_picture):
+def test_one_class_for_each_anchor(invoke, make_model, make_picture):
     """Grey scores equally in all three classes."""
     image = make_picture("a.png")
     counts = []
     for options in ([], ["--unique"]):
-        finished = detcli("predict", image, "-m", make_model(), "--conf", "0.3", *options)
+        finished = invoke("predict", image, "-m", make_model(), "--conf", "0.3", *options)
         counts.append(len(lines(finished.stdout)[0]["detections"]))
     assert counts == [3 * 64, 64]
 
 
-def test_the_rectangle_finds_what_the_square_finds(detcli, make_model, make_picture):
+def test_the_rectangle_finds_what_the_square_finds(invoke, make_model, make_picture):
     model = make_model(size=None, batch=None, metadata={"stride": "8", "imgsz": "[64, 64]"})
     image = make_picture("wide.png", ("red", 5, 2), size=(32, 64))
     found = [
-        lines(detcli("predict", image, "-m", model, "--conf", "0.6", *options).stdout)
+        lines(invoke("predict", image, "-m", model, "--conf", "0.6", *options).stdout)
         for options in ([], ["--rect"])
     ]
     assert found[0] == found[1]
     assert found[0][0]["detections"][0]["box"] == [40, 16, 48, 24]
 
 
-def test_the_rectangle_needs_a_dynamic_graph(detcli, make_model, make_picture):
-    finished = detcli("predict", make_picture("a.png"), "-m", make_model(), "--rect")
+def test_the_rectangle_needs_a_dynamic_graph(invoke, make_model, make_picture):
+    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), "--rect")
     assert finished.returncode == 2
     assert "64x64 pictures only" in finished.stderr
 
 
-def test_too_many_pixels(detcli, make_model, make_picture):
-    finished = detcli(
+def test_too_many_pixels(invoke, make_model, make_picture):
+    finished = invoke(
         *("predict", make_picture("a.png"), "-m", make_model(), "--max-pixels", "4095")
     )
     assert finished.returncode == 3

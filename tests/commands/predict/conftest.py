@@ -1,0 +1,36 @@
+"""Inputs for `detcli predict`."""
+
+import cv2
+import pytest
+from colour_model import picture
+
+
+@pytest.fixture
+def make_video(tmp_path):
+    """Write a video whose frame N has a red cell from frame `red_from` on."""
+
+    def make(name="clip.mp4", frames=20, red_from=10, size=(64, 64)):
+        path = tmp_path / name
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, size[::-1])
+        for number in range(frames):
+            squares = [("red", column, row) for column in range(4) for row in range(4)]
+            writer.write(picture(*(squares if number >= red_from else []), size=size))
+        writer.release()
+        return path
+
+    return make
+
+
+@pytest.fixture
+def make_pictures(tmp_path):
+    """Write a folder of pictures, every third with a red square."""
+
+    def make(count):
+        folder = tmp_path / "pics"
+        folder.mkdir()
+        for number in range(count):
+            squares = [("red", number % 8, 1)] if number % 3 == 0 else []
+            cv2.imwrite(str(folder / f"{number:04}.png"), picture(*squares))
+        return folder
+
+    return make
