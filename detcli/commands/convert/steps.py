@@ -18,11 +18,10 @@ from detcli.model.names import read_names
 from detcli.model.passes import cut, infer_shapes
 from detcli.model.passes.batch import set_batch
 from detcli.model.passes.decode import decode_nodes, score_convolutions
-from detcli.model.passes.editing import copied
+from detcli.model.passes.editing import copied, names_entry, set_metadata
 from detcli.model.passes.guard import guard_transposes
 from detcli.model.passes.half import is_half, to_half
 from detcli.model.passes.int8 import to_int8
-from detcli.model.passes.metadata import names_entry, set_metadata
 from detcli.model.passes.selection import append_selection
 from detcli.model.passes.size import set_image_size
 from detcli.model.recognise import recognise

@@ -13,7 +13,7 @@ from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.contract import Contract
-from detcli.model.head import BOX_ROWS
+from detcli.model.recognise import BOX_ROWS
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]

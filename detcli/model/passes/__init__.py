@@ -1,23 +1,23 @@
-"""Graph passes, one a module: each takes a model and returns a new one.
+"""Graph passes: each takes a model and returns a new one.
 
-They compose, leave the model they are given as it was, and twice is the same as once.
+Passes compose, leave their input unchanged, and are idempotent. A pass is a file of its own, but
+for the short ones in `editing`; `detcli/commands/convert/steps.py` puts them in order.
 
-| pass                | what it does                                                              |
-| ------------------- | ------------------------------------------------------------------------- |
-| `infer_shapes`      | the shapes of intermediate tensors are written into the graph             |
-| `cut`               | one tensor becomes the only output, and what it does not need is dropped  |
-| `guard_transposes`  | no Transpose feeds an output directly                                     |
-| `set_batch`         | the batch becomes another number, or dynamic                              |
-| `set_image_size`    | the input takes pictures of another size                                  |
-| `set_metadata`      | entries of the metadata, class names among them                           |
-| `to_half`           | float16 instead of float32, but where that would overflow                 |
-| `to_int8`           | the convolutions in 8 bits, by QuantizeLinear and DequantizeLinear        |
-| `append_selection`  | the selection as nodes of the graph: `[B, K, 6]`                          |
+| pass                | file      | what it does                                                   |
+| ------------------- | --------- | -------------------------------------------------------------- |
+| `infer_shapes`      | editing   | writes the shapes of intermediate tensors into the graph       |
+| `cut`               | editing   | makes one tensor the only output, drops what it does not need  |
+| `set_metadata`      | editing   | sets entries of the metadata, class names among them           |
+| `guard_transposes`  | guard     | keeps a Transpose from feeding an output directly              |
+| `set_batch`         | batch     | changes the batch size, or makes it dynamic                    |
+| `set_image_size`    | size      | changes the input size                                         |
+| `to_half`           | half      | computes in float16, except where that would overflow          |
+| `to_int8`           | int8      | computes convolutions in 8 bits                                |
+| `append_selection`  | selection | appends the selection as nodes: `[B, K, 6]`                    |
 
-The last seven are imported from their modules: what every start needs stays small.
+Only the first two are imported here, to keep cold starts short.
 """
 
-from detcli.model.passes.cut import cut
-from detcli.model.passes.editing import infer_shapes
+from detcli.model.passes.editing import cut, infer_shapes
 
 __all__ = ["cut", "infer_shapes"]

@@ -1,4 +1,4 @@
-"""How many pictures a graph takes at a time."""
+"""Change the batch size of a graph."""
 
 import numpy as np
 from onnx import GraphProto, ModelProto
@@ -20,15 +20,15 @@ HINT = "export the model again with that batch, or with dynamic axes"
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     """Make a graph take batches of another size.
 
-    Exporters write the batch into the target shapes of Reshape. There it becomes 0, which stands
-    for "as in the input" and so holds for any batch.
+    Exporters write the batch into the target shapes of Reshape. There it becomes 0, which means
+    "as in the input" and so holds for any batch.
 
     Args:
-        model: Of one image input, its batch the first axis.
+        model: A graph with one image input, `[B, 3, H, W]`.
         size: Pictures in a batch; None for any number.
 
     Raises:
-        ModelError: The batch is in the graph in some other way too.
+        ModelError: The graph depends on its batch size in another way too.
     """
     changed = copied(model)
     graph = changed.graph
@@ -57,14 +57,14 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
 
 
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, old: int) -> None:
-    """Let each Reshape that keeps the batch take it from its input."""
+    """Make each Reshape that keeps the batch take it from its input."""
     names = tensor_names(graph)
     moved = index.moved_from(image)
     for node in graph.node:
         target = index.constant(node.input[1]) if node.op_type == "Reshape" else None
         if not target or target[0] != old or node.input[0] not in moved:
             continue
-        source = known_size(index.shapes.get(node.input[0], [None])[0])  # or none is known
+        source = known_size(index.shapes.get(node.input[0], [None])[0])  # None if unknown
         flags = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
         if source not in {None, old} or (flags and 0 in target):
             continue

@@ -1,13 +1,13 @@
-"""The end of a network: its last convolutions, and the decode of their boxes behind them."""
+"""Find the nodes at the end of a network: its last convolutions and the decode of the boxes."""
 
 from collections.abc import Iterable
 
 from onnx import GraphProto
 
 from detcli.model.graph import GraphIndex
-from detcli.model.head import box_rows, score_rows
+from detcli.model.recognise import box_rows, score_rows
 
-# Where the network proper ends, seen from its head.
+# Operators at which the network proper ends, seen from the head.
 NETWORK = frozenset(
     {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
 )
@@ -17,8 +17,8 @@ SHAPE_ONLY = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 def decode_nodes(graph: GraphProto, head: str) -> set[str]:
     """First outputs of the nodes that decode the boxes of a head.
 
-    From its four box rows back to the last convolutions. The convolution that takes the mean of a
-    distribution of distances (distribution focal loss, behind a Softmax) belongs to the decode.
+    They reach from its four box rows back to the last convolutions. The convolution after a Softmax
+    that takes the mean of a distribution of distances (distribution focal loss) is one of them.
     """
     index = GraphIndex(graph)
     found, _ = _up_to_network(index, [box_rows(index, head)])
@@ -26,9 +26,10 @@ def decode_nodes(graph: GraphProto, head: str) -> set[str]:
 
 
 def score_convolutions(graph: GraphProto, head: str, depth: int) -> set[str]:
-    """First outputs of the convolutions that make class scores: the last `depth` of each branch.
+    """First outputs of the last `depth` convolutions of each branch of class scores.
 
-    Where boxes and scores of a stride are one tensor before they part, those of boxes too.
+    Where boxes and scores of a stride share a tensor before they are split, the convolutions of the
+    boxes are included.
     """
     index = GraphIndex(graph)
     found: set[str] = set()
@@ -41,7 +42,7 @@ def score_convolutions(graph: GraphProto, head: str, depth: int) -> set[str]:
 
 
 def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
-    """First outputs of the nodes that make tensors of what the network makes, and of its nodes."""
+    """First outputs of the nodes between the network and the tensors, and of its last nodes."""
     decoding: set[str] = set()
     network: set[str] = set()
     waiting = list(tensors)

@@ -1,7 +1,7 @@
-"""What passes do to graphs: copies, names, constants, the order of nodes."""
+"""Edits that passes share: cutting, shapes, metadata, names, constants, the order of nodes."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -12,14 +12,80 @@ from detcli.model.graph import needed_nodes
 
 
 def copied(model: ModelProto) -> ModelProto:
-    """A model of one's own to change."""
+    """Copy a model, weights included."""
     copy = ModelProto()
     copy.CopyFrom(model)
     return copy
 
 
+def cut(model: ModelProto, head: str) -> ModelProto:
+    """Make `head` the only output and drop everything that it does not depend on.
+
+    Cutting an end-to-end graph at the tensor that feeds its first top-k stage leaves the network
+    body. Idempotent; metadata, opset and inputs stay.
+
+    Args:
+        model: A graph, with the shape of `head` if the output is to have one (`infer_shapes`).
+        head: Name of a tensor in the graph.
+
+    Raises:
+        ValueError: The graph has no such tensor.
+    """
+    if not any(head in node.output for node in model.graph.node if head):
+        raise ValueError(f"no node computes {head}")
+    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    body = copied(model)
+    del body.graph.output[:]
+    body.graph.output.append(known.get(head, onnx.ValueInfoProto(name=head)))
+    drop_unused(body.graph)
+    return body
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """Add the shapes of intermediate tensors, as far as they can be inferred."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError):
+        return model
+
+
+def renew_shapes(model: ModelProto) -> ModelProto:
+    """Infer all intermediate shapes again from those of the inputs and outputs.
+
+    Raises:
+        ValueError: The shapes contradict each other, or a constant of the graph.
+    """
+    renewed = copied(model)
+    del renewed.graph.value_info[:]
+    try:
+        return onnx.shape_inference.infer_shapes(renewed, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        message = str(error)
+        for prefix in ("[ShapeInferenceError] Inference error(s): ", "[ShapeInferenceError] "):
+            message = message.removeprefix(prefix)
+        # The first line is the cause; the other errors follow from it.
+        raise ValueError(message.strip().splitlines()[0]) from error
+
+
+def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:
+    """Set entries of the metadata; an empty value removes one, and the others keep their order."""
+    changed = copied(model)
+    known = {entry.key: entry.value for entry in model.metadata_props}
+    known.update(entries)
+    del changed.metadata_props[:]
+    for key, value in known.items():
+        if value:
+            changed.metadata_props.add(key=key, value=value)
+    return changed
+
+
+def names_entry(names: Sequence[str]) -> dict[str, str]:
+    """The metadata entry for class names, in the notation of Ultralytics' exporter."""
+    return {"names": str(dict(enumerate(names)))}
+
+
 def opset(model: ModelProto) -> int:
-    """The version of the standard operators that a model is written in."""
+    """The version of the standard operators that a model uses."""
     return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
 
@@ -32,7 +98,7 @@ def tensor_names(graph: GraphProto) -> set[str]:
 
 
 def unused_name(names: set[str], wanted: str) -> str:
-    """A name that is in no use yet; it is from now on."""
+    """Find a name that is not in use yet, and add it to `names`."""
     name, number = wanted, 1
     while name in names:
         number += 1
@@ -48,7 +114,7 @@ def add_constant(graph: GraphProto, name: str, value: npt.NDArray[Any]) -> str:
 
 
 def number_nodes(graph: GraphProto) -> dict[str, str]:
-    """Give each node a name that no other has, and return the old ones by the new."""
+    """Give each node a unique name; returns the old names by the new."""
     names = {}
     for number, node in enumerate(graph.node):
         new = f"node {number}"
@@ -57,27 +123,28 @@ def number_nodes(graph: GraphProto) -> dict[str, str]:
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Put these nodes in the place of a graph's own."""
+    """Replace a graph's nodes by these, which may be its own."""
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(kept)
 
 
 def drop_unused(graph: GraphProto) -> None:
-    """Drop the nodes and constants that no output needs."""
-    needed = [needed_nodes(graph, output.name) for output in graph.output]
+    """Drop the nodes, constants and shapes that no output needs."""
+    outputs = {output.name for output in graph.output}
+    needed = [needed_nodes(graph, output) for output in outputs]
     names = {name for nodes, _ in needed for node in nodes for name in node.output}
     used = set().union(*(tensors for _, tensors in needed))
     replace_nodes(graph, [node for node in graph.node if not names.isdisjoint(node.output)])
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    described = [value for value in graph.value_info if value.name in used]
+    described = [value for value in graph.value_info if value.name in used - outputs]
     del graph.initializer[:], graph.value_info[:]
     graph.initializer.extend(kept)
     graph.value_info.extend(described)
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Put each node behind those whose tensors it reads, as ONNX wants it.
+    """Put each node after those whose outputs it reads, as ONNX requires.
 
     Of nodes that could go next, the one that came first in the graph does.
     """
@@ -98,33 +165,3 @@ def sort_nodes(graph: GraphProto) -> None:
             if missing[reader] == 0:
                 ready.append(reader)
     replace_nodes(graph, [graph.node[index] for index in order])
-
-
-def infer_shapes(model: ModelProto) -> ModelProto:
-    """Add the shapes of intermediate tensors, as far as they can be inferred."""
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):
-        return model  # what the graph says itself has to do
-
-
-def renew_shapes(model: ModelProto) -> ModelProto:
-    """Infer the shapes of intermediate tensors anew, from those of the inputs and outputs.
-
-    Raises:
-        ValueError: The shapes contradict each other, or a constant of the graph.
-    """
-    renewed = ModelProto()
-    renewed.CopyFrom(model)
-    del renewed.graph.value_info[:]
-    try:
-        return onnx.shape_inference.infer_shapes(renewed, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise ValueError(_first(str(error))) from error
-
-
-def _first(message: str) -> str:
-    """The first of the errors that shape inference found: the others follow from it."""
-    for separator in ("[ShapeInferenceError] Inference error(s): ", "[ShapeInferenceError] "):
-        message = message.removeprefix(separator)
-    return message.strip().splitlines()[0]

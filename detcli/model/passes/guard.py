@@ -1,4 +1,4 @@
-"""A guard against engines that forget a Transpose at the end of a graph."""
+"""Guard against engines that drop a Transpose at the end of a graph."""
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
@@ -19,16 +19,16 @@ SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 
 
 def guard_transposes(model: ModelProto) -> ModelProto:
-    """Put a Concat on the last axis behind each Transpose that feeds an output.
+    """Insert a Concat after each Transpose that feeds an output.
 
-    It copies the tensor, so an engine has to lay it out as the Transpose says, and cannot hand out
-    the tensor in front of it. A Concat of one input would do for an engine, but simplifiers take
-    it out as they do an Identity (onnxsim 0.8 and onnxslim 0.1 both), and ONNX Runtime moves a
-    Transpose through it where that pays. So a Split takes the last axis apart (its first entry,
-    and the rest), and the Concat joins the two again, which all of them leave alone.
+    It copies the tensor, so an engine has to lay it out as the Transpose says and cannot return
+    the tensor before it. A Concat of one input would do for an engine, but simplifiers remove
+    it like an Identity (both onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose
+    through it where that pays. So a Split divides the last axis (into its first entry and the rest)
+    and the Concat joins the two again, which all of them leave alone.
 
     Raises:
-        ModelError: The last axis of such an output has no known size above 1.
+        ModelError: The size of the last axis of such an output is unknown, or below 2.
     """
     guarded = copied(model)
     graph = guarded.graph

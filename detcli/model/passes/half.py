@@ -1,4 +1,4 @@
-"""float16 in place of float32."""
+"""Convert a graph to float16."""
 
 from collections.abc import Collection
 
@@ -16,11 +16,11 @@ from detcli.model.passes.editing import (
     tensor_names,
 )
 
-del onnxruntime  # imported first, so that it is imported as detcli wants it
+del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
 
 def is_half(model: ModelProto) -> bool:
-    """Whether a model computes in float16 already: it has weights of that type."""
+    """Whether a model computes in float16 already, judged by its weights."""
     return any(
         tensor.data_type == TensorProto.FLOAT16 and len(tensor.dims) > 1
         for tensor in model_tensors(model)
@@ -30,16 +30,16 @@ def is_half(model: ModelProto) -> bool:
 def to_half(
     model: ModelProto, exact: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
 ) -> ModelProto:
-    """Compute in float16, but for some nodes. A model that does so already stays as it is.
+    """Compute in float16, except for some nodes. A float16 model is returned unchanged.
 
-    The conversion is ONNX Runtime's (`onnxruntime.transformers.float16`); tidied up is what it
-    leaves: a float32 tensor between two exact nodes does not go through float16, where it would
-    become infinite after all, and no tensor is cast twice.
+    ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
+    float32 tensor between two exact nodes does not pass through float16, where it would become
+    infinite after all, and no tensor is cast twice.
 
     Args:
-        model: In float32.
+        model: A float32 graph.
         exact: First outputs of the nodes that stay in float32.
-        keep_inputs_and_outputs: Those stay float32; else they become float16 too.
+        keep_inputs_and_outputs: Whether inputs and outputs stay in float32.
     """
     if is_half(model):
         return copied(model)
@@ -59,19 +59,19 @@ def to_half(
         node.name = names.get(node.name, node.name)
     _tidy_casts(half.graph, tensor_names(model.graph))
     sort_nodes(half.graph)
-    del half.graph.value_info[:]  # types are others now, under old names too
+    del half.graph.value_info[:]  # the types of tensors have changed
     return infer_shapes(half)
 
 
 def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
-    """Read past casts to float16 and back, and keep one of equal ones.
+    """Bypass casts to float16 and back, and keep one of equal casts.
 
-    The converter lets an exact node make a tensor of a new name, and a cast to float16 make the
-    one that the model knows; each exact reader of it gets a cast back, again of a new name.
+    The converter renames the output of an exact node and gives the original name to its cast to
+    float16; each exact reader gets a cast back, again under a new name.
 
     Args:
-        graph: What the converter made.
-        known: The names of tensors that the model had before.
+        graph: The converted graph.
+        known: The names of the tensors that the model had before.
     """
     _keep_first(graph)
     narrowed = {
@@ -87,7 +87,7 @@ def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
         source, made = node.input[0], node.output[0]
         if source in narrowed:
             instead[made] = narrowed[source]
-        elif made not in known:  # not one of the model's own
+        elif made not in known:  # not a cast of the model itself
             instead[made] = cast.setdefault(source, made)
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
@@ -97,12 +97,12 @@ def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
     drop_unused(graph)
     made_now = tensor_names(graph)
     for name, wide in narrowed.items():
-        if name not in made_now:  # no float16 reader is left: the tensor has its name again
+        if name not in made_now:  # no float16 reader is left: the tensor gets its name back
             _rename(graph, wide, name)
 
 
 def _keep_first(graph: GraphProto) -> None:
-    """Of casts that make the same tensor, leave one."""
+    """Keep the first of the casts that make the same tensor."""
     nodes: list[NodeProto] = []
     made: set[str] = set()
     for node in graph.node:
@@ -114,7 +114,7 @@ def _keep_first(graph: GraphProto) -> None:
 
 
 def _rename(graph: GraphProto, old: str, new: str) -> None:
-    """Let a tensor have the name of one that it takes the place of."""
+    """Give a tensor the name of the tensor that it replaces."""
     for node in graph.node:
         node.input[:] = [new if name == old else name for name in node.input]
         node.output[:] = [

@@ -1,4 +1,4 @@
-"""Convolutions in 8 bits."""
+"""Quantise the convolutions of a graph to 8 bits."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,11 +10,11 @@ from detcli.errors import ModelError
 from detcli.model.graph import is_quantised
 from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes
 
-del onnxruntime  # loaded first, so that it is loaded as detcli wants it
+del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
-LEAST_OPSET = 13  # a scale for each channel
+MIN_OPSET = 13  # a scale for each channel
 SILU_FLOOR = -8.0
-"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003; 8 bits have no use for it."""
+"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve."""
 
 
 def to_int8(
@@ -22,27 +22,27 @@ def to_int8(
     ranges: Mapping[str, tuple[float, float]],
     exact: Collection[str] = (),
 ) -> ModelProto:
-    """Compute convolutions in 8 bits. A quantised model stays as it is.
+    """Compute convolutions in 8 bits. A quantised model is returned unchanged.
 
-    The quantisation is ONNX Runtime's: QuantizeLinear and DequantizeLinear around each
-    convolution, its weights with a scale for each channel, what flows into it and out of it with
-    one for the whole tensor (uint8, as suits CPUs). All else stays in float32.
+    ONNX Runtime quantises: QuantizeLinear and DequantizeLinear around each convolution, weights
+    with a scale for each channel, activations with one for the whole tensor (uint8, as suits
+    CPUs). Everything else stays in float32.
 
     Args:
-        model: In float32.
-        ranges: The lowest and highest value of the tensors that convolutions read and make.
+        model: A float32 graph.
+        ranges: The lowest and highest value of each tensor that a convolution reads or makes.
         exact: First outputs of the convolutions that stay in float32.
 
     Raises:
-        ModelError: Its opset is too old, or no convolution is left.
+        ModelError: The opset is too old, or there is no convolution to quantise.
     """
     if is_quantised(model.graph):
         return copied(model)
-    if opset(model) < LEAST_OPSET:
+    if opset(model) < MIN_OPSET:
         raise ModelError(
             f"--int8: the graph is of opset {opset(model)}, and scales for each channel need "
-            f"{LEAST_OPSET} or later",
-            f"export the model again with opset {LEAST_OPSET}",
+            f"{MIN_OPSET} or later",
+            f"export the model again with opset {MIN_OPSET}",
         )
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -57,7 +57,10 @@ def to_int8(
     ]
     if not chosen:
         raise ModelError("--int8: the graph has no convolution in front of its head")
-    values = {name: _as_arrays(*_useful(given.graph, name, ranges[name])) for name in ranges}
+    values = {
+        name: tuple(np.array(limit, np.float32) for limit in _useful(given.graph, name, limits))
+        for name, limits in ranges.items()
+    }
     quantizer = QDQQuantizer(
         given,
         per_channel=True,
@@ -79,11 +82,7 @@ def to_int8(
 
 
 def _useful(graph: GraphProto, tensor: str, limits: tuple[float, float]) -> tuple[float, float]:
-    """The part of a tensor's range that matters to who reads it."""
+    """The part of a tensor's range that its readers depend on."""
     readers = {node.op_type for node in graph.node if tensor in node.input}
     low, high = limits
     return (max(low, SILU_FLOOR), high) if readers == {"Sigmoid", "Mul"} else limits
-
-
-def _as_arrays(*limits: float) -> tuple[np.ndarray[tuple[()], np.dtype[np.float32]], ...]:
-    return tuple(np.array(limit, np.float32) for limit in limits)

@@ -1,9 +1,9 @@
-"""The selection as nodes of the graph, for runtimes that have no selection of their own.
+"""Append the selection to a graph as nodes, for runtimes without one of their own.
 
 The nodes follow `detcli.backend.postprocess` step by step, so that the rows above a confidence
 are the same rows in the same order: ONNX's TopK puts the lower index first among equals, as the
-specification does. NaN becomes 0 in front of it, which is above no confidence. All is float32,
-whatever the head is: class ids and pixels have to be exact.
+specification does. NaN becomes 0 before it, which is never above a confidence. Everything is
+float32, whatever the head is: class ids and pixels have to be exact.
 """
 
 from typing import Any, NamedTuple
@@ -15,29 +15,28 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.graph import GraphIndex
-from detcli.model.head import BOX_ROWS, swaps_last_axes
-from detcli.model.passes.cut import cut
-from detcli.model.passes.editing import add_constant, opset, tensor_names
+from detcli.model.passes.editing import add_constant, cut, opset, tensor_names
+from detcli.model.recognise import BOX_ROWS, swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"
-LEAST_OPSET = 13  # Split and Unsqueeze take their sizes and axes as inputs from here on
+MIN_OPSET = 13  # Split and Unsqueeze take sizes and axes as inputs from this opset on
 AXES_ARE_AN_INPUT = 18  # of ReduceMax, from this opset on
 
 
 def append_selection(model: ModelProto, contract: Contract, max_det: int) -> ModelProto:
-    """Let a graph end in `[B, K, 6]`: x1, y1, x2, y2, score, class id, best first.
+    """Make a graph end in `[B, K, 6]`: x1, y1, x2, y2, score, class id, best first.
 
-    K is `max_det`, or the number of scores if that is less; there is no confidence, so a picture
-    with few objects has rows of low scores at its end. A tail that the graph has is replaced.
+    K is `max_det`, or the number of scores if that is less. No confidence is applied, so a picture
+    with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
     Args:
         model: A network body, or an end-to-end graph.
-        contract: What it promises.
+        contract: Its contract.
         max_det: How many rows to keep.
 
     Raises:
-        ModelError: It needs non-maximum suppression, which this selection is without, or its
+        ModelError: The head needs non-maximum suppression, which this selection lacks, or the
             opset is too old.
     """
     if contract.layout is Layout.ONE_TO_MANY:
@@ -46,11 +45,11 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
             "appended is the selection of one-to-one heads",
             "leave it out, and use --nms with detcli predict",
         )
-    if opset(model) < LEAST_OPSET:
+    if opset(model) < MIN_OPSET:
         raise ModelError(
             f"--end-to-end: the graph is of opset {opset(model)}, and the selection needs "
-            f"{LEAST_OPSET} or later",
-            f"export the model again with opset {LEAST_OPSET}",
+            f"{MIN_OPSET} or later",
+            f"export the model again with opset {MIN_OPSET}",
         )
     head = _head(model, contract)
     body = cut(model, head.tensor)
@@ -76,7 +75,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
 
 
 class _Head(NamedTuple):
-    """The head that rows are selected from: as in the contract, but in front of any Transpose."""
+    """The head that rows are selected from: as in the contract, but before any Transpose."""
 
     tensor: str
     anchors_first: bool
@@ -100,7 +99,7 @@ def _head(model: ModelProto, contract: Contract) -> _Head:
 
 
 class _Tail:
-    """Appends the nodes; each tensor has the name of the node that makes it."""
+    """Appends the nodes; each tensor is named like the node that makes it."""
 
     def __init__(self, graph: GraphProto, head: _Head, version: int) -> None:
         self.graph, self.head, self.version = graph, head, version
@@ -158,7 +157,7 @@ class _Tail:
         return outputs
 
     def _gathered(self, name: str, values: str, anchors: str, rows: int) -> str:
-        """Values of some anchors: (B, rows, N) or (B, N, rows), and (B, K) -> (B, K, rows)."""
+        """Values (B, rows, N) or (B, N, rows) of the chosen anchors (B, K) -> (B, K, rows)."""
         axis = self._ints(f"{name}_channels", self.channels)
         shape = [rows if axis == self.channels else 1 for axis in range(3)]
         index = self._add(f"{name}_anchor", "Unsqueeze", anchors, axis)

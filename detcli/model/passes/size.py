@@ -1,5 +1,6 @@
-"""The size of the pictures that a graph takes."""
+"""Change the input size of a graph."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,17 +23,17 @@ from detcli.model.passes.editing import (
     unused_name,
 )
 
-FINEST, COARSEST = 2, 256  # strides that a detector might have
+STRIDES = (2, 4, 8, 16, 32, 64, 128, 256)  # those that a detector might have
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The anchors of a picture size.
+    """The anchor grid of an input size.
 
     Attributes:
-        size: Height and width of the picture.
-        strides: Pixels of the picture for each cell, finest first.
+        size: Height and width of the input in pixels.
+        strides: Pixels per cell of each level, finest first.
     """
 
     size: tuple[int, int]
@@ -40,13 +41,11 @@ class Grid:
 
     @classmethod
     def of(cls, size: tuple[int, int], anchors: int) -> Self | None:
-        """The grid of a size that has so many anchors; its strides double from one to the next."""
-        powers = [1 << power for power in range(FINEST.bit_length() - 1, COARSEST.bit_length())]
-        for first in range(len(powers)):
-            for last in range(first, len(powers)):
-                grid = cls(size, tuple(powers[first : last + 1]))
-                if not any(side % powers[last] for side in size) and grid.anchors == anchors:
-                    return grid
+        """Find the grid of a size by its number of anchors; each stride is twice the one before."""
+        for first, last in itertools.combinations_with_replacement(range(len(STRIDES)), 2):
+            grid = cls(size, STRIDES[first : last + 1])
+            if not any(side % STRIDES[last] for side in size) and grid.anchors == anchors:
+                return grid
         return None
 
     def resized(self, size: tuple[int, int]) -> Self:
@@ -61,7 +60,7 @@ class Grid:
 
     @property
     def anchors(self) -> int:
-        """How many anchors there are."""
+        """The number of anchors."""
         return sum(rows * columns for rows, columns in self.levels)
 
     def along(self, axis: int, offset: float) -> Array:
@@ -85,19 +84,19 @@ FIELDS: list[Callable[[Grid], Array]] = [
         for scaled in (False, True)
     ),
 ]
-"""What a row of such a constant may hold: strides, or coordinates of cells in cells or pixels."""
+"""What a row of a grid constant may hold: strides, or coordinates in cells or pixels."""
 
 
 def regenerated(constant: Array, old: Grid, new: Grid) -> Array | None:
-    """A constant of one grid as it is for another.
+    """Compute a constant of one grid for another.
 
     Args:
-        constant: Of the old grid; one axis is as long as it has anchors.
+        constant: A constant of the old grid; one axis has an entry for each anchor.
         old: The grid that it belongs to.
-        new: The grid to make it for.
+        new: The grid to compute it for.
 
     Returns:
-        The constant, of the same dtype and axes; None if a row of it is no known field.
+        The constant, of the same dtype and axes; None if a row of it is not a known field.
     """
     axis = constant.shape.index(old.anchors)
     rows = np.moveaxis(constant, axis, -1)  # (..., N)
@@ -117,16 +116,16 @@ HINT = "export the model again with that imgsz, or with dynamic axes"
 def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelProto:
     """Make a graph take square pictures of another size.
 
-    A graph with dynamic axes gets them fixed. In one for a single size, what depends on it is
-    made anew: the target shapes of Reshape, and the anchor grid, if it is one that `Grid` knows.
+    Dynamic axes become fixed. In a graph of a single size, the constants that depend on it are
+    computed again: target shapes of Reshape and Resize, and the anchor grid if `Grid` knows it.
 
     Args:
-        model: Of one image input, `[B, 3, H, W]`.
+        model: A graph with one image input, `[B, 3, H, W]`.
         size: Height and width in pixels; a multiple of the model's stride.
-        anchors: How many anchors its head has; None if that depends on the size.
+        anchors: Anchors of its head; None if that depends on the size.
 
     Raises:
-        ModelError: The size is in the graph in some other way too.
+        ModelError: The graph depends on its input size in another way too.
     """
     changed = copied(model)
     image, *_ = GraphIndex(changed.graph).image_inputs()
@@ -151,7 +150,7 @@ def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelPr
 
 
 class _Resizing:
-    """Changes a graph for one size, in place, to one for another."""
+    """Changes a graph for one size to another, in place."""
 
     def __init__(self, model: ModelProto, image: str, old: Grid, new: Grid) -> None:
         self.graph = model.graph
@@ -182,7 +181,7 @@ class _Resizing:
         drop_unused(self.graph)
 
     def _regenerate(self, node: NodeProto) -> None:
-        """Make what a node reads of the anchor grid for the new size."""
+        """Compute the parts of the anchor grid that a node reads for the new size."""
         for position, name in enumerate(node.input):
             constant = self.constants.get(name)
             if constant is None or self.old.anchors not in constant.shape:
@@ -203,10 +202,10 @@ class _Resizing:
             node.input[position] = add_constant(self.graph, new, value)
 
     def _target(self, target: Array) -> Array:
-        """What a shape of the old size is at the new one.
+        """Translate a shape from the old size to the new.
 
-        Either its last two axes are the cells of a level, or one axis is the cells of a level,
-        flattened, or all anchors; and a tensor has so much more entries as the picture.
+        Either the last two axes are the cells of a level, or one axis is the cells of a level,
+        flattened, or all anchors. The number of elements grows as that of pixels does.
         """
         growth = math.prod(self.new.size) / math.prod(self.old.size)
         wanted = -1 if -1 in target else round(math.prod(target.tolist()) * growth)
@@ -226,7 +225,7 @@ class _Resizing:
 
 
 def _reached(model: ModelProto, image: str) -> set[str]:
-    """All tensors that depend on the picture, or on its shape."""
+    """All tensors that depend on the input, or on its shape."""
     reached = {image}
     for node in model.graph.node:
         if not reached.isdisjoint(node.input):
@@ -235,7 +234,7 @@ def _reached(model: ModelProto, image: str) -> set[str]:
 
 
 def _constants(model: ModelProto, computed: set[str]) -> dict[str, Array]:
-    """What the nodes that depend on the picture read besides: constants, computed or not."""
+    """The constants, computed or not, that nodes read which depend on the input."""
     index = GraphIndex(model.graph)
     fixed = [node for node in model.graph.node if computed.isdisjoint(node.output)]
     made = {name for node in fixed for name in node.output if name}

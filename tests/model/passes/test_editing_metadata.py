@@ -5,7 +5,7 @@ import pytest
 from convolution_model import same_bytes
 
 from detcli.model.names import parse_names
-from detcli.model.passes.metadata import names_entry, set_metadata
+from detcli.model.passes.editing import names_entry, set_metadata
 
 
 def entries(model):
