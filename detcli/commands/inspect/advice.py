@@ -1,4 +1,4 @@
-"""What about a model deserves a look, each with its fix."""
+"""What deserves attention in a model, each with its fix."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,31 +7,30 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
-from detcli.commands.inspect.report import Advice, Detector
+from detcli.commands.inspect.report import DetectorFacts, ModelAdvice
 from detcli.model.contract import Layout
 from detcli.model.graph import bare_transposes
 from detcli.model.loading import ExternalFile
 from detcli.model.names import parse_names
 
-OLDEST_OPSET = 7
-"""ONNX Runtime promises nothing for operator sets before it."""
-
-OLDEST_IR = 3
-SURE_OPSET, SURE_IR = 17, 8  # taken by every version that detcli runs on
+MIN_OPSET = 7  # the oldest that ONNX Runtime supports
+MIN_IR = 3
+SAFE_OPSET, SAFE_IR = 17, 8  # loaded by every version that detcli runs on
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
 def newest_opset(own: int) -> int:
-    """The newest version of ONNX' operators that the runtime takes, up to a model's own."""
-    return _newest(own, OLDEST_OPSET, lambda version: _takes(SURE_IR, version))
+    """The newest opset that the runtime loads, up to a model's own."""
+    return _newest(own, MIN_OPSET, lambda version: _takes(SAFE_IR, version))
 
 
 def newest_ir(own: int) -> int:
-    """The newest version of the file format that the runtime takes, up to a model's own."""
-    return _newest(own, OLDEST_IR, lambda version: _takes(version, SURE_OPSET))
+    """The newest file format (IR version) that the runtime loads, up to a model's own."""
+    return _newest(own, MIN_IR, lambda version: _takes(version, SAFE_OPSET))
 
 
 def _newest(own: int, oldest: int, takes: Callable[[int], bool]) -> int:
-    """Bisect between a version that is taken and one that is refused."""
+    """Bisect between a version that loads and one that is refused."""
     if own <= oldest or takes(own):
         return own
     taken, refused = oldest, own
@@ -49,45 +48,46 @@ def _takes(ir: int, opset: int) -> bool:
     return refusal(model.SerializeToString(), "probe") is None
 
 
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
-
-
-def advise_on_detector(detector: Detector, metadata: dict[str, str]) -> Iterator[Advice]:
-    """What deserves a look in what a graph promises."""
+def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
+    """Advise on what a graph promises."""
     yield from _on_names(detector, metadata)
     if detector.layout is Layout.ONE_TO_MANY:
-        yield Advice(
+        yield ModelAdvice(
             "one-to-many",
             "its head gives several boxes for each object",
             "run it with --nms 0.45",
         )
     if detector.cut is not None:
         most = detector.cut.most_detections
-        yield Advice(
+        yield ModelAdvice(
             "top-k-cap",
-            f"its own TopK nodes keep at most {most or 'a computed number of'} detections in a "
-            "picture; detcli cuts the graph before them, other programs do not",
-            "for those: detcli convert --cut, or --end-to-end with another --max-det",
+            f"its own TopK nodes keep at most {most or 'a computed number of'} detections "
+            "an image; detcli cuts the graph before them, other programs do not",
+            "for other programs: detcli convert --cut, or --end-to-end with another --max-det",
         )
     if detector.input_size is None and not metadata.get("stride"):
-        yield Advice(
+        yield ModelAdvice(
             "assumed-stride",
-            f"it takes pictures of any size, and does not say what their sides must be multiples "
-            f"of: {detector.stride} is assumed",
+            "it takes images of any size but does not name its stride, which both sides must be "
+            f"multiples of: {detector.stride} is assumed",
             f"detcli convert --metadata stride={detector.stride}, with the right number",
         )
 
 
-def _on_names(detector: Detector, metadata: dict[str, str]) -> Iterator[Advice]:
-    """The names in the file itself; those that the user gives do not mend them."""
+def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
+    """Advise on the names in the file itself, whatever names the user gives."""
     fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
     names = parse_names(metadata.get("names", ""))
     if names is None:
-        lacks = "has class names that cannot be read" if metadata.get("names") else "names none"
-        yield Advice("names-missing", f"it {lacks} of its {detector.class_count} classes", fix)
+        count = detector.class_count
+        given = metadata.get("names")
+        problem = (
+            "its class names cannot be read" if given else f"it names none of its {count} classes"
+        )
+        yield ModelAdvice("names-missing", problem, fix)
     elif len(names) != detector.class_count:
         fewer = "fewer" if len(names) < detector.class_count else "more"
-        yield Advice(
+        yield ModelAdvice(
             f"names-{fewer}",
             f"its metadata names {len(names)} classes, {fewer} than the {detector.class_count} of "
             "its graph",
@@ -97,75 +97,75 @@ def _on_names(detector: Detector, metadata: dict[str, str]) -> Iterator[Advice]:
 
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
-) -> Iterator[Advice]:
-    """What deserves a look in the file itself, whether or not it is a detector."""
+) -> Iterator[ModelAdvice]:
+    """Advise on the file itself, whether or not it is a detector."""
     for node in bare_transposes(model.graph):
-        yield Advice(
+        yield ModelAdvice(
             "bare-transpose",
             f"the Transpose {node.name or node.output[0]} feeds an output of the graph directly: "
-            "some engines return the tensor as it was before",
+            "some engines return the tensor untransposed",
             "detcli convert --guard-transpose",
         )
     yield from _on_versions(model)
     if external:
-        yield Advice(
+        yield ModelAdvice(
             "external-data",
             f"weights are in {', '.join(file.name for file in external)}: the model is useless "
             "without",
-            "keep them together; detcli convert writes one file of them",
+            "keep the files together; detcli convert writes a single file",
         )
     damaged = [tensor.name for tensor in weights if not _is_finite(tensor)]
     if damaged:
-        yield Advice(
+        yield ModelAdvice(
             "weights-not-finite",
             f"{len(damaged)} weights hold NaN or infinity, such as {damaged[0]}",
-            "export it again; in float16, large weights overflow",
+            "export it again; large weights overflow in float16",
         )
     if sparse := len(model.graph.sparse_initializer):
-        yield Advice(
+        yield ModelAdvice(
             "sparse-weights",
-            f"{sparse} of its constants are sparse tensors, which not every runtime reads, nor are "
-            "they counted as parameters",
+            f"{sparse} of its constants are sparse tensors, which not every runtime reads; they "
+            "are not counted as parameters",
             "export it again with dense weights",
         )
     inputs = {value.name for value in model.graph.input}
     if listed := [tensor.name for tensor in weights if tensor.name in inputs]:
-        yield Advice(
+        yield ModelAdvice(
             "weights-as-inputs",
-            f"{len(listed)} weights are listed as inputs, which keeps runtimes from preparing them",
+            f"{len(listed)} weights are listed as inputs, so runtimes cannot optimise them",
             "export it again with a newer exporter",
         )
     yield from _on_validity(model)
 
 
-def _on_versions(model: ModelProto) -> Iterator[Advice]:
+def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
     own = next((entry.version for entry in model.opset_import if not entry.domain), None)
-    if own is not None and own < OLDEST_OPSET:
-        yield Advice(
+    if own is not None and own < MIN_OPSET:
+        yield ModelAdvice(
             "opset-too-old",
-            f"opset {own}: ONNX Runtime promises support from {OLDEST_OPSET} on",
+            f"opset {own}: ONNX Runtime supports {MIN_OPSET} and later",
             "export it again with opset 13 or later",
         )
     elif own is not None and (newest := newest_opset(own)) < own:
-        yield Advice(
+        yield ModelAdvice(
             "opset-too-new",
-            f"opset {own}: this ONNX Runtime takes up to {newest}",
+            f"opset {own}: this ONNX Runtime supports up to {newest}",
             f"export it again with opset {newest} or lower, or upgrade onnxruntime",
         )
     if (newest := newest_ir(model.ir_version)) < model.ir_version:
-        yield Advice(
+        yield ModelAdvice(
             "ir-too-new",
-            f"file format (IR) {model.ir_version}: this ONNX Runtime takes up to {newest}",
+            f"file format (IR) {model.ir_version}: this ONNX Runtime supports up to {newest}",
             "upgrade onnxruntime, or export it again with an older onnx",
         )
 
 
-def _on_validity(model: ModelProto) -> Iterator[Advice]:
+def _on_validity(model: ModelProto) -> Iterator[ModelAdvice]:
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         said = " ".join(str(error).partition("==> Context")[0].split())
-        yield Advice("invalid", f"the ONNX checker objects: {said}", "export it again")
+        yield ModelAdvice("invalid", f"the ONNX checker objects: {said}", "export it again")
 
 
 def _is_finite(tensor: TensorProto) -> bool:

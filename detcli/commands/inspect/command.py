@@ -1,4 +1,4 @@
-"""`detcli inspect`: what a model file is."""
+"""The command `detcli inspect`."""
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
@@ -15,7 +15,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Say what a model is: layout, classes, size, where it runs, what deserves a look.
+    """Describe a model: layout, classes, size, where it runs, what deserves attention.
 
     A file that cannot be used is reported as far as it can be read, and the exit code is 4.
     Nothing outside the model's folder is opened.

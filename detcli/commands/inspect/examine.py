@@ -1,4 +1,4 @@
-"""Reads a model file and says what it is."""
+"""Examines a model file: what it contains, promises and needs."""
 
 import math
 from collections import Counter
@@ -7,24 +7,21 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from detcli.backend.runtime.survey import Placement, survey
 from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
-from detcli.commands.inspect.cost import count_operations
+from detcli.commands.inspect.network import count_operations, describe_precision
 from detcli.commands.inspect.report import (
-    Axis,
-    Cut,
-    Detector,
+    CutPoint,
+    DetectorFacts,
+    DynamicAxis,
     Inspection,
-    Precision,
-    Problem,
-    Quantisation,
-    Tensor,
+    ModelProblem,
+    TensorInfo,
 )
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.graph import (
-    MULTIPLYING,
     GraphIndex,
     dtype_name,
     known_size,
@@ -38,177 +35,19 @@ from detcli.model.passes import cut
 
 Value = TypeVar("Value")
 
+MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 
-def decoded(value: Value) -> Value:
-    """The same with all text as text: protobuf hands out bytes where a file has no valid UTF-8.
-
-    Args:
-        value: A dataclass, and what those hold: mappings, tuples, text, numbers.
-    """
-    changed: Any = value
-    if isinstance(value, bytes):
-        changed = value.decode("utf-8", "backslashreplace")
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: decoded(getattr(value, field.name)) for field in fields(value)}
-        changed = type(value)(**parts)
-    elif isinstance(value, dict):
-        changed = {decoded(key): decoded(entry) for key, entry in value.items()}
-    elif isinstance(value, tuple):
-        changed = tuple(decoded(entry) for entry in value)
-    result: Value = changed
-    return result
-
-
-LONGEST_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
-
-
-def describe_tensor(value: ValueInfoProto) -> Tensor:
-    """Name, type and shape of a tensor."""
-    dims = (
-        None if isinstance(dim, str) and len(dim) > LONGEST_SYMBOL else dim for dim in shape(value)
-    )
-    return Tensor(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
-
-
-def dynamic_axes(tensors: Iterable[Tensor]) -> tuple[Axis, ...]:
-    """Axes without a fixed size, by their symbols: those of one symbol are of one size."""
-    places: dict[str, list[str]] = {}
-    for tensor in tensors:
-        for number, dim in enumerate(tensor.shape):
-            if known_size(dim) is None:
-                symbol = dim if isinstance(dim, str) else "?"
-                places.setdefault(symbol, []).append(f"{tensor.name}[{number}]")
-    return tuple(Axis(name, tuple(found)) for name, found in places.items())
-
-
-JOINED = "its output is a join of four box rows and the class scores"
+JOINED = "its output joins four box rows and the class scores"
 LAYOUTS = {
     Layout.BODY: JOINED,
-    Layout.TRANSPOSED_BODY: f"{JOINED}, transposed: anchors come first",
-    Layout.ONE_TO_MANY: f"{JOINED}; the boxes are centres and sizes, as in heads that give several "
+    Layout.TRANSPOSED_BODY: f"{JOINED}, transposed to anchors first",
+    Layout.ONE_TO_MANY: f"{JOINED}; boxes are centres and sizes, as in heads that give several "
     "boxes for each object",
 }
 BOX_FORMATS = {
     BoxFormat.XYXY: "the decode joins a difference and a sum (Sub, Add): two corners",
     BoxFormat.CXCYWH: "the decode joins a halved sum and a difference: centre and size",
 }
-
-
-def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> Detector:
-    """Say what a detector promises, and which of its nodes say so.
-
-    Args:
-        model: With the shapes of its tensors.
-        contract: What `recognise` found.
-        asked: The box format that the user says it has, if any.
-    """
-    index = GraphIndex(model.graph)
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    end_to_end = contract.layout is Layout.END_TO_END
-    cut = _cut(index, contract.head) if end_to_end else None
-    reason = LAYOUTS[contract.layout] if not end_to_end else _selection(index)
-    if contract.layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
-        reason = f"{JOINED}; its metadata says that it is not end-to-end"
-    return Detector(
-        layout=contract.layout,
-        layout_reason=reason,
-        head=_head(index, contract),
-        cut=cut,
-        box_format=contract.box_format,
-        box_format_reason="--box-format" if asked else BOX_FORMATS[contract.box_format],
-        class_count=contract.class_count,
-        anchor_count=contract.anchor_count,
-        batch=contract.batch,
-        input_size=contract.input_size,
-        default_size=contract.default_size,
-        stride=contract.stride,
-        stride_origin="the model's metadata"
-        if metadata.get("stride")
-        else "that of all YOLO detectors with three scales, since the model names none",
-        names=contract.names,
-        names_origin=contract.names_origin,
-    )
-
-
-def _head(index: GraphIndex, contract: Contract) -> Tensor:
-    # An output says what its axes are called, before what was inferred for the same tensor.
-    values = {value.name: value for value in (*index.graph.value_info, *index.graph.output)}
-    value = values.get(contract.head)
-    if value is not None and shape(value):
-        return describe_tensor(value)
-    channels = contract.class_count + 4
-    axes = (None, channels) if contract.anchors_first else (channels, None)
-    return Tensor(contract.head, contract.input_dtype, (contract.batch, *axes))
-
-
-def _selection(index: GraphIndex) -> str:
-    names = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
-    stages = " and ".join(names)
-    return f"{stages} (TopK) pick boxes by the maxima of the class scores (ReduceMax)"
-
-
-def _cut(index: GraphIndex, head: str) -> Cut:
-    kept, _ = needed_nodes(index.graph, head)
-    made = {name for node in kept for name in node.output}
-    dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
-    limits = []
-    for node in dropped:
-        if node.op_type == "TopK":
-            count = index.constant(node.input[1]) if len(node.input) > 1 else None
-            limits.append(count[0] if count else None)
-    known = [limit for limit in limits if limit is not None]
-    rows = index.shapes.get(index.graph.output[0].name, [None] * 3)[1]
-    most = known_size(rows) or (min(known) if len(known) == len(limits) and known else None)
-    operators = Counter(node.op_type for node in dropped)
-    return Cut(head, len(kept), dict(operators.most_common()), most)
-
-
-INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
-DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
-
-
-def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> Precision:
-    """Say what a network computes in.
-
-    Args:
-        index: A graph with the shapes and types of its tensors.
-        weights: Its parameters.
-    """
-    kept: Counter[str] = Counter()
-    for tensor in weights:
-        kept[dtype_name(tensor.data_type)] += math.prod(tensor.dims)
-    values = [*index.graph.value_info, *index.graph.output, *index.graph.input]
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    multiplying = [node for node in index.graph.node if node.op_type in MULTIPLYING]
-    computes = Counter(dtype_name(types.get(node.output[0], 0)) for node in multiplying)
-    return Precision(
-        computes=dict(computes.most_common()),
-        weights=dict(kept.most_common()),
-        quantisation=_quantisation(index, multiplying),
-    )
-
-
-def _quantisation(index: GraphIndex, multiplying: list[NodeProto]) -> Quantisation | None:
-    operators = {node.op_type for node in index.graph.node}
-    integer = sum(node.op_type in INTEGER_OPERATORS | DYNAMIC_OPERATORS for node in multiplying)
-    if operators & DYNAMIC_OPERATORS:
-        return Quantisation("dynamic", integer, len(multiplying))
-    if operators & INTEGER_OPERATORS:
-        return Quantisation("QOperator", integer, len(multiplying))
-    # Where both factors come out of a DequantizeLinear, a runtime may multiply integers.
-    if "QuantizeLinear" in operators:
-        both = sum(all(_are_dequantised(index, node)) for node in multiplying)
-        return Quantisation("QDQ", both, len(multiplying))
-    if "DequantizeLinear" in operators:
-        weights = sum(any(_are_dequantised(index, node)) for node in multiplying)
-        return Quantisation("weights", weights, len(multiplying))
-    return None
-
-
-def _are_dequantised(index: GraphIndex, node: NodeProto) -> list[bool]:
-    """Whether either factor, the first and the weight, is made of integers."""
-    makers = [index.producers.get(name) for name in node.input[:2]]
-    return [maker is not None and maker.op_type == "DequantizeLinear" for maker in makers]
 
 
 def examine(
@@ -218,7 +57,7 @@ def examine(
     imgsz: int | None = None,
     names: Path | None = None,
 ) -> Inspection:
-    """Say what a model file is.
+    """Examine a model file.
 
     Args:
         path: An ONNX file, with any external data beside it.
@@ -250,7 +89,7 @@ def _examine(file: ModelFile, imgsz: int | None, names: Path | None) -> Inspecti
         detector = describe(model, contract, file.box_format)
         warnings[:0] = advise_on_detector(detector, metadata)
     placements = survey(_graph_to_run(model, contract), file.path.name)
-    problem = Problem(str(refusal), refusal.hint) if refusal else _refusal(placements)
+    problem = ModelProblem(str(refusal), refusal.hint) if refusal else _refusal(placements)
     return Inspection(
         model=str(file.path),
         bytes=len(file.content),
@@ -275,24 +114,130 @@ def _examine(file: ModelFile, imgsz: int | None, names: Path | None) -> Inspecti
 
 
 def _graph_to_run(model: ModelProto, contract: Contract | None) -> bytes:
-    """The part of a graph that detcli runs; all of it where it is no detector."""
+    """The part of a graph that detcli runs; all of it if it is not a detector."""
     part = model if contract is None else cut(model, contract.head)
     graph: bytes = part.SerializeToString()
     return graph
 
 
-def _refusal(placements: Sequence[Placement]) -> Problem | None:
-    """Why a graph runs nowhere; None if some provider takes it."""
+def _refusal(placements: Sequence[Placement]) -> ModelProblem | None:
+    """Why no provider runs a graph; None if one does."""
     if any(placement.usable for placement in placements):
         return None
-    return Problem(placements[-1].reason, placements[-1].hint)
+    return ModelProblem(placements[-1].reason, placements[-1].hint)
 
 
 def _input_shape(
     index: GraphIndex, contract: Contract | None, imgsz: int | None
 ) -> tuple[int | None, ...]:
-    """The input to count operations for: one picture, unless the graph wants more."""
+    """The input shape to count operations for: one image, unless the graph takes more."""
     if contract is not None:
         return (contract.batch or 1, 3, *contract.canvas(imgsz))
     inputs = index.image_inputs()
     return tuple(map(known_size, shape(inputs[0]))) if len(inputs) == 1 else ()
+
+
+def describe_tensor(value: ValueInfoProto) -> TensorInfo:
+    """Name, type and shape of a tensor."""
+    dims = (None if isinstance(dim, str) and len(dim) > MAX_SYMBOL else dim for dim in shape(value))
+    return TensorInfo(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
+
+
+def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
+    """Group the axes without a fixed size by symbol; those of one symbol have the same size."""
+    places: dict[str, list[str]] = {}
+    for tensor in tensors:
+        for number, dim in enumerate(tensor.shape):
+            if known_size(dim) is None:
+                symbol = dim if isinstance(dim, str) else "?"
+                places.setdefault(symbol, []).append(f"{tensor.name}[{number}]")
+    return tuple(DynamicAxis(name, tuple(found)) for name, found in places.items())
+
+
+def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> DetectorFacts:
+    """Describe what a detector promises, and which of its nodes show it.
+
+    Args:
+        model: With the shapes of its tensors.
+        contract: The contract that `recognise` returned.
+        asked: The box format that the user gave, if any.
+    """
+    index = GraphIndex(model.graph)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    end_to_end = contract.layout is Layout.END_TO_END
+    cut = _cut(index, contract.head) if end_to_end else None
+    reason = LAYOUTS[contract.layout] if not end_to_end else _selection(index)
+    if contract.layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
+        reason = f"{JOINED}; its metadata says it is not end-to-end"
+    return DetectorFacts(
+        layout=contract.layout,
+        layout_reason=reason,
+        head=_head(index, contract),
+        cut=cut,
+        box_format=contract.box_format,
+        box_format_reason="--box-format" if asked else BOX_FORMATS[contract.box_format],
+        class_count=contract.class_count,
+        anchor_count=contract.anchor_count,
+        batch=contract.batch,
+        input_size=contract.input_size,
+        default_size=contract.default_size,
+        stride=contract.stride,
+        stride_origin="the model's metadata"
+        if metadata.get("stride")
+        else "as in all YOLO detectors with three scales; the model gives none",
+        names=contract.names,
+        names_origin=contract.names_origin,
+    )
+
+
+def _head(index: GraphIndex, contract: Contract) -> TensorInfo:
+    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
+    values = {value.name: value for value in (*index.graph.value_info, *index.graph.output)}
+    value = values.get(contract.head)
+    if value is not None and shape(value):
+        return describe_tensor(value)
+    channels = contract.class_count + 4
+    axes = (None, channels) if contract.anchors_first else (channels, None)
+    return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
+
+
+def _selection(index: GraphIndex) -> str:
+    names = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
+    stages = " and ".join(names)
+    return f"{stages} (TopK) pick boxes by the maxima of the class scores (ReduceMax)"
+
+
+def _cut(index: GraphIndex, head: str) -> CutPoint:
+    kept, _ = needed_nodes(index.graph, head)
+    made = {name for node in kept for name in node.output}
+    dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
+    limits = []
+    for node in dropped:
+        if node.op_type == "TopK":
+            count = index.constant(node.input[1]) if len(node.input) > 1 else None
+            limits.append(count[0] if count else None)
+    known = [limit for limit in limits if limit is not None]
+    rows = index.shapes.get(index.graph.output[0].name, [None] * 3)[1]
+    most = known_size(rows) or (min(known) if len(known) == len(limits) and known else None)
+    operators = Counter(node.op_type for node in dropped)
+    return CutPoint(head, len(kept), dict(operators.most_common()), most)
+
+
+def decoded(value: Value) -> Value:
+    """Decode all text in a value: protobuf returns bytes where a file has invalid UTF-8.
+
+    Args:
+        value: A dataclass, mapping, tuple, text or number, nested to any depth.
+    """
+    changed: Any = value
+    if isinstance(value, bytes):
+        changed = value.decode("utf-8", "backslashreplace")
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: decoded(getattr(value, field.name)) for field in fields(value)}
+        changed = type(value)(**parts)
+    elif isinstance(value, dict):
+        changed = {decoded(key): decoded(entry) for key, entry in value.items()}
+    elif isinstance(value, tuple):
+        changed = tuple(decoded(entry) for entry in value)
+    result: Value = changed
+    return result

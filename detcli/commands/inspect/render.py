@@ -1,4 +1,4 @@
-"""What a model is, for people."""
+"""Renders a report on a model as a table."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,25 +9,25 @@ from rich.text import Text
 
 from detcli.backend.runtime.survey import Placement
 from detcli.commands.inspect.report import (
-    Cut,
-    Detector,
+    CutPoint,
+    DetectorFacts,
     Inspection,
+    NetworkPrecision,
     Operations,
-    Precision,
     Shape,
-    Tensor,
+    TensorInfo,
 )
 from detcli.commands.shared.reports import facts
 from detcli.text import printable
 
-MOST_NAMES = 8
-MOST_OPERATORS = 6
-LONG = 120  # characters of a metadata entry
-LONG_KEY = 24  # and of its key; a long one would leave no room for anything else
+MAX_NAMES = 8
+MAX_OPERATORS = 6
+MAX_ENTRY = 120  # characters of a metadata entry
+MAX_KEY = 24  # characters of its key; a long one would leave no room for the values
 
 
 def render(inspection: Inspection) -> Iterator[Table | Text]:
-    """Lay out a report: facts first, then where it runs, then what deserves a look."""
+    """Lay out a report: facts first, then why it cannot be used, then what deserves attention."""
     yield Text(printable(inspection.model), style="bold")
     yield facts(_facts(inspection))
     if inspection.problem is not None:
@@ -47,7 +47,7 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     for file in inspection.external:
         yield "external data", f"{file.name}, {decimal(file.bytes)}"
     opsets = ", ".join(f"{domain} {version}" for domain, version in inspection.opsets.items())
-    yield "written by", f"{inspection.producer or 'nobody says'} (IR {inspection.ir_version})"
+    yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
     yield "operator sets", opsets
     if inspection.detector is not None:
         yield from _promises(inspection.detector)
@@ -62,39 +62,39 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     for placement in inspection.placements:
         yield f"on {_short(placement.provider)}", _placement(placement)
     for key, value in inspection.metadata.items():
-        if key != "names":  # these are among the classes
-            yield f"metadata {_cut_off(key, LONG_KEY)}", _cut_off(value, LONG)
+        if key != "names":  # shown with the classes
+            yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
 
 
-def _cut_off(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def _truncated(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def _promises(detector: Detector) -> Iterator[tuple[str, str]]:
+def _promises(detector: DetectorFacts) -> Iterator[tuple[str, str]]:
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
     yield "head", _signature(detector.head)
     if detector.cut is not None:
         yield "cut", _cut(detector.cut)
     yield "boxes", f"{detector.box_format}: {detector.box_format_reason}"
-    yield "anchors", str(detector.anchor_count or "as the input's size has it")
+    yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
         height, width = detector.default_size
         yield "input size", f"any; {width}x{height} unless --imgsz says otherwise"
-    names = ", ".join(detector.names[:MOST_NAMES])
-    more = ", ..." if len(detector.names) > MOST_NAMES else ""
+    names = ", ".join(detector.names[:MAX_NAMES])
+    more = ", ..." if len(detector.names) > MAX_NAMES else ""
     yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
 
 
-def _cut(cut: Cut) -> str:
+def _cut(cut: CutPoint) -> str:
     dropped = sum(cut.dropped.values())
     return (
-        f"at {cut.tensor}: the {dropped} of {cut.kept + dropped} nodes behind it pick boxes, which "
-        f"detcli does itself ({_counts(cut.dropped)})"
+        f"at {cut.tensor}: the {dropped} of {cut.kept + dropped} nodes after it select boxes, "
+        f"which detcli does itself ({_counts(cut.dropped)})"
     )
 
 
-def _signature(tensor: Tensor) -> str:
+def _signature(tensor: TensorInfo) -> str:
     return f"{tensor.name} {tensor.dtype} {_shape(tensor.shape)}"
 
 
@@ -102,7 +102,7 @@ def _shape(shape: Shape) -> str:
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def _precision(precision: Precision) -> str:
+def _precision(precision: NetworkPrecision) -> str:
     computes = " and ".join(precision.computes) or "nothing is multiplied"
     parts = [f"computes in {computes}" if precision.computes else computes]
     if precision.weights:
@@ -114,7 +114,7 @@ def _precision(precision: Precision) -> str:
 
 def _operations(operations: Operations | None) -> str:
     if operations is None:
-        return "not counted: the input has no size"
+        return "not counted: the input size is unknown"
     size = "x".join(str(size) for size in operations.input_shape)
     line = f"{operations.flops / 1e9:.2f} GFLOPs for an input of {size}"
     if operations.uncounted:
@@ -126,7 +126,7 @@ def _placement(placement: Placement) -> str:
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
     if placement.taken is None or placement.left is None:
-        return "takes it; this ONNX Runtime does not tell which nodes"
+        return "takes it; this ONNX Runtime does not report which nodes"
     taken, left = placement.taken.values(), placement.left
     line = f"takes {sum(taken)} of {sum(taken) + len(left)} nodes"
     if not left:
@@ -136,13 +136,13 @@ def _placement(placement: Placement) -> str:
 
 
 def _short(provider: str) -> str:
-    """What detcli calls the device of a provider."""
+    """The name of a provider's device in detcli."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 
 def _counts(operators: Mapping[str, int]) -> str:
-    """The most frequent operators with their number."""
+    """The most frequent operators with their counts."""
     parts = [f"{count} {operator}" for operator, count in operators.items()]
-    rest = len(parts) - MOST_OPERATORS
-    shown = parts[:MOST_OPERATORS] + ([f"{rest} other operators"] if rest > 0 else [])
+    rest = len(parts) - MAX_OPERATORS
+    shown = parts[:MAX_OPERATORS] + ([f"{rest} other operators"] if rest > 0 else [])
     return ", ".join(shown)

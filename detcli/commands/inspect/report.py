@@ -1,4 +1,4 @@
-"""Inspection: what a model file is, as a report."""
+"""The report of `detcli inspect`."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from detcli.model.contract import BoxFormat, Layout
 from detcli.model.loading import ExternalFile
 
 Shape = tuple[int | str | None, ...]
-"""A number, a symbol, or None where nothing is known, for each axis."""
+"""For each axis a number, a symbol, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorInfo:
     """An input or output of the graph."""
 
     name: str
@@ -20,12 +20,12 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class DynamicAxis:
     """An axis that may have any size.
 
     Attributes:
         name: Its symbol in the graph; "?" where it has none.
-        places: Tensors that have it and the axis' number there, such as "images[0]".
+        places: Where it occurs, as tensor and axis number: "images[0]".
     """
 
     name: str
@@ -33,14 +33,14 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Where detcli cuts an end-to-end graph, to select boxes itself.
+class CutPoint:
+    """Where detcli cuts an end-to-end graph in order to select boxes itself.
 
     Attributes:
         tensor: The tensor that becomes the only output.
-        kept: Nodes that it depends on.
-        dropped: The other nodes: how many of each operator.
-        most_detections: What the graph's own TopK nodes keep in a picture; None if it is computed.
+        kept: The number of nodes that it depends on.
+        dropped: The other nodes, as a count per operator.
+        most_detections: Detections that the graph's TopK nodes keep per image; None if computed.
     """
 
     tensor: str
@@ -50,31 +50,31 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Detector:
-    """What a graph promises, and how that was found out.
+class DetectorFacts:
+    """What a graph promises, and what shows it.
 
     Attributes:
         layout: How the graph ends.
-        layout_reason: Which of its nodes say so.
+        layout_reason: Which of its nodes show it.
         head: The tensor of boxes and class scores that detections are selected from.
         cut: Where the graph would be cut; None if its output is the head.
-        box_format: What the head's box rows are.
-        box_format_reason: Which of its nodes say so.
+        box_format: Format of the head's box rows.
+        box_format_reason: Which of its nodes show it.
         class_count: C.
         anchor_count: N, or None where it depends on the input size.
         batch: B, or None where any batch is accepted.
         input_size: Height and width, or None where any are accepted.
-        default_size: Height and width that are used then.
-        stride: What height and width must be multiples of.
-        stride_origin: Where that comes from.
+        default_size: Height and width that are used in that case.
+        stride: Pixels that height and width must be multiples of.
+        stride_origin: Where the stride comes from.
         names: Class names by class id.
-        names_origin: Where they come from.
+        names_origin: Where the names come from.
     """
 
     layout: Layout
     layout_reason: str
-    head: Tensor
-    cut: Cut | None
+    head: TensorInfo
+    cut: CutPoint | None
     box_format: BoxFormat
     box_format_reason: str
     class_count: int
@@ -94,9 +94,9 @@ class Quantisation:
 
     Attributes:
         form: "QDQ" (float operators between DequantizeLinear and QuantizeLinear), "QOperator"
-            (integer operators), "dynamic" (scales are computed at each run) or "weights".
+            (integer operators), "dynamic" (scales computed at each run) or "weights" (only those).
         quantised: Convolutions and matrix products that compute in, or from, integers.
-        total: All of them.
+        total: All convolutions and matrix products.
     """
 
     form: str
@@ -105,13 +105,13 @@ class Quantisation:
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
-    """What a network computes in.
+class NetworkPrecision:
+    """The types that a network computes in and stores.
 
     Attributes:
-        computes: Types that convolutions and matrix products give, with how many of them do.
-        weights: Types that parameters are kept in, with their number.
-        quantisation: None if there is none.
+        computes: Convolutions and matrix products per type of their result.
+        weights: Parameters per type that they are stored in.
+        quantisation: None for unquantised graphs.
     """
 
     computes: dict[str, int]
@@ -121,15 +121,15 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What one run of the network computes, counted as papers on detectors do.
+    """Operations of one run, counted as in papers on detectors.
 
     Attributes:
-        flops: Two for each multiplication and addition of a convolution or matrix product;
+        flops: Two for each multiplication with its addition in a convolution or matrix product;
             nothing else is counted.
-        by_operator: The same by operator.
-        input_shape: For an input of this shape.
-        uncounted: Such operators with how many of them have no known shapes: then `flops` is what
-            is certain, not all.
+        by_operator: The same per operator.
+        input_shape: The shape of the input.
+        uncounted: Nodes per operator that could not be counted, which makes `flops` a lower
+            bound.
     """
 
     flops: int
@@ -139,11 +139,11 @@ class Operations:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """Something about a model that deserves a look.
+class ModelAdvice:
+    """Something about a model that deserves attention.
 
     Attributes:
-        code: What it is about, for programs.
+        code: Its kind, for programs.
         message: What and why.
         fix: What to do about it.
     """
@@ -154,7 +154,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ModelProblem:
     """Why a model cannot be used, and what to do about it."""
 
     message: str
@@ -168,23 +168,23 @@ class Inspection:
     Attributes:
         model: The path as it was given.
         bytes: Size of the file.
-        sha256: Of the file.
-        external: Files that belong to it.
-        producer: What wrote it, as it says.
+        sha256: SHA-256 of the file.
+        external: Files beside it that hold its weights.
+        producer: The program that wrote it, from the file.
         ir_version: Version of the file format.
-        opsets: Version of each operator set, by domain; ONNX' own is "ai.onnx".
-        inputs: What a caller feeds.
-        outputs: What the graph gives.
-        dynamic_axes: Axes of these that have no fixed size.
-        nodes: How many of each operator, the most frequent first.
-        parameters: Weights and biases of the network.
-        precision: What it computes in.
-        operations: What a run costs; None where the input has no size.
-        metadata: What the exporter wrote down.
-        detector: What it promises; None if it is no detector that detcli knows.
+        opsets: Version of each operator set by domain; that of ONNX is "ai.onnx".
+        inputs: Inputs that a caller feeds.
+        outputs: Outputs of the graph.
+        dynamic_axes: Axes of the inputs and outputs without a fixed size.
+        nodes: Nodes per operator, the most frequent first.
+        parameters: The number of weights and biases.
+        precision: The types that it computes in.
+        operations: Operations of one run; None if the input size is unknown.
+        metadata: Metadata that the exporter wrote.
+        detector: What it promises; None if it is not a detector that detcli knows.
         problem: Why it cannot be used; None if it can.
         placements: Which nodes each provider of this ONNX Runtime takes.
-        warnings: What deserves a look.
+        warnings: What deserves attention.
     """
 
     model: str
@@ -194,15 +194,15 @@ class Inspection:
     producer: str
     ir_version: int
     opsets: dict[str, int]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    dynamic_axes: tuple[Axis, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    dynamic_axes: tuple[DynamicAxis, ...]
     nodes: dict[str, int]
     parameters: int
-    precision: Precision
+    precision: NetworkPrecision
     operations: Operations | None
     metadata: dict[str, str]
-    detector: Detector | None
-    problem: Problem | None
+    detector: DetectorFacts | None
+    problem: ModelProblem | None
     placements: tuple[Placement, ...]
-    warnings: tuple[Advice, ...]
+    warnings: tuple[ModelAdvice, ...]

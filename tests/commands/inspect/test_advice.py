@@ -112,7 +112,7 @@ def test_an_opset_that_the_runtime_does_not_take():
     model.opset_import[0].version = 999
     found = on_graph(model)
     newest = advice.newest_opset(999)
-    assert found["opset-too-new"].message == f"opset 999: this ONNX Runtime takes up to {newest}"
+    assert found["opset-too-new"].message == f"opset 999: this ONNX Runtime supports up to {newest}"
     assert f"opset {newest} or lower" in found["opset-too-new"].fix
 
 

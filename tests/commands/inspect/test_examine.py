@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from detcli.commands.inspect.examine import examine
-from detcli.commands.inspect.report import Axis, Tensor
+from detcli.commands.inspect.report import DynamicAxis, TensorInfo
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import BoxFormat
 from detcli.model.loading import ExternalFile
@@ -23,8 +23,8 @@ def test_a_report_has_the_file_and_what_is_in_it(make_model):
     found = examine(path)
     assert found.model == str(path)
     assert (found.bytes, found.sha256) == (len(content), hashlib.sha256(content).hexdigest())
-    assert found.inputs == (Tensor("images", "float32", (1, 3, 64, 64)),)
-    assert found.outputs == (Tensor("detections", "float32", (1, 16, 6)),)
+    assert found.inputs == (TensorInfo("images", "float32", (1, 3, 64, 64)),)
+    assert found.outputs == (TensorInfo("detections", "float32", (1, 16, 6)),)
     assert found.dynamic_axes == ()
     assert found.opsets == {"ai.onnx": 13}
     assert found.metadata == {"stride": "8", "author": "somebody"}
@@ -37,7 +37,7 @@ def test_a_report_has_the_file_and_what_is_in_it(make_model):
 
 def test_dynamic_axes_are_named(make_model):
     found = examine(make_model(size=None, batch=None))
-    assert Axis("axis0", ("images[0]", "head[0]")) in found.dynamic_axes
+    assert DynamicAxis("axis0", ("images[0]", "head[0]")) in found.dynamic_axes
     assert found.operations.input_shape == (1, 3, 640, 640)
 
 

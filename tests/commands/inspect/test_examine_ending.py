@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from detcli.commands.inspect.examine import describe
-from detcli.commands.inspect.report import Tensor
+from detcli.commands.inspect.report import TensorInfo
 from detcli.model.contract import BoxFormat, Layout
 from detcli.model.passes import infer_shapes
 from detcli.model.recognise import recognise
@@ -22,7 +22,7 @@ def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
     model = colour_model.build(tail, keep=keep)
     found = described(model)
     assert found.layout is Layout.END_TO_END
-    assert found.head == Tensor("head", "float32", (1, 7, 64))
+    assert found.head == TensorInfo("head", "float32", (1, 7, 64))
     assert found.cut.tensor == "head"
     assert found.cut.kept == len(colour_model.build("body").graph.node)
     assert found.cut.kept + sum(found.cut.dropped.values()) == len(model.graph.node)
@@ -59,8 +59,8 @@ def test_a_limit_that_is_computed_is_unknown():
 @pytest.mark.parametrize(
     ("tail", "layout", "shape", "says"),
     [
-        ("body", Layout.BODY, (1, 7, 64), "join of four box rows"),
-        ("transposed", Layout.TRANSPOSED_BODY, (1, 64, 7), "anchors come first"),
+        ("body", Layout.BODY, (1, 7, 64), "joins four box rows"),
+        ("transposed", Layout.TRANSPOSED_BODY, (1, 64, 7), "anchors first"),
         ("one-to-many", Layout.ONE_TO_MANY, (1, 7, 64), "several boxes for each object"),
     ],
 )
@@ -73,7 +73,7 @@ def test_other_layouts_are_not_cut(tail, layout, shape, says):
 def test_metadata_that_says_one_to_many_is_the_reason():
     found = described(colour_model.build(metadata={"end2end": "False"}))
     assert found.layout is Layout.ONE_TO_MANY
-    assert "its metadata says that it is not end-to-end" in found.layout_reason
+    assert "its metadata says it is not end-to-end" in found.layout_reason
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_box_format_has_its_reason(tail, asked, says):
 
 @pytest.mark.parametrize(
     ("metadata", "stride", "says"),
-    [({"stride": "16"}, 16, "the model's metadata"), ({}, 32, "the model names none")],
+    [({"stride": "16"}, 16, "the model's metadata"), ({}, 32, "the model gives none")],
 )
 def test_the_stride_has_its_origin(metadata, stride, says):
     found = described(colour_model.build(metadata=metadata))

@@ -1,7 +1,7 @@
 from onnx import TensorProto, helper
 
 from detcli.commands.inspect.examine import describe_tensor, dynamic_axes
-from detcli.commands.inspect.report import Axis, Tensor
+from detcli.commands.inspect.report import DynamicAxis, TensorInfo
 
 FORMULA = "(((height - 1)//2)) + 1*(((width - 1)//2)) + 1"
 
@@ -12,7 +12,7 @@ def described(name, dtype, dims):
 
 def test_name_type_and_shape_are_as_the_file_has_them():
     found = described("images", TensorProto.FLOAT16, ["batch", 3, 640, None])
-    assert found == Tensor("images", "float16", ("batch", 3, 640, None))
+    assert found == TensorInfo("images", "float16", ("batch", 3, 640, None))
 
 
 def test_formulas_are_no_symbols():
@@ -24,13 +24,16 @@ def test_a_type_that_nobody_knows_has_a_number():
 
 
 def test_axes_of_one_symbol_are_one_axis():
-    tensors = [Tensor("x", "float32", ("b", 3, "h")), Tensor("y", "float32", ("b", None, 0))]
+    tensors = [
+        TensorInfo("x", "float32", ("b", 3, "h")),
+        TensorInfo("y", "float32", ("b", None, 0)),
+    ]
     assert dynamic_axes(tensors) == (
-        Axis("b", ("x[0]", "y[0]")),
-        Axis("h", ("x[2]",)),
-        Axis("?", ("y[1]", "y[2]")),
+        DynamicAxis("b", ("x[0]", "y[0]")),
+        DynamicAxis("h", ("x[2]",)),
+        DynamicAxis("?", ("y[1]", "y[2]")),
     )
 
 
 def test_fixed_axes_are_none():
-    assert dynamic_axes([Tensor("x", "float32", (1, 3))]) == ()
+    assert dynamic_axes([TensorInfo("x", "float32", (1, 3))]) == ()

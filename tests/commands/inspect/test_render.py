@@ -12,7 +12,7 @@ from rich.console import Console
 from detcli.backend.runtime.survey import LeftNode, Placement
 from detcli.commands.inspect.examine import examine
 from detcli.commands.inspect.render import render
-from detcli.commands.inspect.report import Operations, Precision, Problem, Quantisation
+from detcli.commands.inspect.report import ModelProblem, NetworkPrecision, Operations, Quantisation
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
@@ -61,7 +61,7 @@ def test_dynamic_sizes(make_model):
     table = lines(examine(make_model(size=None, batch=None)))
     assert table["dynamic axis"].startswith("axis")
     assert table["input size"] == "any; 640x640 unless --imgsz says otherwise"
-    assert table["anchors"] == "as the input's size has it"
+    assert table["anchors"] == "unknown; depends on the input size"
 
 
 def test_where_it_runs(inspection):
@@ -75,14 +75,14 @@ def test_where_it_runs(inspection):
     table = lines(replace(inspection, placements=placements))
     assert table["on cuda"] == "takes 3 of 5 nodes, leaves 2 Odd (cpu), such as /odd"
     assert table["on other"] == "no: it is broken (mend it)"
-    assert table["on old"] == "takes it; this ONNX Runtime does not tell which nodes"
+    assert table["on old"] == "takes it; this ONNX Runtime does not report which nodes"
     assert table["on cpu"] == "takes 4 of 4 nodes"
 
 
 @pytest.mark.parametrize(
     ("operations", "text"),
     [
-        (None, "not counted: the input has no size"),
+        (None, "not counted: the input size is unknown"),
         (
             Operations(6_700_000_000, {}, (1, 3, 640, 640), {}),
             "6.70 GFLOPs for an input of 1x3x640x640",
@@ -100,13 +100,13 @@ def test_operations(inspection, operations, text):
 @pytest.mark.parametrize(
     ("precision", "text"),
     [
-        (Precision({}, {}, None), "nothing is multiplied"),
+        (NetworkPrecision({}, {}, None), "nothing is multiplied"),
         (
-            Precision({"float16": 3, "float32": 1}, {"float16": 9}, None),
+            NetworkPrecision({"float16": 3, "float32": 1}, {"float16": 9}, None),
             "computes in float16 and float32, weights in float16",
         ),
         (
-            Precision({"float32": 3}, {"int8": 9}, Quantisation("QDQ", 2, 3)),
+            NetworkPrecision({"float32": 3}, {"int8": 9}, Quantisation("QDQ", 2, 3)),
             "computes in float32, weights in int8, quantised (QDQ): 2 of 3 multiplying nodes",
         ),
     ],
@@ -116,7 +116,7 @@ def test_precision(inspection, precision, text):
 
 
 def test_warnings_come_with_their_fix_and_problems_with_their_hint(inspection):
-    text = shown(replace(inspection, problem=Problem("it is odd", "make it even")))
+    text = shown(replace(inspection, problem=ModelProblem("it is odd", "make it even")))
     assert "cannot be used: it is odd\n  fix: make it even\n" in text
     for advice in inspection.warnings:
         assert f"warning: {advice.message}\n  fix: {advice.fix}\n" in text

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from detcli.commands.inspect.examine import describe_precision
+from detcli.commands.inspect.network import describe_precision
 from detcli.commands.inspect.report import Quantisation
 from detcli.model.graph import GraphIndex, parameters
 from detcli.model.passes import infer_shapes
