@@ -1,9 +1,9 @@
-"""Baselines: a measurement in a file, and a later one held against it.
+"""Baselines: measurements saved to a file, and comparisons with a later one.
 
 A regression is certain when the whole 95% interval of the ratio of the medians lies above the
-limit. What other programs took from one run and not from the other is in no interval, though: on
-a machine that is busy, equal runs differ by half. So each bound is moved by as much as the others
-had of the cores, which is the most that they can have done; a busy machine leaves it undecided.
+limit. That interval does not cover what other programs took from one run and not from the other:
+on a busy machine, equal runs differ by half. So each bound is moved by the fraction of the cores
+that others had, the most they can have cost; on a busy machine the verdict stays undecided.
 """
 
 import json
@@ -14,9 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.bench.modes import Verdict
-from detcli.commands.bench.report import Change, Comparison, Conditions, Machine, Model, Software
-from detcli.commands.bench.statistics import WALL, Interval, Samples, ratio_interval
+from detcli.commands.bench.report import (
+    BaselineComparison,
+    BenchMachine,
+    BenchModel,
+    Change,
+    Conditions,
+    Interval,
+    RegressionVerdict,
+    Software,
+)
+from detcli.commands.bench.sampling import WALL, Samples, ratio_interval
 from detcli.errors import UsageError
 from detcli.files import write_file
 
@@ -24,25 +32,25 @@ SCHEMA_VERSION = 1
 KIND = "detcli bench baseline"
 
 Identity = dict[str, Any]
-"""What must be the same for two measurements to be comparable: name -> value of JSON."""
+"""What must be equal for two measurements to be comparable: name -> JSON value."""
 
-OF_MACHINE = ("processor", "architecture", "system", "cores")
-OF_CONDITIONS = ("mode", "device", "batch", "workers", "canvas")
+MACHINE_FIELDS = ("processor", "architecture", "system", "cores")
+CONDITION_FIELDS = ("mode", "device", "batch", "workers", "canvas")
 
-AGAIN = "make one with --save-baseline"
+HINT = "make one with --save-baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A measurement of the past.
+    """An earlier measurement.
 
     Attributes:
-        file: Where it came from.
+        file: Where it was loaded from, or is to be saved.
         identity: What it was measured on, and how.
-        software: With which versions; these may differ.
-        samples: All its figures, in seconds.
-        warnings: What cast doubt on them.
-        taken: Part of the cores that others had.
+        software: Its versions, which may differ.
+        samples: All its durations, in seconds.
+        warnings: Its warnings about noise.
+        taken: Fraction of the cores that other programs had.
     """
 
     file: str
@@ -62,20 +70,20 @@ class Limit:
 
 
 def identity_of(
-    machine: Machine | None = None,
-    model: Model | None = None,
+    machine: BenchMachine | None = None,
+    model: BenchModel | None = None,
     conditions: Conditions | None = None,
     /,
     **more: Any,  # noqa: ANN401 - anything that JSON can hold
 ) -> Identity:
-    """What has to be the same, as far as it is known yet; versions and memory may differ."""
+    """What must be equal, as far as it is known yet; versions and memory may differ."""
     identity: Identity = {}
     if machine is not None:
-        identity |= {name: getattr(machine, name) for name in OF_MACHINE}
+        identity |= {name: getattr(machine, name) for name in MACHINE_FIELDS}
     if model is not None:
         identity["model"] = model.sha256
     if conditions is not None:
-        identity |= {name: getattr(conditions, name) for name in OF_CONDITIONS}
+        identity |= {name: getattr(conditions, name) for name in CONDITION_FIELDS}
         identity["inputs"] = conditions.inputs_sha256
     plain: Identity = json.loads(json.dumps(identity | more))
     return plain
@@ -85,7 +93,7 @@ def save_baseline(baseline: Baseline) -> None:
     """Write a baseline to its file.
 
     Raises:
-        OutputError: It could not be written.
+        OutputError: The file cannot be written.
     """
     document = {"schema_version": SCHEMA_VERSION, "kind": KIND, **asdict(baseline)}
     del document["file"]
@@ -96,28 +104,38 @@ def load_baseline(path: Path) -> Baseline:
     """Read a baseline.
 
     Raises:
-        UsageError: There is none, or it is something else.
+        UsageError: The file cannot be read, or is not a baseline.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["kind"] != KIND or document["schema_version"] != SCHEMA_VERSION:
-            raise ValueError("it is of another kind or version")  # noqa: TRY301 - as the others
+            raise ValueError("unknown kind or version")  # noqa: TRY301 - handled as the others
+        taken = float(document["taken"])
+        if not 0 <= taken <= 1:
+            raise ValueError(f"{taken} is not a fraction of the cores")  # noqa: TRY301
         return Baseline(
             str(path),
             dict(document["identity"]),
             Software(**document["software"]),
             {str(name): _seconds(values) for name, values in document["samples"].items()},
             tuple(map(str, document["warnings"])),
-            _part(document["taken"]),
+            taken,
         )
     except OSError as error:
-        raise UsageError(f"cannot read the baseline {path}: {error.strerror}", AGAIN) from error
+        raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path} is no baseline of detcli bench: {error}", AGAIN) from error
+        raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
+
+
+def _seconds(values: Any) -> list[float]:  # noqa: ANN401 - from a file
+    seconds = np.array(values, np.float64)
+    if seconds.ndim != 1 or not seconds.size or not np.isfinite(seconds).all() or seconds.min() < 0:
+        raise ValueError("its samples are not lists of seconds")
+    return list(map(float, seconds))
 
 
 def require_same(baseline: Baseline, identity: Identity) -> None:
-    """Refuse to compare what is not comparable.
+    """Refuse to compare under different conditions.
 
     Raises:
         UsageError: Something differs; the message says what.
@@ -129,24 +147,26 @@ def require_same(baseline: Baseline, identity: Identity) -> None:
     ]
     if different:
         raise UsageError(
-            f"{baseline.file} cannot be compared with: {'; '.join(different)}",
+            f"cannot compare with {baseline.file}: {'; '.join(different)}",
             "compare under the same conditions, or save a new baseline with --save-baseline",
         )
 
 
-def compare(limit: Limit, samples: Mapping[str, list[float]], taken: float = 0.0) -> Comparison:
-    """Hold samples against a baseline's.
+def compare(
+    limit: Limit, samples: Mapping[str, list[float]], taken: float = 0.0
+) -> BaselineComparison:
+    """Compare samples with a baseline's.
 
-    The wall clock decides, where there is one; the stages are there to explain it. Otherwise
-    every duration decides.
+    The wall clock decides where there is one, and the stages explain it. Otherwise every duration
+    decides.
 
     Args:
-        limit: With a baseline of the same conditions, see `require_same`.
+        limit: A baseline under the same conditions, see `require_same`.
         samples: Seconds.
-        taken: Part of the cores that others had meanwhile.
+        taken: Fraction of the cores that other programs had.
 
     Raises:
-        UsageError: The two have nothing in common.
+        UsageError: The two have no durations in common.
     """
     baseline, changes = limit.baseline, []
     for name, after in samples.items():
@@ -159,49 +179,32 @@ def compare(limit: Limit, samples: Mapping[str, list[float]], taken: float = 0.0
             Change(name, float(np.median(before)), float(np.median(after)), ratio, verdict)
         )
     if not changes:
-        raise UsageError(f"{baseline.file} has nothing in common with this measurement", AGAIN)
+        raise UsageError(f"{baseline.file} has nothing in common with this measurement", HINT)
     verdicts = {change.verdict for change in changes}
-    worst = (Verdict.REGRESSION, Verdict.UNDECIDED, Verdict.WITHIN)
-    overall = next(verdict for verdict in worst if verdict in verdicts)
+    worst_first = (
+        RegressionVerdict.REGRESSION,
+        RegressionVerdict.UNDECIDED,
+        RegressionVerdict.WITHIN,
+    )
+    overall = next(verdict for verdict in worst_first if verdict in verdicts)
     told = baseline.software, baseline.warnings, baseline.taken, taken
-    return Comparison(baseline.file, *told, limit.share, tuple(changes), overall)
+    return BaselineComparison(baseline.file, *told, limit.share, tuple(changes), overall)
 
 
-def judge(ratio: Interval | None, limit: float, taken: tuple[float, float] = (0.0, 0.0)) -> Verdict:
-    """What an interval says about a limit.
+def judge(
+    ratio: Interval | None, limit: float, taken: tuple[float, float] = (0.0, 0.0)
+) -> RegressionVerdict:
+    """Decide whether a ratio is certainly above a limit, certainly not, or neither.
 
     Args:
         ratio: After over before.
         limit: As in 0.05.
-        taken: Parts of the cores that others had, before and after. Without them the time before
-            may have been that much less, and the time after too.
+        taken: Fractions of the cores that other programs had, before and after. Without them each
+            time may have been shorter by that fraction.
     """
     before, after = taken
     if ratio is not None and ratio.low * (1 - after) > 1 + limit:
-        return Verdict.REGRESSION
+        return RegressionVerdict.REGRESSION
     if ratio is not None and ratio.high <= (1 + limit) * (1 - before):
-        return Verdict.WITHIN
-    return Verdict.UNDECIDED
-
-
-def _part(value: Any) -> float:  # noqa: ANN401 - of a file
-    """Part of a whole.
-
-    Raises:
-        ValueError: It is none.
-    """
-    if not 0 <= (part := float(value)) <= 1:
-        raise ValueError(f"{part} is no part of the cores")
-    return part
-
-
-def _seconds(values: Any) -> list[float]:  # noqa: ANN401 - of a file
-    """Samples of a file.
-
-    Raises:
-        ValueError: They are no seconds.
-    """
-    seconds = np.array(values, np.float64)
-    if seconds.ndim != 1 or not seconds.size or not np.isfinite(seconds).all() or seconds.min() < 0:
-        raise ValueError("its samples are no lists of seconds")
-    return list(map(float, seconds))
+        return RegressionVerdict.WITHIN
+    return RegressionVerdict.UNDECIDED

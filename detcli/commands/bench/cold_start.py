@@ -6,13 +6,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from detcli.commands.bench.inputs import BUILT_IN
 from detcli.commands.bench.report import ColdStart
-from detcli.commands.bench.request import Request
+from detcli.commands.bench.request import BenchRequest
 from detcli.errors import (
     CheckError,
     DetcliError,
@@ -23,14 +24,14 @@ from detcli.errors import (
 )
 
 
-def predict_command(request: Request, picture: Path) -> list[str]:
-    """`detcli predict` on one picture, as the request would run it."""
+def predict_command(request: BenchRequest, picture: Path) -> list[str]:
+    """Command line of `detcli predict` for one picture, with the options of the request."""
     quiet = ("--quiet", "--format", "jsonl")
-    return [*_detcli("predict"), str(picture), *_shared(request), *quiet]
+    return [*_detcli("predict"), str(picture), *_shared_options(request), *quiet]
 
 
-def bench_command(request: Request) -> list[str]:
-    """`detcli bench` that measures this request and prints its report as JSON."""
+def bench_command(request: BenchRequest) -> list[str]:
+    """Command line of `detcli bench` that measures the request and prints its report as JSON."""
     options = {
         "--mode": request.mode,
         "--batch": request.batch,
@@ -39,15 +40,20 @@ def bench_command(request: Request) -> list[str]:
         "--cold-starts": request.cold_starts,
         "--format": "json",
     }
-    return [*_detcli("bench"), *_shared(request), *_given(options), "--", *request.sources]
+    return [
+        *_detcli("bench"),
+        *_shared_options(request),
+        *_given(options),
+        *("--", *request.sources),
+    ]
 
 
 def _detcli(command: str) -> tuple[str, ...]:
     return sys.executable, "-m", "detcli", command
 
 
-def _shared(request: Request) -> Iterator[str]:
-    """Options that both commands have."""
+def _shared_options(request: BenchRequest) -> Iterator[str]:
+    """The options that both commands have."""
     settings, options = request.settings, request.options
     yield from _given(
         {
@@ -71,41 +77,59 @@ def _given(options: Mapping[str, object]) -> Iterator[str]:
             yield from (name, str(value))
 
 
-KINDS = {
+ERROR_TYPES = {
     kind.exit_code: kind for kind in (UsageError, InputError, ModelError, DeviceError, CheckError)
 }
 
 
-def measure_cold_start(request: Request) -> ColdStart | None:
-    """Start `detcli predict` on the built-in picture, as often as was asked for.
+def measure_cold_start(request: BenchRequest) -> ColdStart | None:
+    """Run `detcli predict` on the built-in picture as often as the request asks for.
 
-    One more start before fills the caches of detcli and of the file system, and compiles what a
-    GPU needs; it is not counted. To be called before this process has taken much memory: Linux
-    counts what a process had when it started another for the peak of the other.
+    A first run, which is not counted, fills the caches of detcli and of the file system, and
+    compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
+    a parent towards the peak of the processes that it starts.
 
     Raises:
-        DetcliError: The command fails; the message is its own.
+        DetcliError: The command failed; the message is its own.
     """
     if not request.cold_starts:
         return None
     command = predict_command(request, BUILT_IN)
-    runs = [_run(command) for _ in range(request.cold_starts + 1)][1:]
-    first, whole, memory = zip(*runs, strict=True)
-    known = [peak for peak in memory if peak is not None]
+    runs = [run_process(command) for _ in range(request.cold_starts + 1)][1:]
+    peaks = [run.peak_memory for run in runs if run.peak_memory is not None]
     return ColdStart(
         processes=len(runs),
-        first_record_s=statistics.median(first),
-        whole_process_s=statistics.median(whole),
-        peak_memory_bytes=int(statistics.median(known)) if known else None,
+        first_record_s=statistics.median(run.first_line_s for run in runs),
+        whole_process_s=statistics.median(run.whole_s for run in runs),
+        peak_memory_bytes=int(statistics.median(peaks)) if peaks else None,
     )
 
 
-def _run(command: list[str]) -> tuple[float, float, int | None]:
-    """Seconds to the first record, seconds to the end, peak memory in bytes."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """A whole process.
+
+    Attributes:
+        first_line_s: Seconds from its start to its first line of output.
+        whole_s: Seconds from its start to its end.
+        peak_memory: Peak resident bytes; None on Windows.
+    """
+
+    first_line_s: float
+    whole_s: float
+    peak_memory: int | None
+
+
+def run_process(command: Sequence[str]) -> ProcessRun:
+    """Run a command to its end.
+
+    Raises:
+        DetcliError: The command failed; the message is the end of its stderr.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
-        with subprocess.Popen(  # noqa: S603 - this very Python
-            command, stdout=subprocess.PIPE, stderr=complaints
+        with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
+            command, stdout=subprocess.PIPE, stderr=stderr
         ) as process:
             output = cast("IO[bytes]", process.stdout)
             try:
@@ -118,13 +142,13 @@ def _run(command: list[str]) -> tuple[float, float, int | None]:
                 raise
         whole = time.perf_counter() - start
         if process.returncode:
-            complaints.seek(0)
-            raise failure(process.returncode, complaints.read())
-    return first, whole, peak
+            stderr.seek(0)
+            raise process_error(process.returncode, stderr.read())
+    return ProcessRun(first, whole, peak)
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int | None:
-    """Wait for the end; returns the most memory that it took, where the system tells."""
+    """Wait for a process to end; returns its peak memory where the system reports it."""
     if sys.platform == "win32":
         process.wait()
         return None
@@ -133,11 +157,11 @@ def _wait(process: "subprocess.Popen[bytes]") -> int | None:
     return usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
 
 
-def failure(exit_code: int, complaint: str) -> DetcliError:
-    """What a command of detcli that failed has said, as an error with its exit code."""
-    lines = [line for line in complaint.splitlines() if line.strip()]
-    said = [line.removeprefix("detcli: ") for line in lines if line.startswith("detcli: ")]
+def process_error(exit_code: int, stderr: str) -> DetcliError:
+    """The error of a detcli process, from its exit code and its stderr."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("detcli: ") for line in lines if line.startswith("detcli: ")]
     hints = [line.strip().removeprefix("hint: ") for line in lines if line.startswith("  hint: ")]
-    told = said[-1] if said else (lines[-1] if lines else f"it ended with status {exit_code}")
-    kind = KINDS.get(exit_code, DetcliError)
-    return kind(told, hints[-1] if hints else "")
+    message = errors[-1] if errors else (lines[-1] if lines else f"exited with status {exit_code}")
+    kind = ERROR_TYPES.get(exit_code, DetcliError)
+    return kind(message, hints[-1] if hints else "")

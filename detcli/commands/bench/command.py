@@ -1,13 +1,14 @@
-"""`detcli bench`: how fast everything is."""
+"""`detcli bench`: its options, and what each mode prints."""
 
 import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from detcli.commands.bench import options as own
-from detcli.commands.bench.modes import Mode, Verdict
+import typer
+
+from detcli.commands.bench.request import BenchRequest, Mode, TopKRequest
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.reports import ReportFormat, write_report
@@ -15,46 +16,110 @@ from detcli.errors import CheckError, DetcliError, DetcliWarning, UsageError
 
 if TYPE_CHECKING:
     from detcli.commands.bench.baseline import Limit
-    from detcli.commands.bench.request import Request
     from detcli.commands.bench.run import Measured
-    from detcli.commands.bench.topk.measure import TopKMeasured
+    from detcli.commands.bench.topk import TopKMeasured
+
+SourcesOption = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SOURCE]...",
+        help="Pictures, folders or videos; default: a built-in picture. After --sweep, more axes.",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        *("--model", "-m"),
+        metavar="FILE|NAME",
+        help="ONNX file, or a name that `detcli models list` shows; default: yolov10n.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE", help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."
+    ),
+]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        metavar="latency|throughput|topk",
+        help="One batch after the other by stage, all stages in parallel, or top-k beside other "
+        "libraries. Default: latency; with --sweep, throughput.",
+    ),
+]
+SweepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="AXIS=A,B...",
+        help="Measure all combinations, as in --sweep batch=1,2,4,8 device=cpu,cuda; the axes are "
+        "batch, device, workers, imgsz and model.",
+    ),
+]
+SecondsOption = Annotated[
+    float, typer.Option(metavar="S", help="How long to measure, after the warm-up.")
+]
+ColdStartsOption = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Time this many whole processes first.")
+]
+LengthsOption = Annotated[
+    str, typer.Option("--n", metavar="LIST", help="Lengths of the rows, for --mode topk.")
+]
+WantedOption = Annotated[
+    int, typer.Option("--k", metavar="N", min=1, help="How many values to find, for --mode topk.")
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Plot a sweep, or --mode topk, as PNG or SVG."),
+]
+SaveBaselineOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Save the samples for a later --baseline.")
+]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Compare with this; exit with 6 if certainly slower."),
+]
+MaxRegressOption = Annotated[
+    str, typer.Option(metavar="PERCENT", help="How much slower than the baseline is allowed.")
+]
 
 
 def bench(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    source: own.SourcesOption = None,
+    source: SourcesOption = None,
     *,
-    model: own.ModelOption = None,
-    device: own.DeviceOption = "auto",
-    mode: own.ModeOption = None,
-    sweep: own.SweepOption = None,
-    seconds: own.SecondsOption = 10,
-    cold_starts: own.ColdStartsOption = 5,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    mode: ModeOption = None,
+    sweep: SweepOption = None,
+    seconds: SecondsOption = 10,
+    cold_starts: ColdStartsOption = 5,
     batch: options.BatchOption = None,
     workers: options.WorkersOption = None,
-    n: own.LengthsOption = "8400,33600,1000000",
-    k: own.WantedOption = 300,
+    n: LengthsOption = "8400,33600,1000000",
+    k: WantedOption = 300,
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
-    plot: own.PlotOption = None,
-    save_baseline: own.SaveBaselineOption = None,
-    baseline: own.BaselineOption = None,
-    max_regress: own.MaxRegressOption = "5%",
+    plot: PlotOption = None,
+    save_baseline: SaveBaselineOption = None,
+    baseline: BaselineOption = None,
+    max_regress: MaxRegressOption = "5%",
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Measure: the whole path by stage, pictures a second, or top-k beside other libraries' ways.
+    """Measure latency by stage, throughput, or top-k beside other libraries.
 
-    Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr, and
-    are in the report too.
+    Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr and
+    into the report.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.bench.request import Request
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.model.zoo import DEFAULT
 
@@ -62,9 +127,13 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     mode = mode or (Mode.THROUGHPUT if sweep else Mode.LATENCY)
     set_up_process()
     if mode is Mode.TOPK:
-        _refuse_pictures(source, sweep, model)
-        _tell_duration(seconds, 0, quiet=quiet)
-        _bench_top_k(n, k, device, seconds, outputs)
+        for given, name in ((source, "SOURCE"), (sweep, "--sweep"), (model, "--model")):
+            if given:
+                raise UsageError(
+                    f"--mode topk takes no {name}", "it sorts random numbers: see --n, --k"
+                )
+        _announce(seconds, 0, quiet=quiet)
+        _bench_top_k(TopKRequest(_parse_lengths(n), k, device, seconds), outputs)
         return
     run = run_options(
         model or DEFAULT,
@@ -77,7 +146,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         imgsz=imgsz,
         box_format=box_format,
     )
-    request = Request(
+    request = BenchRequest(
         model=run.model,
         mode=mode,
         device=device,
@@ -92,12 +161,12 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     if sweep:
         _bench_sweep(request, sweep, outputs, quiet=quiet)
     else:
-        _tell_duration(seconds, cold_starts, quiet=quiet)
+        _announce(seconds, cold_starts, quiet=quiet)
         _bench_run(request, outputs)
 
 
-def _tell_duration(seconds: float, cold_starts: int, *, quiet: bool) -> None:
-    """Say what comes, in a line: a bar that moves would be measured too."""
+def _announce(seconds: float, cold_starts: int, *, quiet: bool) -> None:
+    """Announce the steps in one line; a progress bar would be measured too."""
     if not quiet:
         plural = "" if cold_starts == 1 else "s"
         cold = f"{cold_starts} cold start{plural}, then " if cold_starts else ""
@@ -106,7 +175,7 @@ def _tell_duration(seconds: float, cold_starts: int, *, quiet: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """Where results go, and what they are held against."""
+    """Where results go, and what they are compared with."""
 
     report_format: ReportFormat | None
     plot: Path | None
@@ -122,12 +191,12 @@ class _Outputs:
         return None if self.baseline is None else Limit(load_baseline(self.baseline), share)
 
     def check(self) -> None:
-        """Find out before anything is measured whether what it comes to can be written.
+        """Check, before anything is measured, that the results can be written.
 
         Raises:
-            UsageError: The plot has another suffix.
-            DependencyError: There is no matplotlib.
-            OutputError: A folder cannot be written to.
+            UsageError: The plot's suffix is unknown.
+            DependencyError: matplotlib is not installed.
+            OutputError: A folder is not writable.
         """
         from detcli.files import AtomicFile
 
@@ -140,7 +209,7 @@ class _Outputs:
                 AtomicFile(path, binary=True).discard()
 
 
-def _bench_run(request: "Request", outputs: _Outputs) -> None:
+def _bench_run(request: BenchRequest, outputs: _Outputs) -> None:
     from detcli.commands.bench.render import render_run
     from detcli.commands.bench.run import measure
 
@@ -152,11 +221,10 @@ def _bench_run(request: "Request", outputs: _Outputs) -> None:
     _conclude(measured, outputs)
 
 
-def _bench_top_k(n: str, k: int, device: str, seconds: float, outputs: _Outputs) -> None:
+def _bench_top_k(request: TopKRequest, outputs: _Outputs) -> None:
     from detcli.commands.bench.render import render_top_k
-    from detcli.commands.bench.topk.measure import TopKRequest, measure_top_k
+    from detcli.commands.bench.topk import measure_top_k
 
-    request = TopKRequest(_parse_lengths(n), k, device, seconds)
     outputs.check()
     measured = measure_top_k(request, outputs.limit())
     write_report(measured.report, outputs.report_format, render_top_k)
@@ -167,8 +235,10 @@ def _bench_top_k(n: str, k: int, device: str, seconds: float, outputs: _Outputs)
     _conclude(measured, outputs)
 
 
-def _bench_sweep(request: "Request", sweep: list[str], outputs: _Outputs, *, quiet: bool) -> None:
-    from detcli.commands.bench.cold_start import KINDS
+def _bench_sweep(
+    request: BenchRequest, sweep: list[str], outputs: _Outputs, *, quiet: bool
+) -> None:
+    from detcli.commands.bench.cold_start import ERROR_TYPES
     from detcli.commands.bench.render import render_sweep
     from detcli.commands.bench.sweep import run_sweep, split_axes
 
@@ -184,75 +254,61 @@ def _bench_sweep(request: "Request", sweep: list[str], outputs: _Outputs, *, qui
         write_plot(report, outputs.plot)
     failed = [point.failure for point in report.points if point.failure is not None]
     if failed:
-        kind = KINDS.get(failed[0].exit_code, DetcliError)
+        kind = ERROR_TYPES.get(failed[0].exit_code, DetcliError)
         raise kind(
             f"{len(failed)} of {len(report.points)} combinations failed: {failed[0].message}"
         )
 
 
 def _conclude(measured: "Measured | TopKMeasured", outputs: _Outputs) -> None:
-    """Warn of noise; fail if it has become slower, else keep the samples.
+    """Warn of noise; fail on a regression, else save the samples.
 
     Raises:
-        CheckError: It has become slower than the baseline allows.
+        CheckError: The measurement is slower than the baseline allows.
     """
+    from detcli.commands.bench.baseline import Baseline, save_baseline
+    from detcli.commands.bench.report import RegressionVerdict
+
     report = measured.report
-    for doubt in report.noise.warnings:
+    noise, found = report.noise, report.comparison
+    for doubt in noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
-    found = report.comparison
-    if found is not None and found.verdict is Verdict.REGRESSION:
-        slower = [one.name for one in found.changes if one.verdict is Verdict.REGRESSION]
+    if found is not None and found.verdict is RegressionVerdict.REGRESSION:
+        slower = [one.name for one in found.changes if one.verdict is RegressionVerdict.REGRESSION]
         raise CheckError(
             f"slower than {found.file} by more than {found.max_regress:.0%}: {', '.join(slower)}",
             "see the comparison in the report; measure again if the machine was busy",
         )
-    if found is not None and found.verdict is Verdict.UNDECIDED:
+    if found is not None and found.verdict is RegressionVerdict.UNDECIDED:
         warnings.warn(
-            f"whether this is slower than {found.file} by more than {found.max_regress:.0%} "
-            "cannot be told: measure longer, with --seconds, on a machine that has nothing else "
-            "to do",
+            f"cannot tell whether this is slower than {found.file} by more than "
+            f"{found.max_regress:.0%}: measure longer, with --seconds, on an idle machine",
             DetcliWarning,
             stacklevel=1,
         )
     if outputs.save_baseline is not None:
-        from detcli.commands.bench.baseline import Baseline, save_baseline
-
-        file, noise = str(outputs.save_baseline), report.noise
-        identity, samples = measured.identity, measured.samples
-        told = noise.warnings, noise.taken
-        save_baseline(Baseline(file, identity, report.software, samples, *told))
-
-
-def _refuse_pictures(source: list[str] | None, sweep: list[str] | None, model: str | None) -> None:
-    """Top-k is measured on random numbers, without a network.
-
-    Raises:
-        UsageError: Something is given that it has no use for.
-    """
-    for given, name in ((source, "SOURCE"), (sweep, "--sweep"), (model, "--model")):
-        if given:
-            raise UsageError(
-                f"--mode topk takes no {name}", "it sorts random numbers: see --n, --k"
-            )
+        file, software = str(outputs.save_baseline), report.software
+        own = measured.identity, software, measured.samples
+        save_baseline(Baseline(file, *own, noise.warnings, noise.taken))
 
 
 def _parse_lengths(text: str) -> tuple[int, ...]:
-    """Read "8400,33600".
+    """Parse "8400,33600".
 
     Raises:
-        UsageError: These are no whole numbers.
+        UsageError: An entry is not a whole number.
     """
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entry.isascii() and entry.isdecimal() for entry in entries):
-        raise UsageError(f"--n '{text}' is no list of lengths", "write --n 8400,33600")
+        raise UsageError(f"--n '{text}' is not a list of lengths", "write --n 8400,33600")
     return tuple(dict.fromkeys(map(int, entries)))
 
 
 def parse_percentage(text: str) -> float:
-    """Read "5%" as 0.05.
+    """Parse "5%" as 0.05.
 
     Raises:
-        UsageError: It is something else; a number alone could be meant either way.
+        UsageError: The text is not a percentage; a bare number would be ambiguous.
     """
     number, sign, rest = text.strip().partition("%")
     try:
@@ -260,5 +316,5 @@ def parse_percentage(text: str) -> float:
     except ValueError:
         value = math.nan
     if not sign or rest or not 0 <= value < math.inf:
-        raise UsageError(f"--max-regress '{text}' is no percentage", "write 5%")
+        raise UsageError(f"--max-regress '{text}' is not a percentage", "write 5%")
     return value / 100

@@ -1,4 +1,4 @@
-"""Pictures without end: the sources again and again."""
+"""The pictures to measure with: the sources over and over."""
 
 import glob
 import hashlib
@@ -17,11 +17,11 @@ from detcli.source.sources import Sources
 BUILT_IN = Path(__file__).parents[2] / "pictures" / "street.jpg"
 
 HASHED = 16 << 20
-"""Bytes of a file that tell it from another of the same size."""
+"""Bytes of a file that are hashed, besides its size."""
 
 
-class Feed:
-    """The pictures and frames of some sources, from the start again at the end of each pass.
+class RepeatedInputs:
+    """The pictures and frames of some sources, starting over at the end of each pass.
 
     Raises:
         UsageError: A source can be read only once.
@@ -30,6 +30,9 @@ class Feed:
     def __init__(self, names: tuple[str, ...]) -> None:
         check_repeatable(names)
         self._names = names or (str(BUILT_IN),)
+        self._open()
+
+    def _open(self) -> None:
         self._sources = Sources(self._names)
         self._iterator = iter(self._sources)
 
@@ -45,47 +48,40 @@ class Feed:
         self._sources.close()
 
     def next_item(self) -> Item:
-        """What comes next; there is always something."""
+        """The next item; never runs out."""
         item = next(self._iterator, None)
         if item is None:
             self._sources.close()
-            self._sources = Sources(self._names)
-            self._iterator = iter(self._sources)
-            item = next(self._iterator)  # what is empty gives one item, which says so
+            self._open()
+            item = next(self._iterator)  # an empty source yields an item with the error
         return item
 
     def take(self, count: int) -> list[Picture]:
         """Read and decode the next pictures.
 
         Raises:
-            InputError: One cannot be read; it carries the name.
+            InputError: A picture cannot be read; the message begins with its name.
         """
-        items = (self.next_item() for _ in range(count))
-        return [load(item) for item in items]
+        return [_load(self.next_item()) for _ in range(count)]
 
 
-def load(item: Item) -> Picture:
-    """Read and decode an item.
-
-    Raises:
-        InputError: It cannot be read; the message begins with its name.
-    """
+def _load(item: Item) -> Picture:
     try:
         return item.load()
     except InputError as error:
-        raise named(error, item.origin.source) from error
+        raise with_source(error, item.origin.source) from error
 
 
-def named(error: InputError, source: str) -> InputError:
-    """The same error with the name of the input in front."""
+def with_source(error: InputError, source: str) -> InputError:
+    """The same error with the name of its source in front."""
     return type(error)(f"{source}: {error}", error.hint)
 
 
 def check_repeatable(names: tuple[str, ...]) -> None:
-    """Refuse what cannot be read again and again.
+    """Refuse sources that can be read only once.
 
     Raises:
-        UsageError: There is such a source.
+        UsageError: A source is live, or standard input.
     """
     for name in names:
         if name == STDIN or is_live(name):
@@ -97,9 +93,9 @@ def check_repeatable(names: tuple[str, ...]) -> None:
 
 
 def digest(names: tuple[str, ...]) -> str:
-    """SHA-256 over what tells one set of inputs from another, wherever it lies.
+    """SHA-256 that identifies a set of inputs, wherever they lie.
 
-    Files by size and content, folders by names and sizes, anything else by its name.
+    Files count by size and content, folders by names and sizes, anything else by its name.
     """
     whole = hashlib.sha256()
     for name in names or (str(BUILT_IN),):

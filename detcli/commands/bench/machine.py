@@ -1,29 +1,55 @@
-"""What is measured on, and with what."""
+"""The machine: its hardware and software, and what else it did during a measurement."""
 
+import contextlib
 import hashlib
 import importlib.metadata
+import os
 import platform
 import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from detcli import __version__
-from detcli.backend.device import available_cores
-from detcli.commands.bench.gpu import GpuState
-from detcli.commands.bench.report import Machine, Model, Software
+from detcli.backend.device import Device, available_cores
+from detcli.backend.nvidia import count_gpus, gpu_uuid
+from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software, Summary
 from detcli.commands.shared.reports import processor_name
-from detcli.errors import ModelError
+from detcli.errors import DeviceError, ModelError
+
+# Description
 
 
-def describe_machine(gpu: GpuState | None) -> Machine:
-    """This machine; nothing in it names its user or itself.
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """A GPU at one moment.
+
+    Attributes:
+        name: As its driver reports it.
+        driver: Version of the driver.
+        memory_bytes: In use by all programs; None where the driver does not report it.
+        slowed_by: What keeps its clocks down.
+    """
+
+    name: str
+    driver: str
+    memory_bytes: int | None
+    slowed_by: tuple[str, ...]
+
+
+def describe_machine(gpu: GpuState | None) -> BenchMachine:
+    """Describe this machine, without its name or its user's.
 
     Args:
-        gpu: The one that takes part.
+        gpu: The GPU in use, if any.
     """
-    return Machine(
+    return BenchMachine(
         processor=processor_name(),
         architecture=platform.machine(),
         system=platform.system(),
@@ -36,29 +62,36 @@ def describe_machine(gpu: GpuState | None) -> Machine:
 
 def describe_software() -> Software:
     """The versions that a figure may depend on."""
-    onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime")
     return Software(
         detcli=__version__,
         python=platform.python_version(),
         numpy=np.__version__,
-        opencv=_version("opencv-python"),
-        onnxruntime=onnxruntime,
+        opencv=package_version("opencv-python"),
+        onnxruntime=package_version("onnxruntime-gpu") or package_version("onnxruntime"),
     )
 
 
-def describe_model(model: str, path: Path) -> Model:
-    """The file of a model and its content.
+def package_version(package: str) -> str | None:
+    """Version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def describe_model(model: str, path: Path) -> BenchModel:
+    """A model's name and the hash of its file.
 
     Args:
-        model: Its path or name, as it was given.
+        model: Path or name, as given.
         path: The file.
 
     Raises:
-        ModelError: It cannot be read.
+        ModelError: The file cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return Model(model, hashlib.file_digest(file, "sha256").hexdigest())
+            return BenchModel(model, hashlib.file_digest(file, "sha256").hexdigest())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(
@@ -66,20 +99,13 @@ def describe_model(model: str, path: Path) -> Model:
         ) from error
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int | None:
-    """Peak resident bytes of this process; None where nobody tells.
+    """Peak resident bytes of this process; None where the system does not report them.
 
-    Linux's `ru_maxrss` would do, but a process inherits it from the one that started it.
+    Linux's `ru_maxrss` does not serve: a process inherits it from the one that started it.
     """
     if sys.platform == "linux":
         try:
@@ -89,9 +115,216 @@ def peak_memory() -> int | None:
         peak = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
         return int(peak[0]) * 1024 if peak else None
     if sys.platform == "win32":
-        import psutil
-
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+# GPU
+
+GPU_INTERVAL_S = 0.5
+
+
+class GpuWatch:
+    """Samples the state of a GPU twice a second until it is stopped.
+
+    Attributes:
+        before: The state at the beginning; None without a GPU, its driver or nvidia-ml-py.
+    """
+
+    def __init__(self, device: Device) -> None:
+        """Begin; `auto` means the first GPU."""
+        self._read, self._close = _open_nvml(device)
+        self.before = self._read()
+        self._states: list[GpuState] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="gpu-watch", daemon=True)
+        if self.before is not None:
+            self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._stopped.wait(GPU_INTERVAL_S):
+            if (state := self._read()) is not None:
+                self._states.append(state)
+
+    def stop(self) -> list[GpuState]:
+        """All states sampled, and a last one; empty when called again."""
+        if self.before is None or self._stopped.is_set():
+            return []
+        self._stopped.set()
+        self._thread.join()
+        last = self._read()
+        self._close()
+        return self._states if last is None else [*self._states, last]
+
+
+def _open_nvml(device: Device) -> tuple[Callable[[], GpuState | None], Callable[[], None]]:
+    """Functions that read a GPU's state, None where that is impossible, and end the reading."""
+    nothing = (lambda: None), (lambda: None)
+    if not (device.is_gpu or device.is_auto):
+        return nothing
+    try:
+        import pynvml
+    except ImportError:
+        return nothing
+    try:
+        if not count_gpus():
+            return nothing
+        # CUDA and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
+        uuid = gpu_uuid(device.ordinal or 0)
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except (DeviceError, pynvml.NVMLError):
+        return nothing
+    slowdowns = {
+        pynvml.nvmlClocksEventReasonHwSlowdown: "a hardware slowdown",
+        pynvml.nvmlClocksEventReasonSwThermalSlowdown: "its temperature",
+        pynvml.nvmlClocksEventReasonSwPowerCap: "its power limit",
+    }
+
+    def read() -> GpuState | None:
+        memory, reasons = None, 0
+        try:
+            name = pynvml.nvmlDeviceGetName(handle)
+            driver = pynvml.nvmlSystemGetDriverVersion()
+        except pynvml.NVMLError:
+            return None
+        with contextlib.suppress(pynvml.NVMLError):  # not supported by every GPU
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        with contextlib.suppress(pynvml.NVMLError):
+            reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        slowed_by = tuple(why for reason, why in slowdowns.items() if reasons & reason)
+        return GpuState(name, driver, memory, slowed_by)
+
+    return read, pynvml.nvmlShutdown
+
+
+# Noise
+
+MAX_DEVIATION = 0.1  # as a fraction of the mean
+MAX_OTHER_LOAD = 0.1  # of the cores
+MAX_STOLEN = 0.01  # of the time
+MAX_CLOCK_DRIFT = 0.05  # of the highest frequency
+
+FREQUENCY_INTERVAL_S = 1.0
+
+THROTTLE_COUNTS = "sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
+QUOTA = "sys/fs/cgroup/cpu.stat"
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """Seconds and counts since boot; None where the system does not count."""
+
+    clock_s: float
+    busy_s: float
+    stolen_s: float | None
+    own_s: float
+    throttled: int | None
+
+
+class NoiseMeter:
+    """Compares the machine's counters before and after; starts on creation."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """Begin.
+
+        Args:
+            root: The file system's root, whose /sys counts throttling.
+        """
+        self._root = root
+        self._frequencies: list[float] = []
+        self._looked = 0.0
+        self.look()
+        self._before = self._count()
+
+    def look(self) -> None:
+        """Note the processor's frequency, at most once a second; to be called between runs."""
+        if time.monotonic() - self._looked < FREQUENCY_INTERVAL_S:
+            return
+        self._looked = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # psutil's, where it is unknown
+            frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+        if frequency is not None and frequency.current:
+            self._frequencies.append(float(frequency.current))
+
+    def finish(self, wall: Summary | None, gpu: Iterable[GpuState] = ()) -> Noise:
+        """Report what happened since the beginning.
+
+        Args:
+            wall: What was measured; None where there is no single duration.
+            gpu: States of the GPU during the measurement.
+        """
+        self._looked = 0.0
+        self.look()
+        before, after = self._before, self._count()
+        clock_s = after.clock_s - before.clock_s
+        busy_s, own_s = after.busy_s - before.busy_s, after.own_s - before.own_s
+        cores = len(_cores())
+        throttled = None
+        if before.throttled is not None and after.throttled is not None:
+            throttled = after.throttled - before.throttled
+        stolen = None
+        if before.stolen_s is not None and after.stolen_s is not None:
+            stolen = (after.stolen_s - before.stolen_s) / (clock_s * cores)
+        other_load = max(0.0, busy_s - own_s) / clock_s
+        noise = Noise(
+            deviation=wall.deviation_s / wall.mean_s if wall else None,
+            other_load=other_load,
+            stolen=stolen,
+            taken=min(1.0, other_load / cores + (stolen or 0.0)),
+            frequency_low_mhz=min(self._frequencies, default=None),
+            frequency_high_mhz=max(self._frequencies, default=None),
+            throttled=throttled,
+            gpu_slowed_by=tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by)),
+            warnings=(),
+        )
+        return replace(noise, warnings=tuple(_doubts(noise, cores)))
+
+    def _count(self) -> _Counters:
+        times = [psutil.cpu_times(percpu=True)[core] for core in _cores()]
+        own = psutil.Process().cpu_times()
+        busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
+        return _Counters(
+            clock_s=time.monotonic(),
+            busy_s=sum(getattr(one, name, 0.0) for one in times for name in busy),
+            stolen_s=sum(one.steal for one in times) if hasattr(times[0], "steal") else None,
+            own_s=own.user + own.system,
+            throttled=_throttled(self._root),
+        )
+
+
+def _doubts(noise: Noise, cores: int) -> Iterator[str]:
+    """A sentence for each finding that casts doubt on the figures."""
+    if noise.deviation is not None and noise.deviation > MAX_DEVIATION:
+        yield f"the times deviate by {noise.deviation:.0%} of their mean"
+    if noise.other_load is not None and noise.other_load > MAX_OTHER_LOAD * cores:
+        yield f"other programs kept {noise.other_load:.1f} of {cores} cores busy"
+    if noise.stolen is not None and noise.stolen > MAX_STOLEN:
+        yield f"the host of this virtual machine took away {noise.stolen:.0%} of the time"
+    low, high = noise.frequency_low_mhz, noise.frequency_high_mhz
+    if low is not None and high is not None and low < (1 - MAX_CLOCK_DRIFT) * high:
+        yield f"the processor's frequency varied between {low:.0f} and {high:.0f} MHz"
+    if noise.throttled:
+        yield f"heat or a quota slowed the processor down {noise.throttled} times"
+    if noise.gpu_slowed_by:
+        yield f"the GPU was slowed down by {', '.join(noise.gpu_slowed_by)}"
+
+
+def _cores() -> list[int]:
+    """Numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _throttled(root: Path) -> int | None:
+    """How often the processor overheated or a container's quota ran out; Linux only."""
+    counts = [int(path.read_text(encoding="ascii")) for path in root.glob(THROTTLE_COUNTS)]
+    quota = root / QUOTA
+    if quota.exists():
+        lines = quota.read_text(encoding="ascii").splitlines()
+        counts += [int(line.split()[1]) for line in lines if line.startswith("nr_throttled ")]
+    return sum(counts) if counts else None

@@ -1,14 +1,13 @@
-"""Plots of sweeps and of top-k, by matplotlib, as PNG or SVG."""
+"""Plots of sweeps and top-k comparisons by matplotlib, as PNG or SVG."""
 
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcli.commands.bench.modes import Mode
-from detcli.commands.bench.report import Point, SweepReport
-from detcli.commands.bench.sweep import COUNTS
-from detcli.commands.bench.topk.report import Case, TopKReport
+from detcli.commands.bench.report import SweepPoint, SweepReport, TopKCase, TopKReport
+from detcli.commands.bench.request import Mode
+from detcli.commands.bench.sweep import NUMERIC_AXES
 from detcli.errors import DependencyError, UsageError
 from detcli.files import write_file
 
@@ -20,22 +19,20 @@ SUFFIXES = (".png", ".svg")
 WIDTH, HEIGHT = 7.0, 4.2  # inches
 DPI = 150
 
-# Told apart by people who see few colours too, in print and on screen (Okabe and Ito, 2008).
+# Distinguishable with colour blindness too, in print and on screen (Okabe and Ito, 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 
 
 def check_plot(path: Path) -> None:
-    """Find out before anything is measured whether there can be a plot.
+    """Check, before anything is measured, that a plot can be drawn.
 
     Raises:
-        UsageError: The suffix is another one.
+        UsageError: The suffix is neither .png nor .svg.
         DependencyError: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(
-            f"--plot {path}: a plot is a PNG or an SVG", "end the name in .png or .svg"
-        )
+        raise UsageError(f"--plot {path}: a plot is a PNG or an SVG", "use the suffix .png or .svg")
     _figure()
 
 
@@ -54,7 +51,7 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
         _draw_top_k(report, figure)
     memory = io.BytesIO()
     suffix = path.suffix.lower().removeprefix(".")
-    # No date, so that the same figures give the same file.
+    # Without a date, the same figures give the same file.
     metadata = {"Date": None} if suffix == "svg" else {}
     with rc_context({"svg.hashsalt": "detcli"}):
         figure.savefig(memory, format=suffix, dpi=DPI, metadata=metadata)
@@ -63,7 +60,7 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
 
 def _figure() -> "Figure":
     try:
-        from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
+        from matplotlib.figure import Figure  # pyplot would keep state and open windows
     except ImportError as error:
         raise DependencyError(
             f"matplotlib does not load: {error}", "pip install 'detcli[plots]'"
@@ -72,13 +69,14 @@ def _figure() -> "Figure":
 
 
 def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
-    """The first axis of numbers goes to the right, a line for each combination of the others."""
+    """Draw the first numeric axis as x, and one line per combination of the others."""
     axes = figure.add_subplot()
     across = next(
-        (name for name in COUNTS if len(report.axes.get(name, ())) > 1), next(iter(report.axes))
+        (name for name in NUMERIC_AXES if len(report.axes.get(name, ())) > 1),
+        next(iter(report.axes)),
     )
     latency = report.mode is Mode.LATENCY
-    lines: dict[str, list[Point]] = {}
+    lines: dict[str, list[SweepPoint]] = {}
     for point in report.points:
         if point.failure is None:
             others = [f"{axis} {value}" for axis, value in point.values.items() if axis != across]
@@ -93,16 +91,15 @@ def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
     labels = report.axes[across]
     axes.set_xticks([_place(label, labels) for label in labels], labels)
     axes.set_xlabel(across)
-    what = "milliseconds a batch (median)" if latency else "pictures a second"
-    axes.set_ylabel(what)
+    axes.set_ylabel("milliseconds per batch (median)" if latency else "pictures per second")
     axes.set_ylim(bottom=0)
     if any(lines):
         figure.legend(loc="outside lower center", ncols=min(len(lines), 3))
     _finish(axes, f"detcli, {report.mode}", report.machine.gpu or report.machine.processor)
 
 
-def _height(point: Point, *, latency: bool) -> tuple[float, float, float]:
-    """What is drawn of a point, and between which bounds it is known."""
+def _height(point: SweepPoint, *, latency: bool) -> tuple[float, float, float]:
+    """Height of a point, and the bounds of its error bar."""
     rate = point.pictures_per_second or 0.0
     low, high = (point.interval.low, point.interval.high) if point.interval else (rate, rate)
     low, high = min(low, rate), max(high, rate)
@@ -117,12 +114,12 @@ def _place(value: str, values: Sequence[str]) -> float:
 
 
 def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
-    """A panel a task, both axes logarithmic, a line for each way."""
+    """Draw one panel per task with logarithmic axes, and one line per implementation."""
     tasks = list(dict.fromkeys(case.task for case in report.cases))
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         cases = [case for case in report.cases if case.task == task]
-        names = [way.name for way in cases[0].ways]
+        names = [timing.name for timing in cases[0].ways]
         for name, style in zip(names, _styles(), strict=False):
             points = list(_times(cases, name))
             if points:
@@ -137,16 +134,16 @@ def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
     figure.suptitle(f"{report.device}, {report.machine.gpu or report.machine.processor}")
 
 
-def _times(cases: Sequence[Case], name: str) -> Iterator[tuple[int, float]]:
-    """N and microseconds of a way, where it was timed."""
+def _times(cases: Sequence[TopKCase], name: str) -> Iterator[tuple[int, float]]:
+    """N and microseconds of an implementation, where it was timed."""
     for case in cases:
-        for way in case.ways:
-            if way.name == name and way.summary is not None:
-                yield case.n, way.summary.p50_s * 1e6
+        for timing in case.ways:
+            if timing.name == name and timing.summary is not None:
+                yield case.n, timing.summary.p50_s * 1e6
 
 
 def _styles() -> Iterator[dict[str, Any]]:
-    """A colour and a marker for each line; more than there are colours begin again, dashed."""
+    """A colour and a marker for each line; when they run out, again with dashes."""
     for line in ("-", "--", ":"):
         for colour, marker in zip(COLOURS, MARKERS, strict=True):
             yield {"color": colour, "marker": marker, "linestyle": line}

@@ -1,17 +1,60 @@
-"""What a measurement comes to; its JSON form is described by schemas/bench.json.
+"""The results of a measurement; schema.json describes their JSON form.
 
-Times are in seconds, memory in bytes. None is what was not measured, or does not exist there.
+Times are in seconds, memory in bytes. None stands for a figure that was not measured, or that does
+not exist on the device.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from detcli.commands.bench.modes import Mode, Verdict
-from detcli.commands.bench.statistics import Interval, Summary
+import numpy as np
+import numpy.typing as npt
+
+from detcli.commands.bench.request import Mode
+
+MIN_FOR_P90, MIN_FOR_P99 = 10, 100
+"""Samples; with fewer, the percentile would be the maximum under another name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """What is measured on; `gpu` and `driver` are None where no GPU takes part."""
+class Summary:
+    """Samples of one duration; p90_s is None below 10 samples, p99_s below 100."""
+
+    p50_s: float
+    p90_s: float | None
+    p99_s: float | None
+    mean_s: float
+    deviation_s: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples: npt.ArrayLike) -> "Summary":
+        """Summarise seconds; at least one."""
+        values = np.asarray(samples, np.float64)
+        p50, p90, p99 = (float(value) for value in np.percentile(values, [50, 90, 99]))
+        count = len(values)
+        return cls(
+            p50_s=p50,
+            p90_s=p90 if count >= MIN_FOR_P90 else None,
+            p99_s=p99 if count >= MIN_FOR_P99 else None,
+            mean_s=float(values.mean()),
+            deviation_s=float(values.std()),
+            samples=count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 95% confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchMachine:
+    """The hardware; `gpu` and `driver` are None on the CPU."""
 
     processor: str | None
     architecture: str
@@ -24,7 +67,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Versions; `onnxruntime` is None where it took no part."""
+    """Versions; None for a package that is not installed."""
 
     detcli: str
     python: str
@@ -34,8 +77,8 @@ class Software:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """The file that was named, and the SHA-256 of its content."""
+class BenchModel:
+    """The model as it was named, and the SHA-256 of its file."""
 
     file: str
     sha256: str
@@ -43,7 +86,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How it was measured; no sources means the built-in picture, canvas is height and width."""
+    """How it was measured; empty `sources` mean the built-in picture, canvas is height, width."""
 
     mode: Mode
     device: str
@@ -75,13 +118,13 @@ class StageFigures:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What measuring costs.
+    """The cost of measuring.
 
     Attributes:
         clock_s: Seconds that the clock takes in a run.
-        clock_share: The same, of the mean wall clock.
-        observed: A run with all stages timed over the one beside it that nobody watched, the
-            median of all pairs. On a GPU this is what waiting between the stages costs.
+        clock_share: The same as a fraction of the mean wall clock.
+        observed: Median ratio of a run with timed stages to the untimed run beside it. On a GPU
+            this is the cost of synchronising after each stage.
     """
 
     clock_s: float
@@ -94,13 +137,14 @@ class Latency:
     """One batch after the other.
 
     Attributes:
-        undisturbed: Wall clock of a batch that nobody watched; what users feel.
-        undisturbed_median: The median of that, and how certain it is.
-        wall: Wall clock of a batch whose stages were timed.
+        undisturbed: Wall clock of a batch without timed stages, as users experience it.
+        undisturbed_median: Its median with a confidence interval.
+        wall: Wall clock of a batch with timed stages.
         stages: Their means sum to the mean of `wall`; the last one is the remainder.
-        synchronised: The device was waited for after each stage; the CPU works by itself never.
-        warm_up: What came before.
-        overhead: What the timing costs.
+        synchronised: Whether each stage waited for the device; False on the CPU, which runs
+            synchronously anyway.
+        warm_up: The runs before.
+        overhead: The cost of timing the stages.
     """
 
     undisturbed: Summary
@@ -114,14 +158,15 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """All at once, as `predict` does it.
+    """All stages in parallel, as in `predict`.
 
     Attributes:
-        pictures_per_second: And how certain that is.
-        pictures: So many were measured, after the warm-up.
-        seconds: In that time.
-        warm_up: `runs` are pictures.
-        work_s: Seconds of work on a picture in each stage, warm-up included; they overlap.
+        pictures_per_second: The rate after the warm-up.
+        interval: The rate with a confidence interval.
+        pictures: Number of pictures measured.
+        seconds: How long they took.
+        warm_up: `runs` counts pictures.
+        work_s: Seconds of work per picture in each stage, warm-up included; threads overlap.
         overhead: Of the measuring thread.
     """
 
@@ -145,8 +190,8 @@ class ColdStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """The most that this process took, and what the device held in the end for it."""
+class PeakMemory:
+    """Peak memory of this process, and what the device held for it at most."""
 
     host_peak_bytes: int | None
     device_bytes: int | None
@@ -154,18 +199,18 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What else the machine did meanwhile.
+    """What else the machine did during the measurement.
 
     Attributes:
-        deviation: Standard deviation of the wall clock, as a part of its mean.
-        other_load: Cores that other programs kept busy.
-        stolen: Part of the time in which the host of a virtual machine ran something else.
-        taken: Part of the cores that both together took, 0 to 1.
-        frequency_low_mhz: The least that the processor's clock was seen at.
-        frequency_high_mhz: And the most.
-        throttled: How often the processor or a quota slowed this down.
-        gpu_slowed_by: What slowed the GPU down, as its driver tells.
-        warnings: What of all this casts doubt on the figures.
+        deviation: Standard deviation of the wall clock as a fraction of its mean.
+        other_load: Cores kept busy by other programs.
+        stolen: Fraction of the time that the host of a virtual machine took away.
+        taken: Fraction of the cores that both took together.
+        frequency_low_mhz: Lowest clock frequency of the processor.
+        frequency_high_mhz: Highest clock frequency of the processor.
+        throttled: How often heat or a quota slowed the processor down.
+        gpu_slowed_by: What slowed the GPU down, according to its driver.
+        warnings: Findings that cast doubt on the figures.
     """
 
     deviation: float | None
@@ -179,23 +224,31 @@ class Noise:
     warnings: tuple[str, ...]
 
 
+class RegressionVerdict(StrEnum):
+    """The outcome of a comparison with a baseline."""
+
+    WITHIN = "within the limit"
+    UNDECIDED = "undecided"
+    REGRESSION = "regression"
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One duration, beside the baseline's; `ratio` above 1 is slower."""
+    """One duration beside the baseline's; `ratio` above 1 is slower."""
 
     name: str
     before_s: float
     after_s: float
     ratio: Interval | None
-    verdict: Verdict | None
+    verdict: RegressionVerdict | None
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """All durations beside a baseline's; those without a verdict are there to explain.
+class BaselineComparison:
+    """All durations beside a baseline's; those without a verdict explain the others.
 
-    `software` and `warnings` are the baseline's. `taken_before` and `taken_after` are the parts of
-    the cores that others had, see `Noise`.
+    `software` and `warnings` are the baseline's. `taken_before` and `taken_after` are the fractions
+    of the cores that other programs took, see `Noise`.
     """
 
     file: str
@@ -205,49 +258,49 @@ class Comparison:
     taken_after: float
     max_regress: float
     changes: tuple[Change, ...]
-    verdict: Verdict
+    verdict: RegressionVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One measurement of the whole path."""
+    """One measurement of latency or throughput."""
 
     kind: str
-    machine: Machine
+    machine: BenchMachine
     software: Software
-    model: Model
+    model: BenchModel
     conditions: Conditions
     latency: Latency | None
     throughput: Throughput | None
     cold_start: ColdStart | None
-    memory: Memory
+    memory: PeakMemory
     noise: Noise
-    comparison: Comparison | None = None
+    comparison: BaselineComparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a combination has no figures, and the exit code that goes with it."""
+class PointFailure:
+    """Why a combination has no figures, and its exit code."""
 
     message: str
     exit_code: int
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One combination of a sweep.
 
     Attributes:
-        values: Of the axes, as they were asked for.
+        values: Value of each axis, as given.
         device: Where it ran.
         batch: Pictures in a batch.
-        workers: Detectors; a GPU has one, whatever was asked for.
-        pictures_per_second: In mode latency, of one batch after the other, by the median.
-        interval: How certain that is.
+        workers: Detectors; always one on a GPU.
+        pictures_per_second: In mode latency, from the median of one batch after the other.
+        interval: The rate with a confidence interval.
         latency: Wall clock of a batch; None in mode throughput.
         memory: Of its process.
         warnings: About noise.
-        failure: Why there is nothing of this.
+        failure: Why the figures are missing.
     """
 
     values: dict[str, str]
@@ -257,18 +310,55 @@ class Point:
     pictures_per_second: float | None = None
     interval: Interval | None = None
     latency: Summary | None = None
-    memory: Memory | None = None
+    memory: PeakMemory | None = None
     warnings: tuple[str, ...] = ()
-    failure: Failure | None = None
+    failure: PointFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Many combinations, a process each."""
+    """All combinations of some values."""
 
     kind: str
     mode: Mode
     axes: dict[str, tuple[str, ...]]
-    machine: Machine
+    machine: BenchMachine
     software: Software
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopKTiming:
+    """One implementation of a task; `missing` says why it was not timed."""
+
+    name: str
+    summary: Summary | None
+    times_ours: float | None
+    missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopKCase:
+    """A task of one size, by every implementation; the first is detcli's."""
+
+    task: str
+    n: int
+    k: int
+    ways: tuple[TopKTiming, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopKReport:
+    """Top-k and selection beside other libraries.
+
+    `clock_share` is the largest fraction of a figure that went into timing.
+    """
+
+    kind: str
+    machine: BenchMachine
+    software: Software
+    device: str
+    cases: tuple[TopKCase, ...]
+    clock_share: float
+    noise: Noise
+    comparison: BaselineComparison | None = None

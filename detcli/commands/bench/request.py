@@ -1,30 +1,47 @@
-"""Request: what is to be measured, and for how long."""
+"""What to measure, where and for how long. Light, since `--help` imports it."""
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from detcli.backend.device import DeviceOptions
-from detcli.commands.bench.modes import Mode
+from detcli.backend.device import Device, DeviceOptions
 from detcli.errors import UsageError
-from detcli.settings import Settings
+
+if TYPE_CHECKING:
+    from detcli.settings import Settings
+
+
+class Mode(StrEnum):
+    """What is measured."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    TOPK = "topk"
+
+
+def _default_settings() -> "Settings":
+    from detcli.settings import Settings  # imports NumPy
+
+    return Settings()
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One measurement.
+class BenchRequest:
+    """A measurement of latency or throughput.
 
     Attributes:
-        model: Path of the ONNX file.
+        model: Path or name of the model.
         mode: LATENCY or THROUGHPUT.
         device: Where to run.
-        sources: Pictures and videos; none means the built-in picture.
-        batch: Pictures in a batch; None for one at a time in mode latency, and for what suits the
-            device in mode throughput.
-        workers: Detectors; None for one in mode latency, and one a core in mode throughput.
+        sources: Pictures and videos; empty for the built-in picture.
+        batch: Pictures in a batch; None for one in mode latency, and for the device's preferred
+            batch in mode throughput.
+        workers: Detectors; None for one in mode latency, and one per core in mode throughput.
         settings: How to read the model.
         options: How to use the device.
         seconds: How long to measure, after the warm-up.
-        cold_starts: So many whole processes are timed before.
+        cold_starts: Number of whole processes to time first.
 
     Raises:
         UsageError: The parts contradict each other.
@@ -36,29 +53,51 @@ class Request:
     sources: tuple[str, ...] = ()
     batch: int | None = None
     workers: int | None = None
-    settings: Settings = field(default_factory=Settings)
+    settings: "Settings" = field(default_factory=_default_settings)
     options: DeviceOptions = field(default_factory=DeviceOptions)
     seconds: float = 10.0
     cold_starts: int = 5
 
     def __post_init__(self) -> None:
-        check_seconds(self.seconds)
+        _check_seconds(self.seconds)
         if self.mode is Mode.LATENCY and (self.workers or 1) > 1:
             raise UsageError(
-                f"--workers {self.workers}: latency is that of one detector",
-                "use --mode throughput to measure several at work",
+                f"--workers {self.workers}: latency is measured with one detector",
+                "use --mode throughput to measure several in parallel",
             )
-        if "," in self.device:
+        if len(Device.parse_list(self.device)) > 1:
             raise UsageError(
-                f"'{self.device}' are several devices", f"use --sweep device={self.device}"
+                f"'{self.device}' names several devices", f"use --sweep device={self.device}"
             )
 
 
-def check_seconds(seconds: float) -> None:
-    """Refuse what is no time to measure for.
+@dataclass(frozen=True, slots=True)
+class TopKRequest:
+    """A comparison of top-k implementations.
+
+    Attributes:
+        sizes: Lengths of the rows.
+        k: How many values are wanted.
+        device: Where to run.
+        seconds: How long to measure, over all sizes.
 
     Raises:
-        UsageError: It is negative, endless or not a number.
+        UsageError: A value is out of range.
     """
+
+    sizes: tuple[int, ...] = (8400, 33600, 1_000_000)
+    k: int = 300
+    device: str = "auto"
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check_seconds(self.seconds)
+        if not self.sizes or min(self.sizes) < 1:
+            raise UsageError("--n takes lengths of 1 or more", "as in --n 8400,33600")
+        if self.k < 1:
+            raise UsageError(f"--k is {self.k}", "give 1 or more")
+
+
+def _check_seconds(seconds: float) -> None:
     if not 0 <= seconds < math.inf:
-        raise UsageError(f"--seconds {seconds:g} is no time", "ask for 10, say")
+        raise UsageError(f"--seconds {seconds:g} is not a duration", "give a number such as 10")

@@ -1,75 +1,120 @@
-"""One measurement of the whole path, from beginning to end."""
+"""One measurement of the whole path: latency or throughput, with all that goes into its report."""
 
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from detcli.backend.device import Device, available_cores
 from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
-from detcli.commands.bench.gpu import GpuWatch
-from detcli.commands.bench.inputs import Feed, check_repeatable, digest
-from detcli.commands.bench.latency import Path, measure_latency
+from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest, with_source
 from detcli.commands.bench.machine import (
+    GpuWatch,
+    NoiseMeter,
     describe_machine,
     describe_model,
     describe_software,
     peak_memory,
 )
-from detcli.commands.bench.modes import Mode
-from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.report import Conditions, Latency, Machine, Memory, RunReport, Throughput
-from detcli.commands.bench.request import Request
-from detcli.commands.bench.statistics import Samples
-from detcli.commands.bench.throughput import measure_throughput, summary
+from detcli.commands.bench.report import (
+    BenchMachine,
+    Conditions,
+    Interval,
+    Latency,
+    Overhead,
+    PeakMemory,
+    RunReport,
+    StageFigures,
+    Summary,
+    Throughput,
+    WarmUp,
+)
+from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.sampling import (
+    TWO_BLOCKS,
+    WALL,
+    Samples,
+    StageClock,
+    clock_cost,
+    mean_interval,
+    median_interval,
+    settled,
+    warm_up,
+)
 from detcli.detector import Detector
+from detcli.errors import InputError
 from detcli.model.zoo import LocatedModel, find
+from detcli.pipeline import Pipeline
+from detcli.record import Record
+from detcli.sink.draw import annotate
 from detcli.source.address import public_name
+from detcli.source.item import Item
+from detcli.timing import Stage, StageTimes
+
+STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
+"""Of one batch, in the order of the flow; nothing overlaps and nothing is written."""
+
+NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A report, what it was made of, and what it can be compared with."""
+    """A report, its samples, and what it is comparable with."""
 
     report: RunReport
     samples: Samples
     identity: Identity
 
 
-def measure(request: Request, limit: Limit | None = None) -> Measured:
-    """Measure what is asked for, and hold it against a baseline.
+def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
+    """Measure latency or throughput, and compare it with a baseline if there is one.
 
     Raises:
-        UsageError: A source can be read only once, or the baseline is of something else.
+        UsageError: A source can be read only once, or the baseline has other conditions.
         ModelError: The model cannot be used.
         DeviceError: The device cannot be used.
         InputError: A picture cannot be read.
         InferenceError: The runtime failed.
     """
     check_repeatable(request.sources)
-    with Feed(request.sources) as feed:
-        feed.take(1)  # a mistake in its name is not to be told of after a minute of cold starts
-    located = find(
-        request.model, half=request.options.wants_half_file(Device.parse(request.device))
-    )
+    with RepeatedInputs(request.sources) as inputs:
+        inputs.take(1)  # a mistyped name fails before the cold starts, which take a minute
+    device = Device.parse(request.device)
+    located = find(request.model, half=request.options.wants_half_file(device))
     model = describe_model(request.model, located.path)
-    known = identity_of(describe_machine(None), model)
+    identity = identity_of(describe_machine(None), model)
     if limit is not None:
-        require_same(limit.baseline, known)
+        require_same(limit.baseline, identity)
     cold_start = measure_cold_start(request)
     with ExitStack() as stack:
-        watch = GpuWatch(request.device)
+        watch = GpuWatch(device)
         stack.callback(watch.stop)
         detector = stack.enter_context(_open(request, located))
         conditions = _conditions(request, detector)
         machine = describe_machine(watch.before if Device.parse(detector.device).is_gpu else None)
-        identity = known | identity_of(None, None, conditions, gpu=machine.gpu)
+        identity |= identity_of(None, None, conditions, gpu=machine.gpu)
         if limit is not None:
             require_same(limit.baseline, identity)
         noise = NoiseMeter()
-        figures, samples = _measure(request, detector, conditions.batch, stack, noise)
+        inputs = stack.enter_context(RepeatedInputs(request.sources))
+        latency = throughput = None
+        if request.mode is Mode.THROUGHPUT:
+            throughput, samples = measure_throughput(
+                detector, conditions.batch, inputs, request.seconds, noise
+            )
+            wall = Summary.of(samples[WALL])
+        else:
+            again = stack.enter_context(RepeatedInputs(request.sources))
+            runner = BatchRunner(detector, conditions.batch, inputs, again)
+            latency, samples = measure_latency(runner, detector.device, request.seconds, noise)
+            wall = latency.undisturbed
         host_peak = peak_memory()
         states = watch.stop()
-    wall = figures.undisturbed if isinstance(figures, Latency) else summary(samples)
+    device_memory = _taken(watch, [state.memory_bytes for state in states], machine)
     found = noise.finish(wall, states)
     report = RunReport(
         kind="run",
@@ -77,24 +122,23 @@ def measure(request: Request, limit: Limit | None = None) -> Measured:
         software=describe_software(),
         model=model,
         conditions=conditions,
-        latency=figures if isinstance(figures, Latency) else None,
-        throughput=figures if isinstance(figures, Throughput) else None,
+        latency=latency,
+        throughput=throughput,
         cold_start=cold_start,
-        memory=Memory(host_peak, _taken(watch, [state.memory_bytes for state in states], machine)),
+        memory=PeakMemory(host_peak, device_memory),
         noise=found,
         comparison=compare(limit, samples, found.taken) if limit else None,
     )
     return Measured(report, samples, identity)
 
 
-def _open(request: Request, model: LocatedModel) -> Detector:
-    """Load the model on the device, for as many detectors as will work."""
+def _open(request: BenchRequest, model: LocatedModel) -> Detector:
     workers = request.workers or (1 if request.mode is Mode.LATENCY else available_cores())
     options = replace(request.options, workers=workers)
     return Detector(model, request.device, request.settings, options)
 
 
-def _conditions(request: Request, detector: Detector) -> Conditions:
+def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
     alone = detector.contract.batch or 1
     return Conditions(
         mode=request.mode,
@@ -107,18 +151,232 @@ def _conditions(request: Request, detector: Detector) -> Conditions:
     )
 
 
-def _measure(
-    request: Request, detector: Detector, batch: int, stack: ExitStack, noise: NoiseMeter
-) -> tuple[Latency | Throughput, Samples]:
-    feed = stack.enter_context(Feed(request.sources))
-    if request.mode is Mode.THROUGHPUT:
-        return measure_throughput(detector, batch, feed, request.seconds, noise)
-    path = Path(detector, batch, feed, stack.enter_context(Feed(request.sources)))
-    return measure_latency(path, detector.device, request.seconds, noise)
-
-
-def _taken(watch: GpuWatch, used: list[int | None], machine: Machine) -> int | None:
-    """The most that the GPU held, less what it held before; None without a GPU."""
+def _taken(watch: GpuWatch, used: list[int | None], machine: BenchMachine) -> int | None:
+    """The GPU's peak memory less what was in use before; None without a GPU."""
     known = [one for one in used if one is not None]
     before = watch.before.memory_bytes if watch.before else None
     return max(known) - before if machine.gpu and known and before is not None else None
+
+
+# Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
+# where the time goes, the second how long a batch takes, and their ratio what timing costs. The
+# order alternates, so that neither always meets the warmer or busier machine.
+
+MIN_RUNS = 10
+"""Measured even if they take longer than requested."""
+
+
+class BatchRunner:
+    """Runs batches from reading the files to drawing the boxes."""
+
+    def __init__(
+        self, detector: Detector, batch: int, timed: RepeatedInputs, untimed: RepeatedInputs
+    ) -> None:
+        """Create a runner.
+
+        Args:
+            detector: The detector.
+            batch: Pictures in a batch.
+            timed: Inputs of the runs with timed stages.
+            untimed: The same inputs for the other runs.
+        """
+        self._detector, self._batch = detector, batch
+        self._timed, self._untimed = timed, untimed
+        self.clock = StageClock()
+
+    def run(self) -> float:
+        """Run a batch; returns its seconds."""
+        start = time.perf_counter()
+        pictures = self._untimed.take(self._batch)
+        for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
+            annotate(picture.pixels, found)
+        return time.perf_counter() - start
+
+    def run_timed(self) -> None:
+        """Run a batch with its stages on the clock."""
+        clock = self.clock
+        self._detector.observe(clock.ended)
+        try:
+            clock.start()
+            pictures = self._timed.take(self._batch)
+            clock.ended(Stage.DECODE)
+            detections = self._detector.submit(pictures)()
+            for picture, found in zip(pictures, detections, strict=True):
+                annotate(picture.pixels, found)
+            clock.ended(Stage.DRAW)
+            clock.stop()
+        finally:
+            self._detector.observe(None)
+
+    def run_both(self, *, timed_first: bool = False) -> float:
+        """Run a batch in both ways; returns the seconds of the untimed run."""
+        if timed_first:
+            self.run_timed()
+            return self.run()
+        seconds = self.run()
+        self.run_timed()
+        return seconds
+
+
+def measure_latency(
+    runner: BatchRunner, device: str, seconds: float, noise: NoiseMeter
+) -> tuple[Latency, Samples]:
+    """Run one batch after the other.
+
+    Args:
+        runner: What to run.
+        device: Where it runs.
+        seconds: How long, after the warm-up.
+        noise: Observes the machine between the runs.
+
+    Returns:
+        The figures and their samples.
+
+    Raises:
+        InputError: A picture cannot be read.
+        InferenceError: The runtime failed.
+    """
+    before = warm_up(runner.run_both)
+    undisturbed: list[float] = []
+    walls: list[int] = []
+    stages: list[dict[Stage, int]] = []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or len(walls) < MIN_RUNS:
+        undisturbed.append(runner.run_both(timed_first=len(walls) % 2 == 1))
+        walls.append(runner.clock.wall)
+        stages.append(runner.clock.stages)
+        noise.look()
+    wall = Summary.of([NS * ns for ns in walls])
+    cost = clock_cost(runner.clock.calls)
+    observed = median_interval([NS * a / b for a, b in zip(walls, undisturbed, strict=True)])
+    by_stage = _by_stage(stages)
+    latency = Latency(
+        undisturbed=Summary.of(undisturbed),
+        undisturbed_median=median_interval(undisturbed),
+        wall=wall,
+        stages=tuple(_summaries(by_stage, wall.mean_s)),
+        synchronised=Device.parse(device).is_gpu,
+        warm_up=replace(before, runs=2 * before.runs),
+        overhead=Overhead(cost, cost / wall.mean_s, observed),
+    )
+    return latency, {WALL: undisturbed, **by_stage}
+
+
+def _by_stage(runs: Sequence[dict[Stage, int]]) -> Samples:
+    """Seconds of each stage the device has, run by run; 0 where a run skipped the stage."""
+    seen = {stage for run in runs for stage in run}
+    return {stage: [NS * run.get(stage, 0) for run in runs] for stage in STAGES if stage in seen}
+
+
+def _summaries(samples: Samples, mean_s: float) -> Iterator[StageFigures]:
+    for stage in STAGES:
+        summary = Summary.of(samples[stage]) if stage in samples else None
+        yield StageFigures(stage, summary, summary.mean_s / mean_s if summary else None)
+
+
+# Throughput
+
+WINDOWS = 50
+"""The measured time is cut into about this many windows; the pace of each is a sample."""
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """When each record arrived.
+
+    Attributes:
+        step: Records that may arrive at once.
+        warm: Number of the last record of the warm-up; 0 while it lasts.
+        stable: Whether it ended because the pace was stable.
+        times: The start, then the time of each record.
+    """
+
+    step: int
+    warm: int = 0
+    stable: bool = False
+    times: list[float] = field(default_factory=lambda: [time.perf_counter()])
+
+    def add(self) -> float:
+        """Note a record; returns the seconds measured so far, without the warm-up."""
+        self.times.append(time.perf_counter())
+        if not self.warm and (len(self.times) - 1) % self.step == 0:
+            taken = np.diff(self.times[-TWO_BLOCKS * self.step - 1 :: self.step]).tolist()
+            stable = settled(taken, self.times[-1] - self.times[0])
+            if stable is not None:
+                self.warm, self.stable = len(self.times) - 1, stable
+        return self.times[-1] - self.times[self.warm] if self.warm else 0.0
+
+    def samples(self) -> list[float]:
+        """Seconds per picture of each window after the warm-up."""
+        steps = (len(self.times) - 1 - self.warm) // self.step
+        window = self.step * max(1, steps // WINDOWS)
+        taken: list[float] = (np.diff(self.times[self.warm :: window]) / window).tolist()
+        return taken
+
+
+def measure_throughput(
+    detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float, noise: NoiseMeter
+) -> tuple[Throughput, Samples]:
+    """Run the pipeline of `detcli predict`.
+
+    Args:
+        detector: The first detector, which knows how many run beside it.
+        batch: Pictures in a batch.
+        inputs: The pictures.
+        seconds: How long, after the warm-up.
+        noise: Observes the machine.
+
+    Returns:
+        The figures and their samples: seconds per picture.
+
+    Raises:
+        InputError: A picture cannot be read.
+        InferenceError: The runtime failed.
+    """
+    enough = threading.Event()
+    pipeline = Pipeline(detector, batch, [detector.device] * (detector.workers - 1))
+    arrivals = _Arrivals(batch * detector.workers)
+    in_flight = 0
+    reading = StageTimes()
+    for record in pipeline.run(_items(inputs, enough, reading)):
+        if enough.is_set():
+            in_flight += 1
+            continue
+        _require_success(record)
+        noise.look()
+        if arrivals.add() > seconds and len(arrivals.times) > arrivals.warm + 2 * arrivals.step:
+            enough.set()
+    samples, times, warm = arrivals.samples(), arrivals.times, arrivals.warm
+    count = len(times) - 1
+    measured, taken = count - warm, times[-1] - times[warm]
+    cost = clock_cost(1)
+    pace = mean_interval(samples)
+    figures = Throughput(
+        pictures_per_second=measured / taken,
+        interval=Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low) if pace else None,
+        pictures=measured,
+        seconds=taken,
+        warm_up=WarmUp(warm, times[warm] - times[0], times[1] - times[0], stable=arrivals.stable),
+        work_s={
+            stage: (spent + reading.get(stage, 0.0)) / (count + in_flight)
+            for stage, spent in pipeline.times.items()
+        },
+        overhead=Overhead(cost, cost * measured / taken, None),
+    )
+    return figures, {WALL: samples}
+
+
+def _items(inputs: RepeatedInputs, enough: threading.Event, reading: StageTimes) -> Iterator[Item]:
+    """Items until there are enough; frames of videos are decoded here."""
+    while not enough.is_set():
+        with reading.stage(Stage.DECODE):
+            item = inputs.next_item()
+        yield item
+
+
+def _require_success(record: Record) -> None:
+    """Stop at the first picture that fails."""
+    if isinstance(record.error, InputError):
+        raise with_source(record.error, record.origin.source) from record.error
+    if record.error is not None:
+        raise record.error

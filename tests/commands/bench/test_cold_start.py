@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from detcli.commands.bench import cold_start as module
-from detcli.commands.bench.cold_start import failure, measure_cold_start
-from detcli.commands.bench.request import Request
+from detcli.commands.bench.cold_start import ProcessRun, measure_cold_start, process_error
+from detcli.commands.bench.request import BenchRequest
 from detcli.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
 
 
 def test_a_cold_start(make_model):
-    found = measure_cold_start(Request(str(make_model()), device="cpu", cold_starts=2))
+    found = measure_cold_start(BenchRequest(str(make_model()), device="cpu", cold_starts=2))
     assert found.processes == 2
     assert 0 < found.first_record_s <= found.whole_process_s
     if sys.platform != "win32":
@@ -19,22 +19,22 @@ def test_a_cold_start(make_model):
 
 
 def test_the_first_process_is_not_counted(monkeypatch):
-    runs = iter([(9.0, 10.0, 900), (1.0, 2.0, 100), (3.0, 4.0, 300), (2.0, 3.0, 200)])
-    monkeypatch.setattr(module, "_run", lambda _: next(runs))
-    found = measure_cold_start(Request("a.onnx", cold_starts=3))
+    runs = iter(ProcessRun(first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
+    monkeypatch.setattr(module, "run_process", lambda _: next(runs))
+    found = measure_cold_start(BenchRequest("a.onnx", cold_starts=3))
     assert (found.processes, found.first_record_s, found.whole_process_s) == (3, 2.0, 3.0)
     assert found.peak_memory_bytes == 200
 
 
 def test_none_is_asked_for():
-    assert measure_cold_start(Request("a.onnx", cold_starts=0)) is None
+    assert measure_cold_start(BenchRequest("a.onnx", cold_starts=0)) is None
 
 
 def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     path = tmp_path / "no.onnx"
     path.write_bytes(b"no model")
     with pytest.raises(ModelError, match=r"no\.onnx") as caught:
-        measure_cold_start(Request(str(path), device="cpu"))
+        measure_cold_start(BenchRequest(str(path), device="cpu"))
     assert caught.value.hint
 
 
@@ -43,16 +43,16 @@ def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     [(1, DetcliError), (2, UsageError), (4, ModelError), (5, DeviceError), (6, CheckError)],
 )
 def test_a_failure_keeps_its_exit_code(code, kind):
-    error = failure(code, "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n")
+    error = process_error(code, "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n")
     assert type(error) is kind
     assert (str(error), error.hint) == ("what is wrong", "do that")
 
 
 @pytest.mark.parametrize(
     ("code", "complaint", "told"),
-    [(-9, "", "it ended with status -9"), (-11, "Segmentation fault\n\n", "Segmentation fault")],
+    [(-9, "", "exited with status -9"), (-11, "Segmentation fault\n\n", "Segmentation fault")],
 )
 def test_a_process_that_was_killed(code, complaint, told):
-    error = failure(code, complaint)
+    error = process_error(code, complaint)
     assert str(error) == told
     assert error.exit_code == 1

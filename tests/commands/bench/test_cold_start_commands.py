@@ -7,12 +7,11 @@ import typer.main
 from detcli.app import app
 from detcli.backend.device import DeviceOptions
 from detcli.commands.bench.cold_start import bench_command, predict_command
-from detcli.commands.bench.modes import Mode
-from detcli.commands.bench.request import Request
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.model.contract import BoxFormat
 from detcli.settings import Settings
 
-EVERYTHING = Request(
+EVERYTHING = BenchRequest(
     "a.onnx",
     Mode.THROUGHPUT,
     "cuda:1",
@@ -57,7 +56,7 @@ def test_everything_reaches_bench():
 
 
 def test_what_was_not_asked_for_is_left_to_bench():
-    given = parsed(bench_command(Request("a.onnx")))
+    given = parsed(bench_command(BenchRequest("a.onnx")))
     assert given["batch"] is given["workers"] is given["imgsz"] is given["cuda_graph"] is None
     assert given["source"] in ([], None, ())
 
@@ -72,6 +71,6 @@ def test_predict_runs_the_same_model_in_the_same_way():
 
 
 def test_flags():
-    half = Request("a.onnx", options=DeviceOptions(half=True, cuda_graph=True))
+    half = BenchRequest("a.onnx", options=DeviceOptions(half=True, cuda_graph=True))
     assert parsed(bench_command(half))["half"] is True
     assert parsed(bench_command(half))["cuda_graph"] is True

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from detcli.app import app
 from detcli.commands.bench.command import parse_percentage
@@ -20,7 +21,7 @@ SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
 
 @pytest.fixture
 def bench(detcli, tmp_path):
-    """Run it in an empty folder; what is there afterwards was asked for."""
+    """Run it in an empty folder."""
     place = tmp_path / "here"
     place.mkdir()
 
@@ -69,8 +70,8 @@ def test_top_k_with_a_plot(bench, tmp_path):
     assert (tmp_path / "here/a.svg").read_text().startswith("<?xml")
 
 
-def test_a_sweep_as_the_help_writes_it(bench, make_model, tmp_path):
-    """On a machine without a GPU: those combinations fail, and the exit code says so."""
+def test_the_sweep_of_the_help(bench, make_model, tmp_path):
+    """Without a GPU its combinations fail, and so does the command."""
     axes = ("--sweep", "batch=1,2", "device=cpu,cuda", "workers=1,2")
     done = bench("-m", make_model(batch=None), *SHORT[:2], *axes, "--plot", "a.png")
     report = report_of(done, 5)
@@ -83,7 +84,7 @@ def test_a_sweep_as_the_help_writes_it(bench, make_model, tmp_path):
     assert (tmp_path / "here/a.png").stat().st_size > 1000
 
 
-def test_a_baseline_and_what_comes_after(bench, make_model, tmp_path):
+def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     model = make_model()
     report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
     path = tmp_path / "here/b.json"
@@ -98,7 +99,7 @@ def test_a_baseline_and_what_comes_after(bench, make_model, tmp_path):
     done = bench("-m", model, *SHORT, "--baseline", "b.json", "--save-baseline", "b.json")
     assert report_of(done, 6)["comparison"]["verdict"] == "regression"
     assert "slower than b.json by more than 5%" in done.stderr
-    assert path.read_bytes() == before  # a regression does not become the new standard
+    assert path.read_bytes() == before  # a regression does not replace the baseline
 
     document["identity"]["processor"] = "another"
     path.write_text(json.dumps(document))
@@ -107,7 +108,7 @@ def test_a_baseline_and_what_comes_after(bench, make_model, tmp_path):
     assert "processor was another" in done.stderr
 
 
-def test_what_cannot_be_told_is_a_warning(bench, make_model, tmp_path):
+def test_an_undecided_comparison_is_a_warning(bench, make_model, tmp_path):
     model = make_model()
     report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
     path = tmp_path / "here/b.json"
@@ -116,14 +117,14 @@ def test_what_cannot_be_told_is_a_warning(bench, make_model, tmp_path):
     path.write_text(json.dumps(document))
     done = bench("-m", model, *SHORT, "--baseline", "b.json")
     assert report_of(done)["comparison"]["verdict"] == "undecided"
-    assert "cannot be told: measure longer, with --seconds" in done.stderr
+    assert "measure longer, with --seconds" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "titles"),
     [
         (["--cold-starts", "1"], ["remainder", "undisturbed", "cold start", "warm-up", "overhead"]),
-        (["--mode", "throughput"], ["throughput", "pictures/s", "work a picture"]),
+        (["--mode", "throughput"], ["throughput", "pictures/s", "work per picture"]),
         (["--sweep", "batch=1"], ["pictures/s", "batch"]),
     ],
 )
@@ -137,7 +138,7 @@ def test_tables(arguments, titles, bench, make_model):
 def test_tables_of_a_comparison_and_of_top_k(bench):
     options = ("--mode", "topk", "--n", "50", *SHORT, "--format", "table")
     first = bench(*options, "--save-baseline", "b.json")
-    assert "All agreed before they were timed" in first.stdout
+    assert "All answers agreed before timing" in first.stdout
     again = bench(*options, "--baseline", "b.json", "--max-regress", "100000%")
     assert re.search(r"top_k, 50 to 300 .* within$", again.stdout, re.MULTILINE)
     assert "top_k, 50 to 300" in again.stdout
@@ -149,7 +150,7 @@ def test_tables_of_a_comparison_and_of_top_k(bench):
         (["--mode", "topk", "a.jpg"], 2, "takes no SOURCE"),
         (["--mode", "topk", "-m", "a.onnx"], 2, "takes no --model"),
         (["--mode", "topk", "--sweep", "batch=1"], 2, "takes no --sweep"),
-        (["--mode", "topk", "--n", "1e6"], 2, "no list of lengths"),
+        (["--mode", "topk", "--n", "1e6"], 2, "not a list of lengths"),
         (["--mode", "topk", "--n", "0"], 2, "lengths of 1 or more"),
         (["--mode", "topk", "--device", "cuda"], 5, "detcli: "),
         (["--mode", "topk", "--plot", "a.pdf"], 2, "PNG or an SVG"),
@@ -162,19 +163,21 @@ def test_tables_of_a_comparison_and_of_top_k(bench):
         (["-m", "MODEL", "none.jpg", "--cold-starts", "3"], 3, "none.jpg: no such file"),
         (["-m", "MODEL", "--save-baseline", "none/a.json"], 1, "cannot write none/a.json"),
         (["-m", "MODEL", "--sweep", "batch=1", "--plot", "none/a.png"], 1, "cannot write none/a"),
-        (["--mode", "topk", "--seconds", "nan"], 2, "is no time"),
+        (["--mode", "topk", "--seconds", "nan"], 2, "not a duration"),
         (["-m", "MODEL", "-"], 2, "cannot be read again and again"),
         (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
-        (["-m", "MODEL", "--max-regress", "5"], 2, "is no percentage"),
-        (["-m", "MODEL", "--sweep", "bath=1"], 2, "names no axis"),
+        (["-m", "MODEL", "--max-regress", "5"], 2, "not a percentage"),
+        (["-m", "MODEL", "--sweep", "bath=1"], 2, "is not an axis"),
         (["-m", "MODEL", "--sweep", "batch=1", "--baseline", "b"], 2, "a sweep has no baseline"),
         (["-m", "MODEL", "--sweep", "workers=2", "--mode", "latency"], 2, "--workers 2"),
     ],
 )
-def test_what_makes_no_sense_says_so(arguments, exit_code, complaint, bench, make_model):
+def test_errors(arguments, exit_code, complaint, make_model, tmp_path, monkeypatch):
     given = [str(make_model()) if one == "MODEL" else one for one in arguments]
-    done = bench("--cold-starts", "0", "--seconds", "0.05", *given)
-    assert done.returncode == exit_code
+    monkeypatch.chdir(tmp_path)
+    command = ["bench", "--cold-starts", "0", "--seconds", "0.05", *given]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == exit_code
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -186,12 +189,12 @@ def test_percentages(text, share):
 
 
 @pytest.mark.parametrize("text", ["5", "%", "five%", "-1%", "nan%", "inf%", "5%%", "5% more"])
-def test_no_percentages(text):
-    with pytest.raises(UsageError, match="no percentage"):
+def test_other_texts_are_not_percentages(text):
+    with pytest.raises(UsageError, match="not a percentage"):
         parse_percentage(text)
 
 
-def test_every_command_of_the_documentation_is_understood():
+def test_the_commands_of_the_documentation_parse():
     page = (Path(__file__).parents[3] / "docs/benchmark.md").read_text(encoding="utf-8")
     lines = re.findall(r"^detcli bench (.*)$", page, re.MULTILINE)
     assert len(lines) == 6

@@ -3,8 +3,12 @@ import platform
 
 import pytest
 
-from detcli.commands.bench.gpu import GpuState
-from detcli.commands.bench.machine import describe_machine, describe_model, describe_software
+from detcli.commands.bench.machine import (
+    GpuState,
+    describe_machine,
+    describe_model,
+    describe_software,
+)
 from detcli.errors import ModelError
 
 

@@ -6,14 +6,24 @@ import cv2
 import pytest
 
 from detcli.commands.bench import plot as module
-from detcli.commands.bench.modes import Mode
 from detcli.commands.bench.plot import check_plot, write_plot
-from detcli.commands.bench.report import Failure, Machine, Noise, Point, Software, SweepReport
-from detcli.commands.bench.statistics import Interval, Summary
-from detcli.commands.bench.topk.report import Case, TopKReport, Way
+from detcli.commands.bench.report import (
+    BenchMachine,
+    Interval,
+    Noise,
+    PointFailure,
+    Software,
+    Summary,
+    SweepPoint,
+    SweepReport,
+    TopKCase,
+    TopKReport,
+    TopKTiming,
+)
+from detcli.commands.bench.request import Mode
 from detcli.errors import DependencyError, UsageError
 
-MACHINE = Machine("AMD EPYC", "x86_64", "Linux", 2, 1, None, None)
+MACHINE = BenchMachine("AMD EPYC", "x86_64", "Linux", 2, 1, None, None)
 SOFTWARE = Software("0.1.0", "3.11", "2.4", None, None)
 QUIET = Noise(None, None, None, 0.0, None, None, None, (), ())
 
@@ -21,9 +31,9 @@ QUIET = Noise(None, None, None, 0.0, None, None, None, (), ())
 def point(batch, workers, rate, *, failed=False):
     values = {"batch": str(batch), "workers": str(workers)}
     if failed:
-        return Point(values, failure=Failure("no GPU", 5))
+        return SweepPoint(values, failure=PointFailure("no GPU", 5))
     between = Interval(rate, 0.9 * rate, 1.2 * rate)
-    return Point(values, "cpu", batch, workers, float(rate), between)
+    return SweepPoint(values, "cpu", batch, workers, float(rate), between)
 
 
 def sweep(mode=Mode.THROUGHPUT):
@@ -35,10 +45,10 @@ def sweep(mode=Mode.THROUGHPUT):
 def top_k():
     def way(name, median):
         summary = Summary(median, median, None, median, 0.0, 5) if median else None
-        return Way(name, summary, 1.0 if median else None, None if median else "not there")
+        return TopKTiming(name, summary, 1.0 if median else None, None if median else "not there")
 
     cases = tuple(
-        Case(task, n, 300, (way("detcli", n * 1e-8), way("CuPy", None)))
+        TopKCase(task, n, 300, (way("detcli", n * 1e-8), way("CuPy", None)))
         for n in (1000, 100_000)
         for task in ("top_k", "selection")
     )
@@ -64,7 +74,7 @@ def test_a_sweep_has_a_line_for_each_combination_of_the_other_axes(figure, tmp_p
     (axes,) = figure.axes
     assert drawn_lines(axes) == [("workers 1", [10, 12]), ("workers 2", [15])]
     assert axes.get_xlabel() == "batch"
-    assert axes.get_ylabel() == "pictures a second"
+    assert axes.get_ylabel() == "pictures per second"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "8"]
 
 
@@ -78,7 +88,7 @@ def test_latency_is_drawn_in_milliseconds_a_batch(figure, tmp_path):
 
 
 def test_an_axis_without_numbers(figure, tmp_path):
-    points = tuple(Point({"device": name}, name, 1, 1, 5.0) for name in ("cpu", "cuda"))
+    points = tuple(SweepPoint({"device": name}, name, 1, 1, 5.0) for name in ("cpu", "cuda"))
     report = SweepReport(
         "sweep", Mode.THROUGHPUT, {"device": ("cpu", "cuda")}, MACHINE, SOFTWARE, points
     )

@@ -6,30 +6,32 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from detcli.commands.bench.modes import Mode, Verdict
 from detcli.commands.bench.render import render_run, render_sweep, seconds
 from detcli.commands.bench.report import (
+    BaselineComparison,
+    BenchMachine,
+    BenchModel,
     Change,
     ColdStart,
-    Comparison,
     Conditions,
-    Failure,
+    Interval,
     Latency,
-    Machine,
-    Memory,
-    Model,
     Noise,
     Overhead,
-    Point,
+    PeakMemory,
+    PointFailure,
+    RegressionVerdict,
     RunReport,
     Software,
     StageFigures,
+    Summary,
+    SweepPoint,
     SweepReport,
     WarmUp,
 )
-from detcli.commands.bench.statistics import Interval, Summary
+from detcli.commands.bench.request import Mode
 
-MACHINE = Machine("Made Up 9", "x86_64", "Linux", 4, 8_000_000_000, "NVIDIA H200", "580.65")
+MACHINE = BenchMachine("Made Up 9", "x86_64", "Linux", 4, 8_000_000_000, "NVIDIA H200", "580.65")
 SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
 SUMMARY = Summary(0.0025, 0.003, None, 0.0026, 0.0001, 40)
 NOISE = Noise(
@@ -45,24 +47,24 @@ LATENCY = Latency(
     warm_up=WarmUp(20, 1.5, 0.3, stable=False),
     overhead=Overhead(1.5e-6, 0.0006, Interval(1.08, 1.05, 1.11)),
 )
-COMPARISON = Comparison(
+COMPARISON = BaselineComparison(
     *("old.json", SOFTWARE, ("the times deviate by 30% of their mean",), 0.1, 0.25, 0.05),
     (
-        Change("wall clock", 0.002, 0.0025, Interval(1.25, 1.2, 1.3), Verdict.REGRESSION),
+        Change("wall clock", 0.002, 0.0025, Interval(1.25, 1.2, 1.3), RegressionVerdict.REGRESSION),
         Change("upload", 0.001, 0.001, None, None),
     ),
-    Verdict.REGRESSION,
+    RegressionVerdict.REGRESSION,
 )
 RUN = RunReport(
     kind="run",
     machine=MACHINE,
     software=SOFTWARE,
-    model=Model("a\x1b[2Jb.onnx", "00"),
+    model=BenchModel("a\x1b[2Jb.onnx", "00"),
     conditions=Conditions(Mode.LATENCY, "cuda:0", 8, 1, (), "00", (640, 480)),
     latency=LATENCY,
     throughput=None,
     cold_start=ColdStart(5, 0.31, 0.33, 157_000_000),
-    memory=Memory(200_000_000, 1_500_000_000),
+    memory=PeakMemory(200_000_000, 1_500_000_000),
     noise=NOISE,
     comparison=COMPARISON,
 )
@@ -85,17 +87,17 @@ def run():
     [
         "on cuda:0, latency, batch 8, workers 1, 480x640",
         "Made Up 9, 4 cores, 8.0 GB, NVIDIA H200",
-        "the device is waited for after each stage",
+        "after each stage, to time it",
         "95% interval 2.40 ms to 2.70 ms; 3200.0 pictures/s",
         "never stable; the first took 300.0 ms",
         "timing the stages cost +8.0% (+5.0% to +11.0%)",
-        "\n\nbeside old.json, limit +5%\n",
-        "not there     download on this device, p99 of fewer than 100 runs",
-        "others had 10% of the cores then, 25% now",
+        "\n\ncompared with old.json, limit +5%\n",
+        "missing       download on this device, p99 (needs 100 runs)",
+        "other programs took 10% of the cores then, 25% now",
         "200.0 MB, GPU 1.5 GB",
         "310.0 ms to the first record, 330.0 ms in all, 157.0 MB",
         "+25.0% (+20.0 to +30.0)   slower",
-        "of the baseline: the times deviate by 30% of their mean",
+        "baseline: the times deviate by 30% of their mean",
     ],
 )
 def test_a_run_says(line, run):
@@ -105,7 +107,7 @@ def test_a_run_says(line, run):
 def test_a_cost_that_may_be_none_is_not_told_as_one():
     overhead = replace(LATENCY.overhead, observed=Interval(0.94, 0.8, 1.1))
     text = printed(render_run(replace(RUN, latency=replace(LATENCY, overhead=overhead))), width=120)
-    assert "timing the stages cost nothing that shows (-20.0% to +10.0%)" in text
+    assert "timing the stages cost nothing measurable (-20.0% to +10.0%)" in text
 
 
 def test_stages_and_those_that_are_not_there(run):
@@ -122,11 +124,11 @@ def test_control_codes_in_a_name_are_harmless(run):
 def test_a_sweep_with_failures_and_noise():
     values = [{"batch": "1", "device": name} for name in ("cuda", "tensorrt")]
     points = (
-        Point(
+        SweepPoint(
             *(values[0], "cuda:0", 1, 1, 412.3, Interval(412, 400.0, 420.0), SUMMARY),
-            *(Memory(1_000_000, 2_000_000_000), ("noise",)),
+            *(PeakMemory(1_000_000, 2_000_000_000), ("noise",)),
         ),
-        Point(values[1], failure=Failure("no TensorRT", 5)),
+        SweepPoint(values[1], failure=PointFailure("no TensorRT", 5)),
     )
     axes = {"batch": ("1",), "device": ("cuda", "tensorrt")}
     report = SweepReport("sweep", Mode.LATENCY, axes, MACHINE, SOFTWARE, points)

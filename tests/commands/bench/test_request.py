@@ -1,28 +1,26 @@
 import pytest
 
-from detcli.commands.bench.modes import Mode
-from detcli.commands.bench.request import Request
-from detcli.commands.bench.topk.measure import TopKRequest
+from detcli.commands.bench.request import BenchRequest, Mode, TopKRequest
 from detcli.errors import UsageError
 
 
 def test_latency_is_that_of_one_detector():
     with pytest.raises(UsageError, match="--workers 2") as caught:
-        Request("a.onnx", workers=2)
+        BenchRequest("a.onnx", workers=2)
     assert "--mode throughput" in caught.value.hint
-    assert Request("a.onnx", workers=1).workers == 1
-    assert Request("a.onnx", Mode.THROUGHPUT, workers=2).workers == 2
+    assert BenchRequest("a.onnx", workers=1).workers == 1
+    assert BenchRequest("a.onnx", Mode.THROUGHPUT, workers=2).workers == 2
 
 
 def test_one_device_at_a_time():
     with pytest.raises(UsageError, match="several devices") as caught:
-        Request("a.onnx", device="cpu,cuda")
+        BenchRequest("a.onnx", device="cpu,cuda")
     assert "--sweep device=cpu,cuda" in caught.value.hint
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_time_is_refused(seconds):
-    with pytest.raises(UsageError, match=r"--seconds .* is no time"):
-        Request("a.onnx", seconds=seconds)
-    with pytest.raises(UsageError, match=r"--seconds .* is no time"):
+    with pytest.raises(UsageError, match=r"--seconds .* is not a duration"):
+        BenchRequest("a.onnx", seconds=seconds)
+    with pytest.raises(UsageError, match=r"--seconds .* is not a duration"):
         TopKRequest(seconds=seconds)

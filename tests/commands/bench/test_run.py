@@ -1,16 +1,18 @@
-"""One measurement from beginning to end."""
+"""Whole measurements."""
 
 import pytest
 
 from detcli.commands.bench.baseline import Baseline, Limit
-from detcli.commands.bench.modes import Mode, Verdict
-from detcli.commands.bench.request import Request
+from detcli.commands.bench.report import RegressionVerdict
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
 
 
 def asked(model, **options):
-    return Request(str(model), **({"device": "cpu", "seconds": 0.05, "cold_starts": 0} | options))
+    return BenchRequest(
+        str(model), **({"device": "cpu", "seconds": 0.05, "cold_starts": 0} | options)
+    )
 
 
 def as_baseline(measured, **changed):
@@ -39,11 +41,11 @@ def test_throughput_with_workers(make_model, make_picture):
     assert report.latency is None
 
 
-def test_a_cold_start_is_measured_where_it_is_asked_for(make_model):
+def test_cold_starts_are_measured_on_request(make_model):
     assert measure(asked(make_model(), cold_starts=1)).report.cold_start.processes == 1
 
 
-def test_a_graph_with_a_fixed_batch_is_fed_whole_batches(make_model):
+def test_a_fixed_batch_is_kept(make_model):
     assert measure(asked(make_model(batch=2))).report.conditions.batch == 2
 
 
@@ -62,20 +64,23 @@ def test_passwords_are_not_reported(make_model, monkeypatch):
     assert "secret" not in conditions.sources[0]
 
 
-def test_a_run_beside_its_own_baseline(make_model):
+def test_a_run_equals_its_own_baseline(make_model):
     model = make_model()
     first = measure(asked(model))
     second = measure(asked(model), Limit(as_baseline(first), 1000.0))
-    assert second.report.comparison.verdict is Verdict.WITHIN
+    assert second.report.comparison.verdict is RegressionVerdict.WITHIN
     assert second.identity == first.identity
 
 
-def test_a_baseline_of_a_faster_past_is_a_regression(make_model):
+def test_a_faster_baseline_makes_a_regression(make_model):
     model = make_model()
     first = measure(asked(model))
     faster = {name: [one / 1000 for one in taken] for name, taken in first.samples.items()}
     old = Baseline("old.json", first.identity, first.report.software, faster)
-    assert measure(asked(model), Limit(old, 0.05)).report.comparison.verdict is Verdict.REGRESSION
+    assert (
+        measure(asked(model), Limit(old, 0.05)).report.comparison.verdict
+        is RegressionVerdict.REGRESSION
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,7 @@ def test_another_model_is_refused_before_it_is_opened(make_model, tmp_path):
         measure(asked(broken), Limit(old, 0.05))
 
 
-def test_what_cannot_be_measured(make_model, tmp_path):
+def test_errors_before_measuring(make_model, tmp_path):
     with pytest.raises(ModelError):
         measure(asked(tmp_path / "none.onnx"))
     with pytest.raises(DeviceError):

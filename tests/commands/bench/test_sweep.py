@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from detcli.commands.bench import sweep as module
-from detcli.commands.bench.modes import Mode
-from detcli.commands.bench.request import Request
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sweep import combined, run_sweep, split_axes
 from detcli.errors import UsageError
 
@@ -31,10 +30,10 @@ def test_a_value_counts_once():
 @pytest.mark.parametrize(
     ("given", "sources", "complaint"),
     [
-        (["a.jpg"], [], "names no axis"),
-        (["bath=1"], [], "names no axis"),
-        (["batch=1"], ["devise=cpu"], "names no axis"),
-        (["batch=1"], ["batch=2"], "is there twice"),
+        (["a.jpg"], [], "is not an axis"),
+        (["bath=1"], [], "is not an axis"),
+        (["batch=1"], ["devise=cpu"], "is not an axis"),
+        (["batch=1"], ["batch=2"], "is given twice"),
         (["batch=1,,2"], [], "empty value"),
         (["batch="], [], "empty value"),
         (["batch=0"], [], "cannot be '0'"),
@@ -50,7 +49,7 @@ def test_axes_that_make_no_sense(given, sources, complaint):
 
 
 def test_a_combination():
-    request = Request("a.onnx", Mode.THROUGHPUT, batch=7, cold_starts=5)
+    request = BenchRequest("a.onnx", Mode.THROUGHPUT, batch=7, cold_starts=5)
     found = combined(request, {"device": "cuda", "workers": "2", "imgsz": "320", "model": "b.onnx"})
     assert (found.device, found.workers, found.batch) == ("cuda", 2, 7)
     assert (found.settings.imgsz, found.model, found.cold_starts) == (320, "b.onnx", 0)
@@ -58,7 +57,7 @@ def test_a_combination():
 
 
 def test_every_combination_is_measured_in_a_process_of_its_own(make_model):
-    request = Request(str(make_model(batch=None)), Mode.LATENCY, "cpu", seconds=0.05)
+    request = BenchRequest(str(make_model(batch=None)), Mode.LATENCY, "cpu", seconds=0.05)
     told = []
     report = run_sweep(request, {"batch": ("1", "3"), "device": ("cpu", "cuda")}, told.append)
     assert told[0] == "1 of 4: batch=1 device=cpu"
@@ -75,7 +74,7 @@ def test_every_combination_is_measured_in_a_process_of_its_own(make_model):
 
 def test_a_combination_that_fails_takes_no_other_with_it(make_model):
     model = str(make_model())
-    request = Request(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
+    request = BenchRequest(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
     report = run_sweep(request, {"model": ("none.onnx", model), "workers": ("1",)}, lambda _: None)
     broken, whole = report.points
     assert broken.failure.exit_code == 4
@@ -87,11 +86,11 @@ def test_a_combination_that_fails_takes_no_other_with_it(make_model):
 
 def test_a_contradiction_is_found_before_anything_is_measured(monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", None)
-    request = Request("a.onnx", Mode.LATENCY)
+    request = BenchRequest("a.onnx", Mode.LATENCY)
     with pytest.raises(UsageError, match="--workers 2"):
         run_sweep(request, {"workers": ("1", "2")}, lambda _: None)
     with pytest.raises(UsageError, match="again and again"):
-        run_sweep(Request("a.onnx", sources=("-",)), {"batch": ("1",)}, lambda _: None)
+        run_sweep(BenchRequest("a.onnx", sources=("-",)), {"batch": ("1",)}, lambda _: None)
 
 
 def test_the_machine_is_that_of_the_gpu(monkeypatch, make_model):
@@ -108,7 +107,7 @@ def test_the_machine_is_that_of_the_gpu(monkeypatch, make_model):
         return done
 
     monkeypatch.setattr(module.subprocess, "run", run)
-    request = Request(str(make_model()), Mode.THROUGHPUT, "cpu", seconds=0.05)
+    request = BenchRequest(str(make_model()), Mode.THROUGHPUT, "cpu", seconds=0.05)
     report = run_sweep(request, {"workers": ("2",)}, lambda _: None)
     assert report.machine.gpu == "NVIDIA H200"
     (point,) = report.points

@@ -1,14 +1,14 @@
-"""Latency: the stages add up, both ways run the same pictures, and they take turns."""
+"""Latency: the stages add up; timed and untimed runs see the same pictures, in turns."""
 
 import itertools
 
 import pytest
 
-from detcli.commands.bench import latency as module
-from detcli.commands.bench.inputs import Feed
-from detcli.commands.bench.latency import Path, measure_latency
-from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.statistics import WALL
+from detcli.commands.bench import run as module
+from detcli.commands.bench.inputs import RepeatedInputs
+from detcli.commands.bench.machine import NoiseMeter
+from detcli.commands.bench.run import BatchRunner, measure_latency
+from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
@@ -20,10 +20,10 @@ def measured(make_model, make_picture):
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     with (
         Detector(make_model(batch=None), "cpu") as detector,
-        Feed(names) as watched,
-        Feed(names) as unwatched,
+        RepeatedInputs(names) as timed,
+        RepeatedInputs(names) as untimed,
     ):
-        yield measure_latency(Path(detector, 2, watched, unwatched), "cpu", 0.05, NoiseMeter())
+        yield measure_latency(BatchRunner(detector, 2, timed, untimed), "cpu", 0.05, NoiseMeter())
 
 
 def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
@@ -36,7 +36,7 @@ def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
         assert sum(run) > 0
 
 
-def test_all_stages_are_there_and_those_that_a_cpu_lacks_are_empty(measured):
+def test_stages_that_a_cpu_lacks_are_empty(measured):
     found, samples = measured
     assert [stage.name for stage in found.stages] == module.STAGES
     assert [stage.name for stage in found.stages if stage.summary] == CPU_STAGES
@@ -52,56 +52,56 @@ def test_warm_up_and_runs_are_counted(measured):
     assert found.undisturbed_median.estimate == found.undisturbed.p50_s
 
 
-def test_its_own_cost_is_known(measured):
+def test_the_overhead_is_measured(measured):
     found, _ = measured
     assert 0 < found.overhead.clock_share < 1
     assert found.overhead.observed.low <= found.overhead.observed.high
 
 
 class Recorder:
-    """Stands for a path: notes what it is asked for."""
+    """Stands for a BatchRunner and notes the order of its runs."""
 
     def __init__(self):
         self.asked = []
         self.clock = module.StageClock(itertools.count(0, 1_000_000).__next__)
 
-    def both(self, *, watched_first=False):
-        self.asked.append(watched_first)
+    def run_both(self, *, timed_first=False):
+        self.asked.append(timed_first)
         self.clock.start()
         self.clock.stop()
         return 1.0
 
 
-def test_who_comes_first_changes_every_time():
-    path = Recorder()
-    found, _ = measure_latency(path, "cuda:0", 0.0, NoiseMeter())
-    runs = path.asked[found.warm_up.runs // 2 :]
+def test_timed_and_untimed_runs_alternate():
+    runner = Recorder()
+    found, _ = measure_latency(runner, "cuda:0", 0.0, NoiseMeter())
+    runs = runner.asked[found.warm_up.runs // 2 :]
     assert runs == [False, True] * 5
     assert found.synchronised
 
 
-def test_both_ways_run_the_same_pictures(make_model, make_picture, monkeypatch):
+def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, monkeypatch):
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     drawn = []
     monkeypatch.setattr(module, "annotate", lambda _, found: drawn.append(found.xyxy.tolist()))
     with (
         Detector(make_model(), "cpu") as detector,
-        Feed(names) as watched,
-        Feed(names) as unwatched,
+        RepeatedInputs(names) as timed,
+        RepeatedInputs(names) as untimed,
     ):
-        path = Path(detector, 1, watched, unwatched)
+        runner = BatchRunner(detector, 1, timed, untimed)
         for number in range(4):
-            path.both(watched_first=number % 2 == 1)
+            runner.run_both(timed_first=number % 2 == 1)
     assert drawn[::2] == drawn[1::2]
     assert [int(found[0][0] // 8) for found in drawn[::2]] == [0, 1, 2, 0]
 
 
-def test_nobody_watches_after_a_failure(make_model, tmp_path):
+def test_the_observer_is_removed_after_a_failure(make_model, tmp_path):
     detector = Detector(make_model(), "cpu")
     names = (str(tmp_path / "none.jpg"),)
-    with Feed(names) as watched, Feed(names) as unwatched:
-        path = Path(detector, 1, watched, unwatched)
+    with RepeatedInputs(names) as timed, RepeatedInputs(names) as untimed:
+        runner = BatchRunner(detector, 1, timed, untimed)
         with pytest.raises(Exception, match="no such file"):
-            path.watch()
+            runner.run_timed()
     assert detector._observer is None  # noqa: SLF001
     detector.close()

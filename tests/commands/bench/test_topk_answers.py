@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from detcli.commands.bench.topk.cases import (
+from detcli.commands.bench.topk import (
     CLASSES,
     CONFIDENCE,
     DisagreementError,
-    compare,
+    require_agreement,
     selection_task,
     top_k_task,
 )
@@ -17,39 +17,39 @@ INDICES = np.array([3, 1, 2, 0])
 
 
 def test_the_right_answer_agrees():
-    compare((VALUES, INDICES), (VALUES, INDICES), exactly=True)
+    require_agreement((VALUES, INDICES), (VALUES, INDICES), exactly=True)
 
 
 def test_another_value_disagrees():
     with pytest.raises(DisagreementError, match="values"):
-        compare((VALUES + 1, INDICES), (VALUES, INDICES), exactly=False)
+        require_agreement((VALUES + 1, INDICES), (VALUES, INDICES), exactly=False)
     with pytest.raises(DisagreementError, match="values"):
-        compare((VALUES[:3], INDICES[:3]), (VALUES, INDICES), exactly=False)
+        require_agreement((VALUES[:3], INDICES[:3]), (VALUES, INDICES), exactly=False)
 
 
 def test_equals_may_come_in_any_order_unless_it_is_ours():
     swapped = INDICES[[0, 2, 1, 3]]
-    compare((VALUES, swapped), (VALUES, INDICES), exactly=False)
+    require_agreement((VALUES, swapped), (VALUES, INDICES), exactly=False)
     with pytest.raises(DisagreementError, match="belongs"):
-        compare((VALUES, swapped), (VALUES, INDICES), exactly=True)
+        require_agreement((VALUES, swapped), (VALUES, INDICES), exactly=True)
 
 
 def test_what_belongs_to_a_single_value_has_to_be_right():
     wrong = INDICES.copy()
     wrong[0] = 8
     with pytest.raises(DisagreementError, match="belongs"):
-        compare((VALUES, wrong), (VALUES, INDICES), exactly=False)
+        require_agreement((VALUES, wrong), (VALUES, INDICES), exactly=False)
 
 
 def test_the_last_value_may_be_one_of_several_behind_it():
     wrong = INDICES.copy()
     wrong[3] = 8
-    compare((VALUES, wrong), (VALUES, INDICES), exactly=False)
+    require_agreement((VALUES, wrong), (VALUES, INDICES), exactly=False)
 
 
 def test_nothing_agrees_with_nothing():
     empty = np.array([], np.float32)
-    compare((empty, empty), (empty, empty), exactly=True)
+    require_agreement((empty, empty), (empty, empty), exactly=True)
 
 
 def test_a_head_is_like_that_of_a_detector():

@@ -4,15 +4,14 @@ import sys
 
 import numpy as np
 import pytest
-from commands.bench.topk import doubles
+from commands.bench import topk_doubles as doubles
 
 from detcli.backend.cpu import CpuRanker
 from detcli.commands.bench.baseline import Baseline, Limit
-from detcli.commands.bench.modes import Verdict
-from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.topk import measure as module
-from detcli.commands.bench.topk.cases import selection_task, top_k_task
-from detcli.commands.bench.topk.measure import TopKRequest, measure_case, measure_top_k, repeats_of
+from detcli.commands.bench.machine import NoiseMeter
+from detcli.commands.bench.report import RegressionVerdict
+from detcli.commands.bench.request import TopKRequest
+from detcli.commands.bench.topk import measure_case, measure_top_k, selection_task, top_k_task
 from detcli.errors import CheckError, DeviceError, UsageError
 
 TASKS = [top_k_task, selection_task]
@@ -135,10 +134,10 @@ def test_beside_a_baseline():
     software = first.report.software
     slow = {name: [9.0 + one for one in taken] for name, taken in first.samples.items()}
     again = measure_top_k(request, Limit(Baseline("a", first.identity, software, slow), 0.05))
-    assert again.report.comparison.verdict is Verdict.WITHIN
+    assert again.report.comparison.verdict is RegressionVerdict.WITHIN
     fast = {name: [one / 1000 for one in taken] for name, taken in first.samples.items()}
     again = measure_top_k(request, Limit(Baseline("a", first.identity, software, fast), 0.05))
-    assert again.report.comparison.verdict is Verdict.REGRESSION
+    assert again.report.comparison.verdict is RegressionVerdict.REGRESSION
     with pytest.raises(UsageError, match="k was 20, is 21"):
         measure_top_k(
             TopKRequest((200,), 21, "cpu", 0.0),
@@ -152,34 +151,3 @@ def test_sizes_that_make_no_sense(sizes):
         TopKRequest(sizes)
     with pytest.raises(UsageError, match="--k"):
         TopKRequest(k=0)
-
-
-@pytest.mark.parametrize(
-    ("taken", "repeats"), [(1e-9, 1000), (3e-6, 34), (9.9e-5, 2), (1e-4, 1), (3.0, 1)]
-)
-def test_what_is_over_soon_is_called_several_times_for_a_sample(taken, repeats, monkeypatch):
-    monkeypatch.setattr(module, "sample", lambda *_: taken)
-    assert repeats_of(tuple) == repeats
-
-
-def test_a_sample_is_the_mean_of_its_calls(monkeypatch):
-    monkeypatch.setattr(module.time, "perf_counter", iter([10.0, 16.0]).__next__)
-    called = []
-    assert module.sample(lambda: called.append(1), 4) == 1.5
-    assert len(called) == 4
-
-
-def test_ways_take_turns(monkeypatch):
-    order = []
-    monkeypatch.setattr(module, "sample", lambda do, repeats: do() or 1.0 / repeats)
-    monkeypatch.setattr(module, "repeats_of", lambda _: 1)
-    monkeypatch.setattr(module, "BLOCK_S", -1.0)  # one sample a block
-    ways = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    taken = module.take_turns(ways, 0.0, NoiseMeter())
-    rounds = ["".join(order[start : start + 6]) for start in range(0, len(order), 6)]
-    assert len(rounds) == module.LEAST_ROUNDS
-    assert len(set(rounds)) > 1  # nobody always follows the same one
-    for one in rounds:
-        assert one[::2] == one[1::2]  # a call before the one that counts
-        assert sorted(one[::2]) == ["a", "b", "c"]
-    assert [len(samples) for samples in taken.values()] == [module.LEAST_ROUNDS] * 3

@@ -1,11 +1,11 @@
-"""The clock that no nanosecond escapes."""
+"""The stages' clock, which accounts for every nanosecond."""
 
 import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.bench.clock import StageClock, own_cost
+from detcli.commands.bench.sampling import StageClock, clock_cost
 from detcli.timing import Stage
 
 
@@ -47,4 +47,4 @@ def test_a_new_run_begins_with_nothing():
 
 
 def test_its_own_cost_grows_with_the_calls():
-    assert 0 < own_cost(1) < own_cost(100)
+    assert 0 < clock_cost(1) < clock_cost(100)

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from detcli.commands.bench.statistics import LEAST, mean_interval, median_interval, ratio_interval
+from detcli.commands.bench.sampling import (
+    MIN_SAMPLES,
+    mean_interval,
+    median_interval,
+    ratio_interval,
+)
 
 
 @pytest.mark.parametrize("interval", [median_interval, mean_interval])
@@ -42,7 +47,7 @@ def test_equal_samples_are_certain():
 
 
 def test_too_few_samples_give_no_interval():
-    few, enough = [1.0] * (LEAST - 1), [1.0] * LEAST
+    few, enough = [1.0] * (MIN_SAMPLES - 1), [1.0] * MIN_SAMPLES
     assert median_interval(few) is mean_interval(few) is None
     assert ratio_interval(few, enough) is ratio_interval(enough, few) is None
     assert ratio_interval(enough, enough) is not None

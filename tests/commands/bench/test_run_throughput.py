@@ -1,31 +1,34 @@
-"""Throughput: what the clock says when all works at once."""
+"""Throughput: pictures per second of the whole pipeline."""
 
 import time
 
 import pytest
 
 from detcli import DeviceOptions
-from detcli.commands.bench import throughput as module
-from detcli.commands.bench import warm_up
-from detcli.commands.bench.inputs import Feed
-from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.statistics import WALL
-from detcli.commands.bench.throughput import _Times, measure_throughput
+from detcli.commands.bench import run as module
+from detcli.commands.bench import sampling
+from detcli.commands.bench.inputs import RepeatedInputs
+from detcli.commands.bench.machine import NoiseMeter
+from detcli.commands.bench.run import _Arrivals, measure_throughput
+from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 from detcli.errors import DecodeError, InferenceError
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(warm_up, "LONGEST_S", 0.5)
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.5)
 
 
 @pytest.mark.parametrize(("batch", "workers"), [(1, 1), (2, 2)])
 def test_pictures_a_second(batch, workers, make_model, make_picture):
     names = (str(make_picture("a.png", ("red", 1, 1))),)
     options = DeviceOptions(workers=workers)
-    with Detector(make_model(batch=None), "cpu", options=options) as detector, Feed(names) as feed:
-        found, samples = measure_throughput(detector, batch, feed, 0.3, NoiseMeter())
+    with (
+        Detector(make_model(batch=None), "cpu", options=options) as detector,
+        RepeatedInputs(names) as inputs,
+    ):
+        found, samples = measure_throughput(detector, batch, inputs, 0.3, NoiseMeter())
     assert found.pictures_per_second == found.pictures / found.seconds
     assert found.seconds > 0.3
     assert found.warm_up.runs > 0
@@ -36,30 +39,29 @@ def test_pictures_a_second(batch, workers, make_model, make_picture):
     assert sum(samples[WALL]) / len(samples[WALL]) == pytest.approx(
         1 / found.pictures_per_second, rel=0.2
     )
-    assert module.summary(samples).samples == len(samples[WALL])
 
 
-def test_a_picture_that_fails_ends_it(make_model, tmp_path):
+def test_a_picture_that_fails_ends_the_run(make_model, tmp_path):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
     with (
         Detector(make_model(), "cpu") as detector,
-        Feed((str(torn),)) as feed,
+        RepeatedInputs((str(torn),)) as inputs,
         pytest.raises(DecodeError, match=r"torn\.jpg: "),
     ):
-        measure_throughput(detector, 1, feed, 0.1, NoiseMeter())
+        measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
 
 
-def test_a_network_that_fails_ends_it(make_model, make_picture):
+def test_a_network_that_fails_ends_the_run(make_model, make_picture):
     names = (str(make_picture("a.png")),)
-    with Detector(make_model(), "cpu") as detector, Feed(names) as feed:
+    with Detector(make_model(), "cpu") as detector, RepeatedInputs(names) as inputs:
         detector._backend.close()  # noqa: SLF001 - a network that fails
         with pytest.raises(InferenceError):
-            measure_throughput(detector, 1, feed, 0.1, NoiseMeter())
+            measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
 
 
 class Clock:
-    """Gives out the times that it is told."""
+    """A clock that a test moves."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -73,10 +75,10 @@ class Clock:
         return told
 
 
-def test_what_comes_before_the_pace_is_stable_is_not_measured(monkeypatch):
-    monkeypatch.setattr(warm_up, "LONGEST_S", 1e9)
+def test_the_warm_up_is_not_measured(monkeypatch):
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 1e9)
     clock = Clock(monkeypatch)
-    slow = _Times(2)
+    slow = _Arrivals(2)
     clock.records(slow, 4, 9.0)  # opening the second detector
     assert slow.warm == 0
     clock.records(slow, 200, 0.5)
@@ -86,10 +88,10 @@ def test_what_comes_before_the_pace_is_stable_is_not_measured(monkeypatch):
     assert len(slow.samples()) >= module.WINDOWS
 
 
-def test_a_pace_that_never_settles_is_measured_in_the_end(monkeypatch):
-    monkeypatch.setattr(warm_up, "LONGEST_S", 100.0)
+def test_a_pace_that_never_settles_is_measured_all_the_same(monkeypatch):
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 100.0)
     clock = Clock(monkeypatch)
-    times = _Times(1)
+    times = _Arrivals(1)
     step = 1.0
     while not times.warm:
         step *= 1.3
@@ -100,14 +102,14 @@ def test_a_pace_that_never_settles_is_measured_in_the_end(monkeypatch):
 def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
     """Its frames are decoded where they are read, not where pictures are loaded."""
 
-    class SlowFeed(Feed):
+    class SlowInputs(RepeatedInputs):
         def next_item(self):
             time.sleep(0.01)
             return super().next_item()
 
     with (
         Detector(make_model(), "cpu") as detector,
-        SlowFeed((str(make_picture("a.png")),)) as feed,
+        SlowInputs((str(make_picture("a.png")),)) as inputs,
     ):
-        found, _ = measure_throughput(detector, 1, feed, 0.1, NoiseMeter())
+        found, _ = measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
     assert found.work_s["decode"] >= 0.01

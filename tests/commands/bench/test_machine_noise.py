@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from detcli.commands.bench import noise as module
-from detcli.commands.bench.gpu import GpuState
-from detcli.commands.bench.noise import NoiseMeter
-from detcli.commands.bench.statistics import Summary
+from detcli.commands.bench import machine as module
+from detcli.commands.bench.machine import GpuState, NoiseMeter
+from detcli.commands.bench.report import Summary
 
 QUIET = Summary(1.0, 1.0, None, 1.0, 0.01, 10)
 
@@ -77,7 +76,7 @@ def test_a_clock_that_moves(machine, tmp_path):
         meter.look()
     found = meter.finish(QUIET)
     assert (found.frequency_low_mhz, found.frequency_high_mhz) == (2000, 3100)
-    assert found.warnings == ("the processor's clock moved between 2000 and 3100 MHz",)
+    assert found.warnings == ("the processor's frequency varied between 2000 and 3100 MHz",)
 
 
 def test_it_looks_once_a_second(machine, tmp_path):
@@ -109,7 +108,7 @@ def test_heat_and_quotas(machine, tmp_path):
     machine.now = 110.0
     found = meter.finish(QUIET)
     assert found.throttled == 11
-    assert found.warnings == ("the processor or a quota slowed this down 11 times",)
+    assert found.warnings == ("heat or a quota slowed the processor down 11 times",)
 
 
 def test_restless_times(machine, tmp_path):

@@ -1,0 +1,262 @@
+"""Durations: the stages' clock, warm-up, implementations in turns, confidence intervals."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.commands.bench.report import Interval, WarmUp
+from detcli.timing import Stage
+
+Samples = dict[str, list[float]]
+"""Seconds of each run in chronological order, by what was timed."""
+
+WALL = "wall clock"
+"""Name of the samples of whole runs, which decide a comparison; the others explain it."""
+
+
+CLOCK_TRIALS = 2000
+
+
+class StageClock:
+    """Attributes every nanosecond of a run to one stage, or to the remainder.
+
+    Attributes:
+        stages: Nanoseconds of each stage that ended since `start`, the remainder included.
+        wall: Nanoseconds from `start` to `stop`; exactly the sum of the stages.
+        calls: How often a stage ended.
+    """
+
+    def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        """Create a stopped clock.
+
+        Args:
+            now: Nanoseconds of a monotonic clock.
+        """
+        self._now = now
+        self.stages: dict[Stage, int] = {}
+        self.wall = self.calls = 0
+        self._first = self._last = 0
+
+    def start(self) -> None:
+        """Begin a run."""
+        self.stages, self.calls = {}, 0
+        self._first = self._last = self._now()
+
+    def ended(self, stage: Stage) -> None:
+        """Add the time since the last call to a stage, which may end several times."""
+        now = self._now()
+        self.stages[stage] = self.stages.get(stage, 0) + now - self._last
+        self._last = now
+        self.calls += 1
+
+    def stop(self) -> None:
+        """End the run; the time since the last stage belongs to the remainder."""
+        self.ended(Stage.REMAINDER)
+        self.wall = self._last - self._first
+
+
+def clock_cost(calls: int) -> float:
+    """Seconds that the clock itself takes in a run with this many stage ends."""
+    clock = StageClock()
+    taken = []
+    for _ in range(CLOCK_TRIALS):
+        start = time.perf_counter_ns()
+        clock.start()
+        for _ in range(calls):
+            clock.ended(Stage.REMAINDER)
+        clock.stop()
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / 1e9
+
+
+# Warm-up
+
+BLOCK = 5
+"""Runs whose median is compared with that of the block before."""
+
+TWO_BLOCKS = 2 * BLOCK
+STABLE = 0.05
+"""Largest relative difference between two blocks that counts as stable."""
+
+MIN_WARM_UP_S = 1.0
+"""Clocks rise for a while even where a run takes a millisecond, and the other detectors open while
+the first one already works."""
+
+MAX_WARM_UP_S = 20.0
+
+
+def warm_up(run: Callable[[], float]) -> WarmUp:
+    """Call `run`, which returns its seconds, until its times are stable or the wait is too long.
+
+    The first runs are slow: memory, caches, clocks, the plans of a GPU's libraries, the capture of
+    a CUDA graph.
+    """
+    start = time.perf_counter()
+    taken: list[float] = []
+    stable = None
+    while stable is None:
+        taken.append(run())
+        seconds = time.perf_counter() - start
+        stable = settled(taken, seconds)
+    return WarmUp(len(taken), seconds, taken[0], stable=stable)
+
+
+def settled(taken: Sequence[float], seconds: float) -> bool | None:
+    """Decide whether run times are stable: two blocks in a row took equally long.
+
+    Args:
+        taken: Seconds of each run, in chronological order.
+        seconds: Time since the first run began.
+
+    Returns:
+        None while undecided; False once the wait has been too long.
+    """
+    if seconds > MIN_WARM_UP_S and len(taken) >= TWO_BLOCKS:
+        before = statistics.median(taken[-TWO_BLOCKS:-BLOCK])
+        if abs(statistics.median(taken[-BLOCK:]) - before) < STABLE * before:
+            return True
+    return False if seconds > MAX_WARM_UP_S and len(taken) >= BLOCK else None
+
+
+# Turns
+
+MIN_ROUNDS = 5
+TURN_S, MAX_TURN = 0.02, 20
+"""A turn of one implementation ends after this many seconds, or this many samples."""
+
+MIN_SAMPLE_S, MAX_REPEATS = 1e-4, 1000
+"""A sample repeats its call until it takes about this long."""
+
+OVERHEAD_TRIALS = 200
+
+
+def take_turns(
+    implementations: Mapping[str, Callable[[], object]],
+    seconds: float = 0.0,
+    *,
+    rounds: int = MIN_ROUNDS,
+    between: Callable[[], object] = lambda: None,
+) -> Samples:
+    """Time implementations in short turns, so that all share whatever disturbs the machine.
+
+    Each turn begins with an untimed call, which brings the data back into the caches. Calls too
+    short for the clock are repeated within a sample. The order changes every round: ONNX Runtime's
+    threads keep spinning for a while, at the cost of whoever comes next.
+
+    Args:
+        implementations: What to time, by name.
+        seconds: How long to go on, in all.
+        rounds: Turns that each implementation gets at least.
+        between: Called after each round.
+    """
+    generator = np.random.default_rng(0)
+    repeats = {name: repeats_of(call) for name, call in implementations.items()}
+    taken: Samples = {name: [] for name in implementations}
+    start, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - start < seconds:
+        for name in map(str, generator.permutation(list(implementations))):
+            call = implementations[name]
+            call()
+            until = time.perf_counter() + TURN_S
+            for _ in range(MAX_TURN):
+                taken[name].append(sample(call, repeats[name]))
+                if time.perf_counter() > until:
+                    break
+        done += 1
+        between()
+    return taken
+
+
+def sample(call: Callable[[], object], repeats: int = 1) -> float:
+    """Seconds of a call, the mean of some repeats."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def repeats_of(call: Callable[[], object]) -> int:
+    """Calls that make up a sample, so that the clock's own time is negligible."""
+    call()
+    shortest = min(sample(call) for _ in range(3))
+    return max(1, min(MAX_REPEATS, math.ceil(MIN_SAMPLE_S / shortest)))
+
+
+def sampling_share(shortest: float) -> float:
+    """Largest part of a figure that was spent on sampling itself.
+
+    Args:
+        shortest: Seconds of the shortest duration measured.
+    """
+    repeats = max(1, math.ceil(MIN_SAMPLE_S / shortest))
+    return statistics.median(sample(tuple, repeats) for _ in range(OVERHEAD_TRIALS)) / shortest
+
+
+# Intervals
+
+DRAWS = 2000
+DRAWN_AT_ONCE = 1 << 18  # samples; this process must stay small, since its memory is measured
+SEED = 0  # the same samples give the same interval
+MIN_SAMPLES = 5
+"""Below this, an interval would be meaningless."""
+
+MAX_BLOCKS = 20
+"""Blocks of a series. The usual block length, its cube root, spans a few milliseconds where a run
+takes one, but disturbances last longer."""
+
+TAIL = 2.5  # per cent at either end
+
+Floats = npt.NDArray[np.float64]
+
+
+def median_interval(samples: npt.ArrayLike) -> Interval | None:
+    """Median of samples in chronological order; None below MIN_SAMPLES."""
+    return _bootstrap(samples, np.median)
+
+
+def mean_interval(samples: npt.ArrayLike) -> Interval | None:
+    """Mean of samples in chronological order; None below MIN_SAMPLES."""
+    return _bootstrap(samples, np.mean)
+
+
+def ratio_interval(after: npt.ArrayLike, before: npt.ArrayLike) -> Interval | None:
+    """Median of `after` over the median of `before`; None if either is below MIN_SAMPLES."""
+    new, old = np.asarray(after, np.float64), np.asarray(before, np.float64)
+    if min(len(new), len(old)) < MIN_SAMPLES:
+        return None
+    generator = np.random.default_rng(SEED)
+    drawn = _draw(new, generator, np.median) / _draw(old, generator, np.median)
+    return _interval(float(np.median(new) / np.median(old)), drawn)
+
+
+def _bootstrap(samples: npt.ArrayLike, statistic: Callable[..., Floats]) -> Interval | None:
+    values = np.asarray(samples, np.float64)
+    if len(values) < MIN_SAMPLES:
+        return None
+    drawn = _draw(values, np.random.default_rng(SEED), statistic)
+    return _interval(float(statistic(values)), drawn)
+
+
+def _interval(estimate: float, drawn: Floats) -> Interval:
+    low, high = np.percentile(drawn, [TAIL, 100 - TAIL])
+    return Interval(estimate, float(low), float(high))
+
+
+def _draw(
+    values: Floats, generator: np.random.Generator, statistic: Callable[..., Floats]
+) -> Floats:
+    """Statistic of DRAWS resampled series, made of blocks of neighbours: (N,) -> (DRAWS,)."""
+    count = len(values)
+    block = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
+    drawn = np.empty(DRAWS)
+    step = max(1, DRAWN_AT_ONCE // count)
+    for first in range(0, DRAWS, step):
+        part = drawn[first : first + step]
+        starts = generator.integers(0, count, (len(part), math.ceil(count / block), 1))
+        index = (starts + np.arange(block)).reshape(len(part), -1)[:, :count] % count
+        part[:] = statistic(values[index], axis=1)
+    return drawn

@@ -1,0 +1,432 @@
+"""`detcli bench --mode topk`: top-k and selection beside other libraries.
+
+Only detcli defines the order of equal values. So its own answer must be right in every row, and
+the others' in their values, and in everything else where a value occurs once.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend import Device, open_ranker
+from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.protocol import Ranker
+from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
+from detcli.commands.bench.machine import (
+    GpuWatch,
+    NoiseMeter,
+    describe_machine,
+    describe_software,
+)
+from detcli.commands.bench.report import Summary, TopKCase, TopKReport, TopKTiming
+from detcli.commands.bench.request import Mode, TopKRequest
+from detcli.commands.bench.sampling import Samples, sampling_share, take_turns
+from detcli.errors import CheckError, DeviceError
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+Floats = npt.NDArray[np.float32]
+
+Answer = Sequence[npt.NDArray[Any]]
+"""The result, best first: the sorted values, then what belongs to them, row by row."""
+
+Implementation = Callable[[], Answer]
+"""Does the whole work and returns once the answer is on the host."""
+
+OURS = "detcli"
+CLASSES = 80
+CONFIDENCE = 0.25
+OBJECTS, NEIGHBOURS = 6, 4
+
+
+class MissingError(Exception):
+    """An implementation is unavailable; the message says why."""
+
+
+class DisagreementError(Exception):
+    """An answer is wrong; the message says how."""
+
+
+# Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class TopKTask:
+    """Something to be done with an array of random numbers.
+
+    Attributes:
+        name: "top_k" or "selection".
+        values: A row `(N,)`, or a head `(4 + C, N)`.
+        k: How many values are wanted.
+    """
+
+    name: str
+    values: Floats
+    k: int
+
+    @property
+    def n(self) -> int:
+        """Length of the row, or number of anchors."""
+        return int(self.values.shape[-1])
+
+
+def top_k_task(n: int, k: int) -> TopKTask:
+    """The k best of a row of uniform noise."""
+    return TopKTask("top_k", np.random.default_rng(0).random(n, np.float32), k)
+
+
+def selection_task(n: int, k: int) -> TopKTask:
+    """Detections of a head like a detector's."""
+    return TopKTask("selection", detector_head(np.random.default_rng(0), CLASSES, n), k)
+
+
+def detector_head(generator: np.random.Generator, classes: int, anchors: int) -> Floats:
+    """A head `(4 + C, N)` like a detector's: low scores, but high ones near a few objects."""
+    head = generator.random((4 + classes, anchors), np.float32)
+    scores = head[4:]
+    np.power(scores, 24, out=scores)
+    scores *= np.float32(0.2)
+    width = min(NEIGHBOURS, anchors)
+    for _ in range(OBJECTS):
+        place = generator.integers(0, anchors - width + 1)
+        scores[generator.integers(classes), place : place + width] = generator.uniform(
+            0.3, 0.95, width
+        )
+    return head
+
+
+def require_agreement(answer: Answer, expected: Answer, *, exactly: bool) -> None:
+    """Compare an answer with that of a stable sort.
+
+    Args:
+        answer: Values, then what belongs to them.
+        expected: The right answer.
+        exactly: Equal values must be in the right order too.
+
+    Raises:
+        DisagreementError: The answer is wrong.
+    """
+    values, wanted = answer[0], expected[0]
+    if not np.array_equal(values, wanted):
+        raise DisagreementError("its values are not those of a stable sort")
+    if not len(wanted):
+        return
+    # In a sorted row a value occurs once where it differs from both neighbours; the last one may
+    # be tied with values that are not in the answer.
+    changes = np.diff(wanted) != 0
+    unique = np.append(True, changes) & np.append(changes, False)
+    rows = np.full(len(wanted), True) if exactly else unique  # noqa: FBT003
+    for part, right in zip(answer[1:], expected[1:], strict=True):
+        if not np.array_equal(part[rows], right[rows]):
+            raise DisagreementError("what belongs to its values is not what a stable sort finds")
+
+
+# Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class TopKMeasured:
+    """A report, detcli's own samples, and what they are comparable with."""
+
+    report: TopKReport
+    samples: Samples
+    identity: Identity
+
+
+def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> TopKMeasured:
+    """Measure both tasks at each size.
+
+    Raises:
+        UsageError: The device is unknown, or the baseline has other conditions.
+        DeviceError: The device cannot be used.
+        CheckError: detcli's own answer is wrong.
+    """
+    device = Device.parse(request.device)
+    watch = GpuWatch(device)
+    try:
+        ranker = open_ranker(device)
+        try:
+            return _measure(request, ranker, watch, limit)
+        finally:
+            ranker.close()
+    finally:
+        watch.stop()
+
+
+def _measure(
+    request: TopKRequest, ranker: Ranker, watch: GpuWatch, limit: Limit | None
+) -> TopKMeasured:
+    machine = describe_machine(watch.before if Device.parse(ranker.device).is_gpu else None)
+    sizes = {"n": request.sizes, "k": request.k}
+    identity = identity_of(machine, mode=Mode.TOPK, device=ranker.device, gpu=machine.gpu, **sizes)
+    if limit is not None:
+        require_same(limit.baseline, identity)
+    noise = NoiseMeter()
+    seconds = request.seconds / (2 * len(request.sizes))
+    cases, samples = [], {}
+    for size in request.sizes:
+        for make_task in (top_k_task, selection_task):
+            task = make_task(size, request.k)
+            case, own = measure_case(task, ranker, seconds, noise)
+            cases.append(case)
+            samples[f"{task.name}, {size} to {request.k}"] = own
+    found = noise.finish(None, watch.stop())
+    summaries = (timing.summary for case in cases for timing in case.ways)
+    shortest = min(summary.p50_s for summary in summaries if summary is not None)
+    report = TopKReport(
+        kind="topk",
+        machine=machine,
+        software=describe_software(),
+        device=ranker.device,
+        cases=tuple(cases),
+        clock_share=sampling_share(shortest),
+        noise=found,
+        comparison=compare(limit, samples, found.taken) if limit else None,
+    )
+    return TopKMeasured(report, samples, identity)
+
+
+def measure_case(
+    task: TopKTask, ranker: Ranker, seconds: float, noise: NoiseMeter
+) -> tuple[TopKCase, list[float]]:
+    """Check and time all implementations; returns detcli's samples too.
+
+    Raises:
+        CheckError: detcli's own answer is wrong.
+    """
+    device = Device.parse(ranker.device)
+    expected = answer_by(stable_argsort, task)
+    makers: dict[str, Callable[[], Implementation]] = {
+        OURS: lambda: _ours(task, ranker),
+        "stable argsort": lambda: partial(answer_by, stable_argsort, task),
+        "argpartition": lambda: partial(answer_by, argpartition, task),
+        "PyTorch": lambda: in_torch(task, device),
+        "CuPy": lambda: in_cupy(task, device),
+        "ONNX Runtime TopK": lambda: in_onnxruntime(task, device),
+    }
+    ready: dict[str, Implementation] = {}
+    missing: dict[str, str] = {}
+    for name, make in makers.items():
+        try:
+            implementation = make()
+            require_agreement(implementation(), expected, exactly=name == OURS)
+            ready[name] = implementation
+        except (DisagreementError, MissingError) as error:
+            missing[name] = str(error)
+        except Exception as error:
+            if name == OURS:
+                raise
+            missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    if OURS in missing:
+        raise CheckError(
+            f"detcli's {task.name} of {task.n} on {ranker.device} is wrong: {missing[OURS]}",
+            "please report this, with the output of detcli doctor",
+        )
+    taken = take_turns(ready, seconds, between=noise.look)
+    summaries = {name: Summary.of(samples) for name, samples in taken.items()}
+    own = summaries[OURS].p50_s
+    timings = tuple(
+        TopKTiming(
+            name,
+            summaries.get(name),
+            summaries[name].p50_s / own if name in summaries else None,
+            missing.get(name),
+        )
+        for name in makers
+    )
+    return TopKCase(task.name, task.n, task.k, timings), taken[OURS]
+
+
+# Implementations
+
+
+def _ours(task: TopKTask, ranker: Ranker) -> Implementation:
+    values = ranker.upload(task.values)
+    if task.name == "top_k":
+        return lambda: ranker.top_k(values, task.k)
+    options = SelectionOptions(CONFIDENCE, task.k, None, None)
+
+    def select() -> Answer:
+        found = ranker.select(values, options)
+        return found.score, found.class_id, found.boxes
+
+    return select
+
+
+Order = Callable[[Floats, int], npt.NDArray[np.int64]]
+"""Indices of the k largest values of a row, best first."""
+
+
+def stable_argsort(row: Floats, k: int) -> npt.NDArray[np.int64]:
+    """Sort everything; of equal values the lower index comes first."""
+    return np.argsort(-row, kind="stable")[:k]
+
+
+def argpartition(row: Floats, k: int) -> npt.NDArray[np.int64]:
+    """Partition, then sort the k best; equal values come in any order."""
+    if k >= len(row):
+        return stable_argsort(row, k)
+    best = np.argpartition(row, -k)[-k:]
+    order: npt.NDArray[np.int64] = best[np.argsort(-row[best])]
+    return order
+
+
+def answer_by(order: Order, task: TopKTask) -> Answer:
+    """Values and indices; or scores, class ids and boxes, as `v10postprocess` of YOLOv10."""
+    if task.name == "top_k":
+        best = order(task.values, task.k)
+        return task.values[best], best
+    boxes, scores = task.values[:4], task.values[4:]
+    anchors = order(scores.max(axis=0), task.k)  # (K,)
+    kept = scores[:, anchors].T.ravel()  # (K * C,)
+    best = order(kept, task.k)
+    best = best[kept[best] > np.float32(CONFIDENCE)]
+    rank, class_id = np.divmod(best, len(scores))
+    return kept[best], class_id, boxes[:, anchors[rank]].T
+
+
+def _import(package: str, name: str) -> Any:  # noqa: ANN401 - optional, so not typed
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingError(f"{name} is not installed") from error
+
+
+def in_cupy(task: TopKTask, device: Device) -> Implementation:
+    """CuPy's argpartition and argsort; NumPy's functions dispatch to CuPy's.
+
+    Raises:
+        MissingError: CuPy is not installed, or the device is the CPU.
+    """
+    if not device.is_gpu:
+        raise MissingError("CuPy needs a GPU")
+    cupy = _import("cupy", "CuPy")
+    cupy.cuda.Device(device.ordinal or 0).use()
+    uploaded = replace(task, values=cupy.asarray(task.values))
+    return lambda: [cupy.asnumpy(part) for part in answer_by(argpartition, uploaded)]
+
+
+def in_torch(task: TopKTask, device: Device) -> Implementation:
+    """`torch.topk` once, or twice as the YOLOv10 authors do.
+
+    Raises:
+        MissingError: PyTorch is not installed, or does not find the GPU.
+    """
+    torch = _import("torch", "PyTorch")
+    if device.is_gpu and not torch.cuda.is_available():
+        raise MissingError("PyTorch does not find the GPU")
+    values = torch.from_numpy(task.values).to(str(device))
+
+    def select() -> Any:  # noqa: ANN401
+        boxes, scores = values[:4], values[4:]
+        classes, anchors = scores.shape
+        _, best = torch.topk(scores.amax(dim=0), min(task.k, anchors))  # (K,)
+        kept = scores[:, best].T.flatten()  # (K * C,)
+        score, place = torch.topk(kept, min(task.k, len(kept)))
+        above = score > CONFIDENCE
+        score, place = score[above], place[above]
+        return score, place % classes, boxes[:, best[place // classes]].T
+
+    def top_k() -> Any:  # noqa: ANN401
+        return torch.topk(values, min(task.k, task.n))
+
+    run = top_k if task.name == "top_k" else select
+    return lambda: [part.cpu().numpy() for part in run()]
+
+
+def in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
+    """A graph with one TopK node, or the tail that exporters append, with two.
+
+    Raises:
+        MissingError: ONNX Runtime cannot use the GPU.
+    """
+    from detcli.backend.runtime import onnxruntime
+    from detcli.backend.runtime.libraries import CUDA, require_provider
+    from detcli.backend.runtime.session import CPU, open_session
+
+    providers, place = CPU, ("cpu", 0)
+    if device.is_gpu:
+        try:
+            require_provider(CUDA)
+        except DeviceError as error:
+            raise MissingError(str(error)) from error
+        ordinal = device.ordinal or 0
+        providers, place = [(CUDA, {"device_id": str(ordinal)})], ("cuda", ordinal)
+    session = open_session(top_k_graph(task), providers, "a graph of TopK")
+    values = onnxruntime.OrtValue.ortvalue_from_numpy(task.values, *place)
+
+    def run() -> Answer:
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("values", values)
+        for output in session.get_outputs():
+            binding.bind_output(output.name)  # on the host
+        session.run_with_iobinding(binding)
+        found = binding.copy_outputs_to_cpu()
+        if task.name == "top_k":
+            return list(found)
+        above = found[0] > np.float32(CONFIDENCE)
+        return [part[above] for part in found]
+
+    return run
+
+
+def top_k_graph(task: TopKTask) -> bytes:
+    """An ONNX graph from "values" to "best" and "indices"; or scores, class ids and boxes."""
+    from onnx import TensorProto, helper
+
+    keep = min(task.k, task.n)
+    if task.name == "top_k":
+        nodes = [helper.make_node("TopK", ["values", "k"], ["best", "indices"], axis=-1)]
+        outputs = {"best": TensorProto.FLOAT, "indices": TensorProto.INT64}
+        return _serialize(task, nodes, {"k": [keep]}, outputs)
+    steps: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
+        ("Split", ["values", "parts"], ["boxes", "scores"], {"axis": 0}),
+        ("ReduceMax", ["scores", "first"], ["anchor_score"], {"keepdims": 0}),
+        ("TopK", ["anchor_score", "anchor_k"], ["anchor_best", "anchors"], {"axis": -1}),
+        ("Gather", ["scores", "anchors"], ["class_major"], {"axis": 1}),
+        ("Transpose", ["class_major"], ["anchor_major"], {"perm": [1, 0]}),
+        ("Reshape", ["anchor_major", "flat"], ["kept"], {}),
+        ("TopK", ["kept", "k"], ["best", "place"], {"axis": -1}),
+        ("Mod", ["place", "classes"], ["class_id"], {}),
+        ("Div", ["place", "classes"], ["rank"], {}),
+        ("Gather", ["anchors", "rank"], ["anchor"], {"axis": 0}),
+        ("Gather", ["boxes", "anchor"], ["columns"], {"axis": 1}),
+        ("Transpose", ["columns"], ["rows"], {"perm": [1, 0]}),
+    ]
+    nodes = [helper.make_node(kind, given, made, **rest) for kind, given, made, rest in steps]
+    constants = {
+        "parts": [4, CLASSES],
+        "first": [0],
+        "anchor_k": [keep],
+        "flat": [-1],
+        "k": [min(task.k, keep * CLASSES)],
+        "classes": [CLASSES],
+    }
+    kinds = {"best": TensorProto.FLOAT, "class_id": TensorProto.INT64, "rows": TensorProto.FLOAT}
+    return _serialize(task, nodes, constants, kinds)
+
+
+def _serialize(
+    task: TopKTask,
+    nodes: "Sequence[NodeProto]",
+    constants: dict[str, list[int]],
+    outputs: Mapping[str, int],
+) -> bytes:
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        nodes,
+        "ranking",
+        [helper.make_tensor_value_info("values", TensorProto.FLOAT, list(task.values.shape))],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(np.array(values), name) for name, values in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 18)]  # the first whose ReduceMax takes its axes as an input
+    model: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return model
