@@ -31,6 +31,11 @@ def bench(detcli, tmp_path):
     return run
 
 
+@pytest.fixture
+def _in_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def report_of(done, exit_code=0):
     assert done.returncode == exit_code, done.stderr
     report = json.loads(done.stdout)
@@ -72,15 +77,15 @@ def test_top_k_with_a_plot(bench, tmp_path):
 
 def test_the_sweep_of_the_help(bench, make_model, tmp_path):
     """Without a GPU its combinations fail, and so does the command."""
-    axes = ("--sweep", "batch=1,2", "device=cpu,cuda", "workers=1,2")
+    axes = ("--sweep", "batch=1,2", "device=cpu,cuda")
     done = bench("-m", make_model(batch=None), *SHORT[:2], *axes, "--plot", "a.png")
     report = report_of(done, 5)
     assert report["mode"] == "throughput"
-    assert len(report["points"]) == 8
+    assert len(report["points"]) == 4
     for point in report["points"]:
         assert (point["failure"] is None) == (point["values"]["device"] == "cpu")
-    assert "8 of 8: batch=2 device=cuda workers=2" in done.stderr
-    assert "4 of 8 combinations failed" in done.stderr
+    assert "4 of 4: batch=2 device=cuda" in done.stderr
+    assert "2 of 4 combinations failed" in done.stderr
     assert (tmp_path / "here/a.png").stat().st_size > 1000
 
 
@@ -172,9 +177,9 @@ def test_tables_of_a_comparison_and_of_top_k(bench):
         (["-m", "MODEL", "--sweep", "workers=2", "--mode", "latency"], 2, "--workers 2"),
     ],
 )
-def test_errors(arguments, exit_code, complaint, make_model, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("_in_empty_folder")
+def test_errors(arguments, exit_code, complaint, make_model):
     given = [str(make_model()) if one == "MODEL" else one for one in arguments]
-    monkeypatch.chdir(tmp_path)
     command = ["bench", "--cold-starts", "0", "--seconds", "0.05", *given]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == exit_code

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
+from detcli.backend.device import Device
 from detcli.commands.bench import machine as module
 from detcli.commands.bench.machine import GpuState, GpuWatch
 from detcli.errors import DeviceError
@@ -67,7 +68,7 @@ class Nvml:
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "tensorrt:0", "auto"])
 def test_a_gpu_is_watched(device, monkeypatch):
     nvml = Nvml(monkeypatch)
-    watch = GpuWatch(device)
+    watch = GpuWatch(Device.parse(device))
     assert watch.before == BEFORE
     while nvml.looks < 3:
         pass
@@ -87,7 +88,7 @@ def test_figures_that_a_gpu_does_not_report(monkeypatch):
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", refuse)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
-    watch = GpuWatch("cuda:0")
+    watch = GpuWatch(Device.parse("cuda:0"))
     watch.stop()
     assert watch.before == GpuState("NVIDIA H200", "580.65", None, ())
 
@@ -95,7 +96,7 @@ def test_figures_that_a_gpu_does_not_report(monkeypatch):
 @pytest.mark.parametrize(("device", "gpus"), [("cpu", 2), ("cuda:7", 2), ("auto", 0)])
 def test_there_is_no_such_gpu(device, gpus, monkeypatch):
     Nvml(monkeypatch, gpus)
-    watch = GpuWatch(device)
+    watch = GpuWatch(Device.parse(device))
     assert watch.before is None
     assert watch.stop() == []
 
@@ -108,10 +109,10 @@ def test_a_driver_that_fails(name, monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
     monkeypatch.setattr(pynvml, name, fail)
-    assert GpuWatch("cuda").before is None
+    assert GpuWatch(Device.parse("cuda")).before is None
 
 
 def test_without_the_package(monkeypatch):
     Nvml(monkeypatch)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert GpuWatch("cuda").before is None
+    assert GpuWatch(Device.parse("cuda")).before is None
