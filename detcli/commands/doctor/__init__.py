@@ -1,15 +1,9 @@
-"""What this machine can run detcli on, and why not on the rest; nothing is changed.
+"""What this machine can run detcli on, and why not on the rest. Nothing is changed.
 
-examine.py     the whole examination: a Report
-report.py      what it consists of
-process.py     asks what may crash or never answer, in a process of its own
-probes.py      what is asked there: the driver, ONNX Runtime's libraries, the display
-trial.py       a small detector, really run on a device
-devices.py     each device: usable, or the reasons why not
-packages.py    what is installed, and the command that repairs it
-surroundings.py  what the system says of NVIDIA's hardware and driver, driver or not
-driver.py      what is wrong with the driver, and the command that would fix it
-machine.py     system, processor, memory, terminal
-caches.py      detcli's cache: sizes, and clearing it
-privacy.py     keeps names of people and values of the environment out of all that
+examine.py   the whole examination, device by device
+report.py    the report's types; render.py shows them as a table
+process.py   asks anything that may crash or hang, in a separate process
+driver.py    NVIDIA's hardware and driver: what is wrong, and the command that fixes it
+packages.py  installed packages and GPU libraries: what is wrong, and the command that fixes it
+machine.py   system, processor, memory, terminal, detcli's cache
 """

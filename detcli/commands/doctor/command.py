@@ -7,7 +7,7 @@ from detcli.commands.shared import options
 from detcli.errors import CheckError, DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from detcli.commands.doctor.report import Report
+    from detcli.commands.doctor.report import DoctorReport
 
 
 def doctor(
@@ -16,23 +16,23 @@ def doctor(
     clear_cache: options.ClearCacheOption = False,
     report_format: options.ReportFormatOption = None,
 ) -> None:
-    """Say which devices can be used here, and what would make the others usable.
+    """Report which devices work here, and how to make the others work.
 
-    Nothing is changed, unless --clear-cache is given. The report names no person and no value of
-    the environment, so it may be published with a report of a bug.
+    Nothing is changed unless --clear-cache is given. The report contains no personal names and no
+    values of environment variables, so it can be attached to a bug report.
 
-    The exit code is 6 if something that every device needs is broken, or ONNX Runtime is installed
-    twice; with --device it is 5 if that one cannot be used, else 0.
+    The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
+    installed twice. With --device it is 5 if that device cannot be used, else 0.
     """
     if device is not None and Device.parse(device).is_auto:
-        raise UsageError("auto names no device that could be required", f"use {DEVICE_NAMES}")
-    # What follows asks libraries that --help does not need.
-    from detcli.commands.doctor.caches import clear_cache as clear
+        raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
+    # Loads libraries that --help does not need.
+    from detcli.commands.doctor import machine
     from detcli.commands.doctor.examine import examine
     from detcli.commands.doctor.render import render
     from detcli.commands.shared.reports import write_report
 
-    report = examine(device, clear() if clear_cache else None)
+    report = examine(device, machine.clear_cache() if clear_cache else None)
     write_report(report, report_format, render)
     if device is not None:
         require(device, report)
@@ -41,11 +41,11 @@ def doctor(
         raise CheckError(f"{count} problem{'s' * (count > 1)} found, see the report")
 
 
-def require(wanted: str, report: "Report") -> None:
+def require(wanted: str, report: "DoctorReport") -> None:
     """Make sure that a device can be used.
 
     Raises:
-        DeviceError: It cannot.
+        DeviceError: The device cannot be used; the message gives its first problem.
     """
     device = next(device for device in report.devices if device.name == wanted)
     if not device.usable:

@@ -1,176 +1,281 @@
-"""What is wrong with NVIDIA's driver, and the command that would fix it."""
+"""NVIDIA's hardware and driver: what is wrong, and the command that fixes it."""
 
-from dataclasses import replace
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from detcli.backend.nvidia import DRIVER, NO_DEVICE, DriverFacts
-from detcli.commands.doctor.report import CPU_INSTEAD, Problem
-from detcli.commands.doctor.surroundings import Surroundings
+from detcli.commands.doctor.machine import distribution_ids, is_container, is_wsl, read_text
+from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
 
-DOWNLOAD = "https://www.nvidia.com/drivers has it"
-ASK = "nvidia-smi may say more; restarting the machine may help"
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
+DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia0")
+VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)")
 
-# How distributions install a driver that is new enough, by the ID of their os-release; the first
-# that fits counts. Debian's own is not.
+DOWNLOAD = "download it from https://www.nvidia.com/drivers"
+DETAILS = "run nvidia-smi for details; a restart may help"
+
+# How distributions install a recent driver, by an ID of their os-release; the first match counts.
+# Debian is missing because its own packages are too old.
 INSTALL = {
     "ubuntu": "sudo ubuntu-drivers install",
     "fedora": "sudo dnf install akmod-nvidia",
     "arch": "sudo pacman -S nvidia-open",
 }
 
-# The first driver that runs a release of CUDA, and the oldest GPUs that the release still knows.
-# NVIDIA's release notes; CUDA 13 dropped what is older than Turing.
+# The first driver that supports a release of CUDA, and the oldest GPUs which that release supports.
+# From NVIDIA's release notes; CUDA 13 dropped everything older than Turing.
 FIRST_DRIVER = {12: 525, 13: 580}
-OLDEST_CAPABILITY = {12: (5, 0), 13: (7, 5)}
+MIN_CAPABILITY = {12: (5, 0), 13: (7, 5)}
 
-NO_GPU = Problem("this machine has no NVIDIA GPU", None, CPU_INSTEAD)
-UNLENT = Problem(
+NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, CPU_INSTEAD)
+NO_GPU_IN_CONTAINER = DoctorProblem(
     "this container was started without a GPU",
     "docker run --gpus all IMAGE",
-    "the host needs an NVIDIA GPU and NVIDIA's container toolkit",
+    "the host needs an NVIDIA GPU and the NVIDIA Container Toolkit",
 )
-HIDDEN = Problem("CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
-UNKNOWN = Problem(
+HIDDEN = DoctorProblem("CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
+UNKNOWN = DoctorProblem(
     "the driver does not start: CUDA error 999 (unknown)",
     "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm",
-    "so it is after suspending; restarting the machine helps as well",
+    "common after suspending; a restart helps as well",
 )
 
-# What cuInit returns, as cuda.h numbers it, where that has one meaning only.
+# Return values of cuInit, as numbered in cuda.h, that have a single cause.
 STATUSES = {
-    34: Problem(
-        "the libcuda.so.1 that the loader finds is the stub of the CUDA toolkit, made for linking",
+    34: DoctorProblem(
+        "the loader finds the CUDA toolkit's stub of libcuda.so.1, which is only for linking",
         "unset LD_LIBRARY_PATH",
-        "or take the folder called stubs out of it",
+        "or remove the folder named stubs from it",
     ),
-    802: Problem(
-        "the GPUs of this machine wait for the fabric manager",
+    802: DoctorProblem(
+        "the GPUs are waiting for the fabric manager",
         "sudo systemctl start nvidia-fabricmanager",
     ),
-    803: Problem(
+    803: DoctorProblem(
         "the driver's library and its kernel module are of different releases",
         "sudo reboot",
-        "so it is after an update of the driver, until the machine starts again",
+        "common after a driver update, until the machine restarts",
     ),
-    804: Problem(
-        "the libcuda.so.1 that the loader finds is cuda-compat's, which is not for this GPU",
+    804: DoctorProblem(
+        "the loader finds cuda-compat's libcuda.so.1, which does not support this GPU",
         "sudo apt-get remove 'cuda-compat-*'",
         "or upgrade the driver itself",
     ),
 }
 
 
-def driver_problems(
-    facts: DriverFacts, around: Surroundings, runtime_cuda: tuple[int, int] | None
-) -> tuple[Problem, ...]:
-    """Find why CUDA cannot start on this driver.
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """One of the driver's files in /dev.
+
+    Attributes:
+        path: Such as "/dev/nvidia0".
+        group: The group whose members may open it, if it is one made for devices.
+    """
+
+    path: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the operating system shows of NVIDIA's hardware and driver, without asking the driver.
+
+    Attributes:
+        hardware: Whether the machine has an NVIDIA GPU; None where that cannot be told.
+        driver: Version of the kernel module; None where it is not loaded.
+        container: Whether this is a container; None where that cannot be told.
+        wsl: Whether this is the Windows Subsystem for Linux.
+        distribution: IDs of the Linux distribution and of those it derives from.
+        inaccessible: The driver's files that this user may not open.
+        visible_devices: Whether CUDA_VISIBLE_DEVICES is set, which may hide GPUs.
+    """
+
+    hardware: bool | None = None
+    driver: str | None = None
+    container: bool | None = None
+    wsl: bool = False
+    distribution: tuple[str, ...] = ()
+    inaccessible: tuple[DeviceFile, ...] = ()
+    visible_devices: bool = False
+
+
+def read_host(root: Path = Path("/")) -> HostFacts:
+    """Read what the operating system shows.
 
     Args:
-        facts: What the driver says.
-        around: What the system says.
-        runtime_cuda: The CUDA that ONNX Runtime was built for, if it says.
+        root: Root of the file system.
+    """
+    visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
+    if not sys.platform.startswith("linux"):
+        hardware = False if sys.platform == "darwin" else None
+        return HostFacts(hardware=hardware, visible_devices=visible_devices)
+    version = VERSION.search(read_text(root / "proc/driver/nvidia/version"))
+    return HostFacts(
+        hardware=_has_gpu(root),
+        driver=version[1] if version else None,
+        container=is_container(root),
+        wsl=is_wsl(),
+        distribution=distribution_ids(),
+        inaccessible=tuple(_inaccessible_files(root)),
+        visible_devices=visible_devices,
+    )
+
+
+def _has_gpu(root: Path) -> bool | None:
+    """Whether the PCI bus has an NVIDIA GPU; None where the bus is not shown."""
+    if (root / "proc/driver/nvidia/version").exists():
+        return True
+    devices = list((root / "sys/bus/pci/devices").glob("*"))
+    if not devices:
+        return None  # some virtual machines, sandboxes, WSL, and boards without the bus
+    return any(
+        read_text(device / "vendor") == NVIDIA_VENDOR
+        and read_text(device / "class").startswith(DISPLAY_CLASSES)
+        for device in devices
+    )
+
+
+def _inaccessible_files(root: Path) -> list[DeviceFile]:
+    """The driver's files that exist but cannot be read and written."""
+    files = []
+    for name in DEVICE_FILES:
+        path = root / "dev" / name
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            files.append(DeviceFile(f"/dev/{name}", _device_group(path)))
+    return files
+
+
+def _device_group(path: Path) -> str | None:
+    """The group whose members may open a file; None for other groups, named after people maybe."""
+    import grp
+
+    status = path.stat()
+    if status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) != stat.S_IRGRP | stat.S_IWGRP:
+        return None
+    try:
+        name = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        return None
+    return name if name in {"video", "render"} else None
+
+
+def driver_problems(
+    facts: DriverFacts, host: HostFacts, runtime_cuda: tuple[int, int] | None
+) -> tuple[DoctorProblem, ...]:
+    """Find out why CUDA cannot start on this driver.
+
+    Args:
+        facts: What the driver reports.
+        host: What the operating system shows.
+        runtime_cuda: The CUDA that ONNX Runtime was built for, if known.
 
     Returns:
-        At most one: the others would be its consequences.
+        At most one problem: any other would follow from it.
     """
     if facts.load_error is not None:
-        problem: Problem | None = _unloaded(facts.load_error, around)
+        problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
     elif facts.status or not facts.gpus:
-        problem = _failed(facts.status or NO_DEVICE, around)
+        problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
     else:
-        problem = _too_old(facts, runtime_cuda, around)
+        problem = _too_old(facts, runtime_cuda, host)
     if problem is None:
         return ()
-    if around.container and (problem.command or "").startswith("sudo "):
+    if host.container and (problem.command or "").startswith("sudo "):
         where = "on the host, not in this container"
         problem = replace(problem, advice="; ".join(filter(None, (where, problem.advice))))
     return (problem,)
 
 
-def _unloaded(said: str, around: Surroundings) -> Problem:
+def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
     """The driver's library does not load."""
-    if around.hardware is False and not around.wsl:
+    if host.hardware is False and not host.wsl:
         return NO_GPU
-    if ".so" in said and "No such file" not in said:
-        return Problem(f"NVIDIA's driver does not load: {said}", _install(around), DOWNLOAD)
-    if around.wsl:
-        advice = "install NVIDIA's driver in Windows, not in here; then start this Linux again"
-        return Problem(f"Windows lends no GPU: {DRIVER} is missing", "wsl.exe --shutdown", advice)
-    if around.container:
-        return UNLENT
-    why = "NVIDIA's driver is not installed"
-    if around.hardware is None:
+    if ".so" in load_error and "No such file" not in load_error:
+        reason = f"the NVIDIA driver does not load: {load_error}"
+        return DoctorProblem(reason, _install(host), DOWNLOAD)
+    if host.wsl:
+        advice = "install the NVIDIA driver in Windows, not here, then restart WSL"
+        reason = f"Windows provides no GPU: {DRIVER} is missing"
+        return DoctorProblem(reason, "wsl.exe --shutdown", advice)
+    if host.container:
+        return NO_GPU_IN_CONTAINER
+    why = "the NVIDIA driver is not installed"
+    if host.hardware is None:
         why = "no NVIDIA GPU, or its driver is not installed"
-    return Problem(f"{why}: {DRIVER} is missing", _install(around), DOWNLOAD)
+    return DoctorProblem(f"{why}: {DRIVER} is missing", _install(host), DOWNLOAD)
 
 
-def _failed(status: int, around: Surroundings) -> Problem:
-    """The library loads, but shows no GPU."""
+def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
+    """The driver's library loads, but lists no GPU."""
     if status in STATUSES:
         return STATUSES[status]
-    if around.closed:  # which CUDA reports as any of several errors
-        return _no_permission(around)
-    if status == NO_DEVICE:
-        return HIDDEN if around.hidden else _absent(around)
+    if host.inaccessible:  # CUDA reports this as one of several errors
+        return _no_permission(host.inaccessible)
     if status == 999:
         return UNKNOWN
-    return Problem(f"CUDA error {status} from the driver", None, ASK)
+    if status != NO_DEVICE:
+        return DoctorProblem(f"CUDA error {status} from the driver", None, DETAILS)
+    return HIDDEN if host.visible_devices else _no_device(host)
 
 
-def _absent(around: Surroundings) -> Problem:
+def _no_device(host: HostFacts) -> DoctorProblem:
     """The driver finds nothing to drive."""
-    if around.hardware is False and not around.wsl:
+    if host.hardware is False and not host.wsl:
         return NO_GPU
-    if around.container:
-        return UNLENT
-    if around.hardware and around.driver is None:
-        return Problem(
-            "the kernel's part of NVIDIA's driver is not loaded",
+    if host.container:
+        return NO_GPU_IN_CONTAINER
+    if host.hardware and host.driver is None:
+        return DoctorProblem(
+            "the NVIDIA kernel module is not loaded",
             "sudo modprobe nvidia",
-            "if that fails: Secure Boot refuses it, or it was built for another kernel",
+            "if that fails, Secure Boot refuses it or it was built for another kernel",
         )
-    return Problem("NVIDIA's driver shows no GPU", None, ASK)
+    return DoctorProblem("the NVIDIA driver lists no GPU", None, DETAILS)
 
 
-def _no_permission(around: Surroundings) -> Problem:
-    paths = [file.path for file in around.closed]
+def _no_permission(files: tuple[DeviceFile, ...]) -> DoctorProblem:
+    paths = [file.path for file in files]
     reason = f"no permission to open {', '.join(paths)}"
-    group = around.closed[0].group
+    group = files[0].group
     if group is not None:
-        return Problem(reason, f'sudo usermod -aG {group} "$USER"', "then log in again")
-    return Problem(reason, f"sudo chmod a+rw {' '.join(paths)}", "until the next start")
+        return DoctorProblem(reason, f'sudo usermod -aG {group} "$USER"', "then log in again")
+    return DoctorProblem(reason, f"sudo chmod a+rw {' '.join(paths)}", "lasts until a restart")
 
 
 def _too_old(
-    facts: DriverFacts, runtime_cuda: tuple[int, int] | None, around: Surroundings
-) -> Problem | None:
-    """The driver works, but maybe not for this ONNX Runtime."""
+    facts: DriverFacts, runtime_cuda: tuple[int, int] | None, host: HostFacts
+) -> DoctorProblem | None:
+    """The driver works, but perhaps not for this ONNX Runtime."""
     if runtime_cuda is None:
         return None
     major = runtime_cuda[0]
-    built = f"CUDA {_dotted(runtime_cuda)}, which this ONNX Runtime was built for"
+    built_for = f"this ONNX Runtime was built for CUDA {runtime_cuda[0]}.{runtime_cuda[1]}"
     if facts.cuda is not None and facts.cuda[0] < major:
-        where = " in Windows" if around.wsl else " on the host" if around.container else ""
-        needed = f"driver {FIRST_DRIVER[major]}" if major in FIRST_DRIVER else "a driver for that"
-        reason = f"the driver runs CUDA up to {_dotted(facts.cuda)}, not {built}"
-        advice = f"{needed} or later is needed{where}; {DOWNLOAD}"
-        return Problem(reason, _install(around), advice)
-    oldest = OLDEST_CAPABILITY.get(major, (0, 0))
-    if all(gpu.capability < oldest for gpu in facts.gpus):
-        gpu = facts.gpus[0]
-        reason = (
-            f"{gpu.name} is too old for {built}: its compute capability is "
-            f"{_dotted(gpu.capability)}, and {_dotted(oldest)} is the least"
+        where = " in Windows" if host.wsl else " on the host" if host.container else ""
+        needed = (
+            f"driver {FIRST_DRIVER[major]} or later" if major in FIRST_DRIVER else "a newer one"
         )
-        return Problem(reason, None, CPU_INSTEAD)
-    return None
-
-
-def _install(around: Surroundings) -> str | None:
-    """The command that installs the driver; one in a container or in Windows' Linux does harm."""
-    if around.container or around.wsl:
+        reason = f"the driver supports CUDA up to {facts.cuda[0]}.{facts.cuda[1]}, but {built_for}"
+        return DoctorProblem(reason, _install(host), f"{needed} is needed{where}; {DOWNLOAD}")
+    minimum = MIN_CAPABILITY.get(major, (0, 0))
+    if any(gpu.capability >= minimum for gpu in facts.gpus):
         return None
-    return next((INSTALL[name] for name in around.distribution if name in INSTALL), None)
+    gpu = facts.gpus[0]
+    reason = (
+        f"{gpu.name} is too old: {built_for}, which needs compute capability "
+        f"{minimum[0]}.{minimum[1]}, and it has {gpu.capability[0]}.{gpu.capability[1]}"
+    )
+    return DoctorProblem(reason, None, CPU_INSTEAD)
 
 
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
+def _install(host: HostFacts) -> str | None:
+    """The command that installs the driver; None in a container and in WSL, where it does harm."""
+    if host.container or host.wsl:
+        return None
+    return next((INSTALL[name] for name in host.distribution if name in INSTALL), None)

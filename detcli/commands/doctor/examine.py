@@ -1,116 +1,168 @@
-"""The whole examination. It looks and tries; it changes nothing."""
+"""The whole examination: it looks and tries, and changes nothing."""
 
 import platform
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from detcli import __version__
-from detcli.commands.doctor import caches, devices, machine, packages, process
-from detcli.commands.doctor.devices import Ground, examine_devices
-from detcli.commands.doctor.privacy import relevant_variables
+from detcli.backend.device import PROVIDERS, Device
+from detcli.commands.doctor import machine, packages, process
+from detcli.commands.doctor.driver import HostFacts, driver_problems, read_host
+from detcli.commands.doctor.packages import RuntimeFacts, provider_problems
 from detcli.commands.doctor.process import Outcome
-from detcli.commands.doctor.report import CPU_INSTEAD, Display, Gpu, Nvidia, Problem, Report
-from detcli.commands.doctor.surroundings import Surroundings, look_around
+from detcli.commands.doctor.report import (
+    CPU_INSTEAD,
+    Display,
+    DoctorDevice,
+    DoctorGpu,
+    DoctorProblem,
+    DoctorReport,
+    Nvidia,
+)
 
-PROBES = "detcli.commands.doctor.probes"
+Problems = tuple[DoctorProblem, ...]
 
 
-def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Report:
+def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> DoctorReport:
     """Examine this machine and what is installed on it.
 
     Args:
-        wanted: The device whose number matters, as in "cuda:1"; None for the first of each.
-        cleared_bytes: What was removed from the cache just before, to be reported.
+        wanted: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
+        cleared_bytes: What was just removed from the cache, for the report.
     """
     with ThreadPoolExecutor() as pool:
-        trial = pool.submit(devices.try_device, "cpu")
+        trial = pool.submit(try_device, "cpu")
         driver, runtime, display = (
-            pool.submit(process.call, PROBES, name) for name in ("driver", "runtime", "display")
+            pool.submit(process.ask, name)
+            for name in ("driver_facts", "runtime_facts", "display_fault")
         )
     mixture = packages.find_mixture()
     broken = _find_broken(trial.result(), mixture)
-    nvidia, ground = _examine_gpu(driver.result(), runtime.result(), look_around())
-    ground = replace(
-        ground, broken=broken, mixture=mixture, packages=tuple(packages.owners("onnxruntime"))
-    )
-    reason = display.result().error or display.result().value
-    return Report(
+    nvidia, gpu_problems, facts = _examine_gpu(driver.result(), runtime.result(), read_host())
+    no_window = display.result().error or display.result().value
+    return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         system=machine.describe_system(),
         processor=machine.describe_processor(),
         memory=machine.describe_memory(),
         nvidia=nvidia,
-        devices=examine_devices(ground, wanted),
+        devices=examine_devices(wanted, broken, gpu_problems, facts, mixture),
         problems=tuple(dict.fromkeys((*([mixture] if mixture else []), *broken))),
         packages=packages.package_versions(),
-        cache=caches.examine_cache(cleared_bytes),
+        cache=machine.describe_cache(cleared_bytes),
         terminal=machine.describe_terminal(),
-        display=Display(usable=reason is None, reason=reason),
-        variables=relevant_variables(),
+        display=Display(usable=no_window is None, reason=no_window),
+        variables=machine.relevant_variables(),
     )
 
 
-def _find_broken(trial: Outcome, mixture: Problem | None) -> tuple[Problem, ...]:
-    """Why not even the CPU runs a small detector: usually a library that does not load."""
-    problems = devices.trial_problems(trial)
+def examine_devices(
+    wanted: str | None,
+    broken: Problems,
+    gpu_problems: Problems,
+    runtime: RuntimeFacts | None,
+    mixture: DoctorProblem | None,
+) -> tuple[DoctorDevice, ...]:
+    """Find out which devices can be used; a GPU by running the test detector on it.
+
+    Args:
+        wanted: The device to report with its ordinal: "cuda:1" then takes the place of "cuda".
+        broken: What every device needs, and is broken.
+        gpu_problems: What is wrong with NVIDIA's driver, or with asking about it.
+        runtime: ONNX Runtime; None where it could not be asked, which is then a GPU problem.
+        mixture: The problem if packages of ONNX Runtime are installed over each other.
+    """
+    devices = []
+    for kind, provider in PROVIDERS.items():
+        name = kind.value
+        if wanted is not None and Device.parse(wanted).kind is kind:
+            name = wanted
+        problems = broken
+        if not problems and Device(kind).is_gpu:
+            lacking = provider_problems(provider, runtime, mixture) if runtime else ()
+            problems = (*gpu_problems, *lacking) or trial_problems(try_device(name))
+        devices.append(DoctorDevice(name, provider, not problems, problems))
+    return tuple(devices)
+
+
+def try_device(device: str) -> Outcome:
+    """Run the test detector on a device, see `process.trial`."""
+    return process.ask("trial", device)
+
+
+def trial_problems(outcome: Outcome) -> Problems:
+    """What a trial found to be wrong."""
+    if outcome.error is not None:
+        return (DoctorProblem(f"the test detector could not run: {outcome.error}", None),)
+    if outcome.value is None:
+        return ()
+    reason, hint = outcome.value["reason"], outcome.value["hint"]
+    first, _, rest = hint.partition("; ")
+    if first.startswith("pip "):
+        return (DoctorProblem(reason, first, rest),)
+    return (DoctorProblem(reason, None, hint),)
+
+
+def _find_broken(trial: Outcome, mixture: DoctorProblem | None) -> Problems:
+    """Why not even the CPU runs the test detector: usually a library that does not load."""
+    problems = trial_problems(trial)
     if not problems:
         return ()
     if trial.error is not None and trial.error.startswith(process.NO_PYTHON):
-        return (Problem(f"nothing could be tried: {trial.error}", None),)
+        return (DoctorProblem(f"nothing could be tested: {trial.error}", None),)
     found = []
     for module, attribute in packages.REQUIRED.items():
-        said = process.load(module, attribute).error
-        if said is None:
+        error = process.load(module, attribute).error
+        if error is None:
             continue
         mixed = mixture if module == "onnxruntime" else None
-        found.append(mixed or packages.explain(module, said))
+        found.append(mixed or packages.explain(module, error))
         if module == "numpy":
             break  # the others load it
     return tuple(found) or problems
 
 
-def _examine_gpu(driver: Outcome, runtime: Outcome, around: Surroundings) -> tuple[Nvidia, Ground]:
-    """Describe NVIDIA's part, and find what is wrong with the driver."""
-    for title, outcome in (("NVIDIA's driver", driver), ("what a GPU needs", runtime)):
+def _examine_gpu(
+    driver: Outcome, runtime: Outcome, host: HostFacts
+) -> tuple[Nvidia, Problems, RuntimeFacts | None]:
+    """Describe NVIDIA's hardware and driver, and find what is wrong with the driver."""
+    for title, outcome in (("the NVIDIA driver", driver), ("the GPU libraries", runtime)):
         if outcome.error is not None:
-            problem = Problem(f"{title} cannot be tried: {outcome.error}", None, CPU_INSTEAD)
-            return Nvidia(around.hardware, around.driver, None, None, ()), Ground(driver=(problem,))
-    # They import what is known to load by now.
+            problem = DoctorProblem(f"{title} cannot be tested: {outcome.error}", None, CPU_INSTEAD)
+            return Nvidia(host.hardware, host.driver, None, None, ()), (problem,), None
+    # These imports are known to work by now.
     from detcli.backend.nvidia import DriverFacts, GpuFacts
     from detcli.backend.runtime.libraries import Unloadable
-    from detcli.commands.doctor.driver import driver_problems
 
-    said = driver.value
+    answer = driver.value
     facts = DriverFacts(
-        said["load_error"],
-        said["status"],
-        said["cuda"] and tuple(said["cuda"]),
-        tuple(GpuFacts(g["name"], tuple(g["capability"]), g["memory_bytes"]) for g in said["gpus"]),
+        answer["load_error"],
+        answer["status"],
+        answer["cuda"] and tuple(answer["cuda"]),
+        tuple(
+            GpuFacts(gpu["name"], tuple(gpu["capability"]), gpu["memory_bytes"])
+            for gpu in answer["gpus"]
+        ),
     )
-    built_for = _version(runtime.value["cuda"])
-    gpus = tuple(
-        Gpu(gpu.name, _dotted(gpu.capability) or "", gpu.memory_bytes) for gpu in facts.gpus
+    found = re.match(r"(\d+)\.(\d+)", runtime.value["cuda"] or "")
+    runtime_cuda = (int(found[1]), int(found[2])) if found else None
+    nvidia = Nvidia(
+        hardware=True if facts.gpus else host.hardware,
+        driver=host.driver,
+        driver_cuda=_dotted(facts.cuda) if facts.cuda else None,
+        runtime_cuda=_dotted(runtime_cuda) if runtime_cuda else None,
+        gpus=tuple(
+            DoctorGpu(gpu.name, _dotted(gpu.capability), gpu.memory_bytes) for gpu in facts.gpus
+        ),
     )
-    hardware = True if gpus else around.hardware
-    ground = Ground(
-        driver=driver_problems(facts, around, built_for),
-        version=runtime.value["version"],
-        providers=runtime.value["providers"],
-        failures={
-            provider: [Unloadable(**failure) for failure in failures]
-            for provider, failures in runtime.value["failures"].items()
-        },
-    )
-    return Nvidia(hardware, around.driver, _dotted(facts.cuda), _dotted(built_for), gpus), ground
+    failures = {
+        provider: [Unloadable(**failure) for failure in failures]
+        for provider, failures in runtime.value["failures"].items()
+    }
+    built = RuntimeFacts(runtime.value["version"], runtime.value["providers"], failures)
+    return nvidia, driver_problems(facts, host, runtime_cuda), built
 
 
-def _version(said: str | None) -> tuple[int, int] | None:
-    """A version's first two numbers."""
-    found = re.match(r"(\d+)\.(\d+)", said or "")
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def _dotted(version: tuple[int, int] | None) -> str | None:
-    return None if version is None else ".".join(map(str, version))
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

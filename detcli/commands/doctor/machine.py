@@ -1,24 +1,87 @@
-"""System, processor, memory and terminal."""
+"""The machine: system, processor, memory, terminal, variables, and detcli's cache.
+
+Nothing here names a person: folders are shown without personal names, variables without values.
+"""
 
 import contextlib
+import getpass
 import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from detcli.commands.doctor.report import Memory, Processor, System, Terminal
-from detcli.commands.doctor.surroundings import is_container, is_wsl, read_text
+from detcli.backend.device import available_cores
+from detcli.commands.doctor.report import (
+    Cache,
+    CachePart,
+    DoctorMemory,
+    Processor,
+    System,
+    Terminal,
+)
 from detcli.commands.shared.reports import processor_name
+from detcli.errors import OutputError
+from detcli.files import cache_folder
 
-# Instruction sets that decide how fast a network runs, of x86 and of Arm, as Linux names them.
+# Instruction sets that decide how fast a network runs, on x86 and Arm, as Linux names them.
 FEATURES = re.compile(
     r"sse4_2|avx|avx2|fma|f16c|avx_vnni|avx512(f|bw|dq|vl|_vnni|_bf16|_fp16)|amx_\w+"
     r"|asimd|asimdhp|asimddp|fphp|sve2?|i8mm|bf16|sme"
 )
 
-UNLIMITED = 1 << 60  # what version 1 of cgroups writes for no limit, give or take a page
+UNLIMITED = 1 << 60  # cgroup v1 writes a number slightly below 2^63 for no limit
+
+# Variables that affect detcli or its libraries.
+RELEVANT = re.compile(
+    r"CUDA_.*|NVIDIA_.*|ORT_.*|OMP_.*|MKL_.*|OPENBLAS_.*|OPENCV_.*|QT_.*|PYTHON.*|DETCLI_.*"
+    r"|LD_LIBRARY_PATH|LD_PRELOAD|MALLOC_.*|DISPLAY|WAYLAND_DISPLAY|XDG_CACHE_HOME|TERM|COLORTERM"
+    r"|NO_COLOR|FORCE_COLOR|COLUMNS|LINES|LANG|LC_.*|VIRTUAL_ENV|CONDA_PREFIX"
+)
+
+MIN_NAME = 2  # characters of a user name that is recognised in a text
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """A folder in the cache.
+
+    Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be
+    set to a folder that holds other files.
+
+    Attributes:
+        name: Name of the folder.
+        content: What it holds.
+        files: Matches its files' paths, relative to the folder, with "/" as separator.
+    """
+
+    name: str
+    content: str
+    files: re.Pattern[str]
+
+
+TEMPORARY = r"\.[0-9a-f]{16}\.part"  # what files.AtomicFile leaves when its process is killed
+
+CACHE_FOLDERS = (
+    CacheFolder(
+        "prepared",
+        "prepared models",
+        re.compile(rf"[0-9a-f]{{64}}[\w-]*\.(contract|graph)|{TEMPORARY}"),
+    ),
+    CacheFolder(
+        "kernels",
+        "compiled CUDA kernels",
+        re.compile(r"entries/[0-9a-f]{2}/[0-9a-f]+|tmp/entry-\w+"),
+    ),
+    CacheFolder(
+        "tensorrt",
+        "TensorRT engines",
+        re.compile(r"[0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing"),
+    ),
+)
 
 
 def describe_system(root: Path = Path("/")) -> System:
@@ -27,7 +90,7 @@ def describe_system(root: Path = Path("/")) -> System:
     return System(
         name=platform.system(),
         release=platform.release(),
-        distribution=_distribution(),
+        distribution=_os_release().get("PRETTY_NAME"),
         architecture=platform.machine(),
         libc=" ".join(platform.libc_ver()).strip() or None,
         container=is_container(root) if linux else None,
@@ -35,22 +98,69 @@ def describe_system(root: Path = Path("/")) -> System:
     )
 
 
+def is_container(root: Path = Path("/")) -> bool:
+    """Whether this Linux runs in a container."""
+    signs = (".dockerenv", "run/.containerenv", "run/systemd/container")
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any((root / sign).exists() for sign in signs)
+
+
+def is_wsl() -> bool:
+    """Whether this is the Windows Subsystem for Linux, which shares Windows' driver."""
+    return "microsoft" in platform.release().lower()
+
+
+def distribution_ids() -> tuple[str, ...]:
+    """IDs of the Linux distribution and of those it derives from, such as ("ubuntu", "debian")."""
+    release = _os_release()
+    return tuple(filter(None, (release.get("ID"), *release.get("ID_LIKE", "").split())))
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
 def describe_processor(root: Path = Path("/")) -> Processor:
     """Describe the CPU."""
     import psutil
 
-    text = read_text(root / "proc/cpuinfo")
     return Processor(
         name=processor_name(root),
-        features=_features(text),
+        features=_features(read_text(root / "proc/cpuinfo")),
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=psutil.cpu_count(),
-        usable_cores=_usable_cores(),
+        usable_cores=available_cores(),
         quota_cores=_quota(root),
     )
 
 
-def describe_memory(root: Path = Path("/")) -> Memory:
+def _features(cpuinfo: str) -> tuple[str, ...]:
+    """Instruction sets, from NumPy where Linux does not list them."""
+    if flags := re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
+        return tuple(flag for flag in flags[1].split() if FEATURES.fullmatch(flag))
+    try:
+        import numpy as np
+
+        found = np.show_config(mode="dicts")["SIMD Extensions"]
+    except (ImportError, KeyError, TypeError):
+        return ()
+    return (*found.get("baseline", ()), *found.get("found", ()))
+
+
+def _quota(root: Path) -> float | None:
+    """The container's CPU quota in cores, from cgroup v2 or v1."""
+    quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    if not quota:
+        quota = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        return int(quota) / int(period)
+    return None  # "max" in v2, or -1 in v1
+
+
+def describe_memory(root: Path = Path("/")) -> DoctorMemory:
     """Describe main memory."""
     import psutil
 
@@ -62,11 +172,11 @@ def describe_memory(root: Path = Path("/")) -> Memory:
         root / "sys/fs/cgroup/memory/memory.limit_in_bytes"
     )
     limited = limit.isdecimal() and int(limit) < UNLIMITED
-    return Memory(total, available, int(limit) if limited else None)
+    return DoctorMemory(total, available, int(limit) if limited else None)
 
 
 def describe_terminal() -> Terminal:
-    """Describe where text goes."""
+    """Describe the standard streams."""
     columns, rows, colours = None, None, None
     if _is_terminal(sys.stdout):
         from rich.console import Console
@@ -89,45 +199,104 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
-def _distribution() -> str | None:
+def relevant_variables() -> tuple[str, ...]:
+    """Names of the environment variables that are set and affect detcli or its libraries.
+
+    Other variables are not listed because their names may be personal.
+    """
+    return tuple(sorted(name for name in os.environ if RELEVANT.fullmatch(name)))
+
+
+def describe_cache(cleared_bytes: int | None = None) -> Cache:
+    """Measure the cache.
+
+    Args:
+        cleared_bytes: What was just removed from it, for the report.
+    """
     try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        return None
+        folder = cache_folder()
+    except OutputError:
+        return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
+    parts = []
+    for part in CACHE_FOLDERS:
+        sizes = [size for _, size in _cached_files(folder, part)]
+        parts.append(CachePart(part.name, part.content, len(sizes), sum(sizes)))
+    place = folder
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
+    return Cache(_shown_folder(folder), writable, tuple(parts), cleared_bytes)
 
 
-def _features(cpuinfo: str) -> tuple[str, ...]:
-    """Instruction sets; where Linux does not list them, those that NumPy found."""
-    flags = _field(cpuinfo, "flags") or _field(cpuinfo, "Features")
-    if flags:
-        return tuple(flag for flag in flags.split() if FEATURES.fullmatch(flag))
+def clear_cache() -> int:
+    """Remove what detcli has cached.
+
+    Returns:
+        The number of bytes removed.
+
+    Raises:
+        OutputError: A file could not be removed.
+    """
     try:
-        import numpy as np
-
-        found = np.show_config(mode="dicts")["SIMD Extensions"]
-    except (ImportError, KeyError, TypeError):
-        return ()
-    return (*found.get("baseline", ()), *found.get("found", ()))
-
-
-def _usable_cores() -> int:
-    """Cores that this process may use, as the backends count them, whose import NumPy may spoil."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _quota(root: Path) -> float | None:
-    """Cores' worth of time that a container grants, of cgroups' version 2 or 1."""
-    quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:
-        quota = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        return int(quota) / int(period)
-    return None  # "max", or -1
+        folder = cache_folder()
+    except OutputError:
+        return 0
+    freed = 0
+    for part in CACHE_FOLDERS:
+        for path, size in list(_cached_files(folder, part)):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
+                ) from error
+            freed += size
+        for place, _, _ in os.walk(folder / part.name, topdown=False):
+            with contextlib.suppress(OSError):  # not empty, or a link
+                Path(place).rmdir()
+    return freed
 
 
-def _field(cpuinfo: str, name: str) -> str | None:
-    found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return found[1].strip() if found else None
+def _cached_files(folder: Path, part: CacheFolder) -> Iterator[tuple[Path, int]]:
+    """Files of a cache folder with their sizes; links are included but never followed."""
+    top = folder / part.name
+    for place, _, names in os.walk(top):
+        for path in (Path(place) / name for name in names):
+            if part.files.fullmatch(path.relative_to(top).as_posix()):
+                with contextlib.suppress(OSError):  # gone by now, or not accessible
+                    yield path, path.lstat().st_size
+
+
+def _shown_folder(folder: Path) -> str:
+    """The cache's folder, with the variable that sets it in place of the variable's value."""
+    if os.environ.get("DETCLI_CACHE_DIR"):
+        return "$DETCLI_CACHE_DIR"
+    if (base := os.environ.get("XDG_CACHE_HOME")) and folder.is_relative_to(base):
+        return f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
+    return shorten(folder)
+
+
+def shorten(path: Path) -> str:
+    """A path with "~" for the home folder and no user names in the rest."""
+    with contextlib.suppress(ValueError, RuntimeError):
+        return str(Path("~") / path.relative_to(Path.home()))
+    users = user_names()
+    return str(Path(*("USER" if part in users else part for part in path.parts)))
+
+
+def user_names() -> set[str]:
+    """Every name that this machine has for the user."""
+    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
+        names.add(getpass.getuser())
+    with contextlib.suppress(RuntimeError):
+        names.add(Path.home().name)
+    return {name for name in names if len(name) >= MIN_NAME}
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

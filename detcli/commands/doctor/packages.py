@@ -1,18 +1,26 @@
-"""What is installed, and the command that repairs it."""
+"""Installed packages and GPU libraries: what is wrong, and the command that fixes it."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from detcli.commands.doctor.report import Problem
+from detcli.backend.device import PROVIDERS, DeviceKind
+from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
 
-# Packages that detcli does not ask for by name, but that decide whether a GPU works.
+if TYPE_CHECKING:
+    from detcli.backend.runtime.libraries import Unloadable
+
+# Packages that detcli does not require by name, but that decide whether a GPU works.
 FAMILIES = ("cuda-", "nvidia-", "onnx", "opencv-", "tensorrt")
 
-# What detcli needs wherever it runs, with something that is in it: of a package whose files are
-# gone an empty folder may be left, which can be imported.
+# What detcli always needs, each with an attribute: when a package's files are removed, an empty
+# folder may be left, and that can be imported.
 REQUIRED = {
     "numpy": "ndarray",
     "onnx": "ModelProto",
@@ -23,25 +31,61 @@ REQUIRED = {
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 
+CUDA = PROVIDERS[DeviceKind.CUDA]
+CUDA_EXTRA = "pip install 'detcli[cuda]'"
+DRIVERS = ("libcuda.", "nvcuda")  # NVIDIA's driver, which driver.py explains
+
+# Where CUDA, cuDNN and TensorRT install their libraries on Linux, and where pip does in a folder
+# of sys.path.
+SYSTEM = ("usr/local/cuda*/lib*", "usr/local/cuda*/targets/*/lib", "opt/cuda/lib*",
+          "usr/lib/x86_64-linux-gnu", "usr/lib64")  # fmt: skip
+PACKAGED = ("nvidia/*/lib", "tensorrt_libs")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """What ONNX Runtime reports.
+
+    Attributes:
+        version: Its version.
+        providers: The execution providers that it was built with.
+        failures: For each of its GPU providers, the libraries that do not load.
+    """
+
+    version: str
+    providers: Sequence[str]
+    failures: Mapping[str, Sequence["Unloadable"]]
+
 
 def package_versions() -> dict[str, str | None]:
-    """Version of each package that matters, by name; None for what detcli asks for and lacks."""
+    """Version of each relevant package by name; None for what detcli requires and is missing."""
     installed: dict[str, str | None] = {}
     for package in importlib.metadata.distributions():
         name = _canonical(package.metadata["Name"] or "")
-        installed.setdefault(name, package.version)  # the first on the path is what counts
-    wanted = _wanted()
+        installed.setdefault(name, package.version)  # the first on the path counts
+    required = _requirements()
     return {
         name: installed.get(name)
-        for name in sorted({*installed, *wanted})
-        if name in wanted or name.startswith(FAMILIES)
+        for name in sorted({*installed, *required})
+        if name in required or name.startswith(FAMILIES)
     }
 
 
-def owners(module: str) -> dict[str, str]:
-    """The packages that brought a module, with their versions; of the first folder on the path.
+def _requirements() -> set[str]:
+    """Names of the packages that detcli requires, extras included."""
+    try:
+        lines = importlib.metadata.requires("detcli") or []
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return set()
+    # What only some machines or only developers need is listed where it is installed.
+    everywhere = [line for line in lines if not re.search("platform_machine|extra == 'dev'", line)]
+    return {_canonical(match[0]) for line in everywhere if (match := NAME.match(line))}
 
-    Several of them wrote over each other's files.
+
+def owners(module: str) -> dict[str, str]:
+    """The packages that installed a module, with their versions, in the first folder on the path.
+
+    If there are several, they have overwritten each other's files.
     """
     names = {name for name in importlib.metadata.packages_distributions().get(module, ()) if name}
     folders: dict[Path, dict[str, str]] = {}
@@ -53,67 +97,129 @@ def owners(module: str) -> dict[str, str]:
     return dict(sorted(next(iter(folders.values()), {}).items()))
 
 
-def find_mixture() -> Problem | None:
-    """Packages of ONNX Runtime that are installed over each other."""
+def _canonical(name: str) -> str:
+    """A package's name in its normalised spelling."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def find_mixture() -> DoctorProblem | None:
+    """The problem if packages of ONNX Runtime are installed over each other."""
     names = owners("onnxruntime")
     if len(names) < 2:
         return None
-    return Problem(
+    return DoctorProblem(
         f"{' and '.join(names)} are installed over each other",
         f"pip uninstall -y {' '.join(names)} && pip install {_package('onnxruntime')}",
-        "one of them is enough; each brings the same files",
+        "one of them is enough; both install the same files",
     )
 
 
-def explain(module: str, said: str) -> Problem:
+def explain(module: str, error: str) -> DoctorProblem:
     """What to do about a module of REQUIRED that does not load.
 
     Args:
         module: Its name.
-        said: What Python, or the system's loader, said.
+        error: What Python or the system's loader said.
     """
     package, installed = _package(module), owners(module)
     if not installed:
-        return Problem(f"{package} is not installed", f"pip install {package}")
+        return DoctorProblem(f"{package} is not installed", f"pip install {package}")
     names = " ".join(installed)
-    reason = f"{names} does not load: {said}"
-    if "SIGILL" in said or "not found (required by" in said:  # it would be the same once more
-        advice = "this system is too old for it, or LD_LIBRARY_PATH shows it an older library"
-        return Problem(reason, None, advice)
-    if module == "cv2" and NO_LIBRARY.search(said):
+    reason = f"{names} does not load: {error}"
+    if "SIGILL" in error or "not found (required by" in error:  # installing it again is no help
+        advice = "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
+        return DoctorProblem(reason, None, advice)
+    if module == "cv2" and NO_LIBRARY.search(error):
         command = f"pip uninstall -y {names} && pip install opencv-python-headless"
-        advice = "or bring what it misses (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
-        return Problem(reason, command, advice)
+        advice = "or install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
+        return DoctorProblem(reason, command, advice)
     if len(installed) > 1:
-        return Problem(reason, f"pip uninstall -y {names} && pip install {package}")
-    # The same version, and nothing else: other packages may not get on with a newer one.
+        return DoctorProblem(reason, f"pip uninstall -y {names} && pip install {package}")
+    # The same version and nothing else: other packages may not work with a newer one.
     exactly = "".join(f"{name}=={version}" for name, version in installed.items())
-    return Problem(reason, f"pip install --force-reinstall --no-deps {exactly}")
-
-
-def gpu_wheel_exists() -> bool:
-    """Whether there is a wheel of onnxruntime-gpu for this machine."""
-    system = sys.platform.startswith("linux") or sys.platform == "win32"
-    return system and platform.machine() in {"x86_64", "AMD64"}
+    return DoctorProblem(reason, f"pip install --force-reinstall --no-deps {exactly}")
 
 
 def _package(module: str) -> str:
-    """The package that detcli asks for to have a module of REQUIRED."""
+    """The package that detcli requires for a module of REQUIRED."""
     runtime = "onnxruntime-gpu" if gpu_wheel_exists() else "onnxruntime"
     return {"cv2": "opencv-python", "onnxruntime": runtime}.get(module, module)
 
 
-def _wanted() -> set[str]:
-    """What detcli asks for, extras included."""
-    try:
-        lines = importlib.metadata.requires("detcli") or []
-    except importlib.metadata.PackageNotFoundError:  # run from its source
-        return set()
-    # What only some machines need, or only developers, is listed where it is installed.
-    everywhere = [line for line in lines if not re.search("platform_machine|extra == 'dev'", line)]
-    return {_canonical(match[0]) for line in everywhere if (match := NAME.match(line))}
+def gpu_wheel_exists() -> bool:
+    """Whether PyPI has a wheel of onnxruntime-gpu for this machine."""
+    system = sys.platform.startswith("linux") or sys.platform == "win32"
+    return system and platform.machine() in {"x86_64", "AMD64"}
 
 
-def _canonical(name: str) -> str:
-    """The one spelling of a package's name."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def provider_problems(
+    provider: str, runtime: RuntimeFacts, mixture: DoctorProblem | None
+) -> tuple[DoctorProblem, ...]:
+    """What an execution provider lacks: one problem for each command that fixes something.
+
+    Args:
+        provider: ONNX Runtime's name of it.
+        runtime: The installed ONNX Runtime.
+        mixture: The result of `find_mixture`.
+    """
+    if provider not in runtime.providers:
+        return (mixture or _not_built_in(provider, runtime.version),)
+    groups: dict[str, list[Unloadable]] = {}
+    # TensorRT's provider needs everything that CUDA's needs, and more.
+    for name in dict.fromkeys((CUDA, provider)):
+        known = set(groups)
+        for entry in runtime.failures[name]:
+            if entry.remedy not in known and not entry.library.startswith(DRIVERS):
+                groups.setdefault(entry.remedy, []).append(entry)
+    return tuple(_library_problem(remedy, entries) for remedy, entries in groups.items())
+
+
+def _not_built_in(provider: str, version: str) -> DoctorProblem:
+    if not gpu_wheel_exists():
+        machine = f"{platform.system()} on {platform.machine()}"
+        return DoctorProblem(f"PyPI has no ONNX Runtime with CUDA for {machine}", None, CPU_INSTEAD)
+    names = " ".join(owners("onnxruntime")) or "onnxruntime"
+    return DoctorProblem(
+        f"the installed {names} {version} was built without {provider}",
+        f"pip uninstall -y {names} && {CUDA_EXTRA}",
+    )
+
+
+def _library_problem(remedy: str, failures: Sequence["Unloadable"]) -> DoctorProblem:
+    """The problem of all libraries that one command brings."""
+    from detcli.backend.runtime.libraries import summary
+
+    is_command = remedy.startswith("pip ")
+    advice = [] if is_command else [remedy]
+    advice += dict.fromkeys(found for entry in failures for found in find_copies(entry.library))
+    return DoctorProblem(summary(failures), remedy if is_command else None, "; ".join(advice))
+
+
+def find_copies(library: str, root: Path = Path("/")) -> Iterator[str]:
+    """Look for a library that the loader did not find: in another folder, or of another release.
+
+    Args:
+        library: File name with its release, such as "libcublasLt.so.13".
+        root: Root of the file system.
+
+    Yields:
+        A sentence about each copy.
+    """
+    stem, separator, release = library.partition(".so.")
+    if not separator:
+        return
+    system = [path for pattern in SYSTEM for path in root.glob(pattern)]
+    packaged = [path for entry in sys.path if entry for pattern in PACKAGED
+                for path in Path(entry).glob(pattern)]  # fmt: skip
+    listed = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry]
+    for folder in system:
+        if os.path.lexists(folder / library):
+            yield f"{library} is in {folder}, which the loader does not search (LD_LIBRARY_PATH)"
+            return
+    found = {
+        path.name.partition(".so.")[2].partition(".")[0]
+        for folder in (*system, *packaged, *listed)
+        for path in folder.glob(f"{stem}.so.*")
+    }
+    for other in sorted(found - {release}):
+        yield f"{stem}.so.{other} is installed, but of another release"

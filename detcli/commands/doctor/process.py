@@ -1,25 +1,36 @@
-"""Asks in a process of its own what may crash or never answer: that is a finding too."""
+"""Asks anything that may crash or hang in a separate process: a crash is a finding too.
 
+Also the functions that run there, and `scrub`, which keeps personal names out of what libraries
+say: their messages are full of paths, and a path often begins with the user's name.
+"""
+
+import contextlib
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from detcli.commands.doctor.privacy import scrub
+from detcli.commands.doctor.machine import RELEVANT, user_names
 
-PATIENCE_S = 120
+if TYPE_CHECKING:
+    from detcli.model.contract import Contract
+
+TIMEOUT_S = 120
 NO_PYTHON = "Python does not start"
 
-# What it prints last is one JSON object; what libraries print before it does not matter.
+# The last line it prints is a JSON object; whatever libraries print before that is ignored.
 FRAME = """
 import contextlib, json, sys
 sys.path[:] = {path!r}
-with contextlib.suppress(ImportError):  # Windows has no such files
+with contextlib.suppress(ImportError):  # not on Windows
     import resource
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves nothing in this folder
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no core file
 try:
     answer = {{"value": {expression}}}
 except BaseException as error:
@@ -30,14 +41,28 @@ sys.stdout.write("\\n" + json.dumps(answer) + "\\n")
 sys.stdout.flush()
 """
 
+ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
+MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
+
+# The test detector: a picture with a red and a green block, and the boxes to be found.
+SIDE, STRIDE = 32, 2
+ANCHORS = (SIDE // STRIDE) ** 2
+GREY = 114
+BLOCKS = {"red": (3, 5, 2, 255), "green": (9, 1, 1, 204)}  # row, column, channel (BGR), value
+NAMES = tuple(BLOCKS)
+CONFIDENCE = 0.5
+BOX = (4.0, 4.0, 12.0, 20.0)
+EXPECTED = [("red", 1.0, BOX), ("green", 0.8, BOX)]
+TOLERANCE = 0.01  # TensorRT rounds more than the others
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a question.
+    """The answer of a separate process.
 
     Attributes:
-        value: The answer, as far as JSON holds it.
-        error: Why there is none; None where there is one.
+        value: The answer, as far as JSON can hold it.
+        error: Why there is no answer; None where there is one.
     """
 
     value: Any = None
@@ -45,25 +70,23 @@ class Outcome:
 
 
 def load(module: str, attribute: str) -> Outcome:
-    """Import a module and look for something in it, which an empty folder does not have."""
+    """Import a module and get an attribute, which a left-over empty folder does not have."""
     return evaluate(f"[__import__({module!r}).{attribute}, None][1]")
 
 
-def call(module: str, function: str, *arguments: str) -> Outcome:
-    """Call a function of a module."""
-    return evaluate(f"__import__({module!r}, fromlist=['it']).{function}(*{arguments!r})")
+def ask(function: str, *arguments: str) -> Outcome:
+    """Call one of this module's functions: driver_facts, runtime_facts, display_fault, trial."""
+    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{arguments!r})")
 
 
 def evaluate(expression: str) -> Outcome:
-    """Evaluate an expression in a process that looks for modules where this one does.
-
-    It has no cache, so that nothing of what is tried there stays.
+    """Evaluate a Python expression in a process with this one's module path and no cache.
 
     Args:
-        expression: Python; its value must be one that JSON can hold.
+        expression: Its value must be one that JSON can hold.
     """
     code = FRAME.format(path=sys.path, expression=expression)
-    nowhere = {"DETCLI_CACHE_DIR": os.devnull}  # no folder, and none can be made in it
+    no_cache = {"DETCLI_CACHE_DIR": os.devnull}  # not a folder, and none can be made in it
     try:
         done = subprocess.run(  # noqa: S603 - this very Python, and constants
             [sys.executable, "-P", "-c", code],
@@ -72,20 +95,20 @@ def evaluate(expression: str) -> Outcome:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE_S,
-            env={"ORT_DISABLE_TELEMETRY": "1", **os.environ, **nowhere},
+            timeout=TIMEOUT_S,
+            env={"ORT_DISABLE_TELEMETRY": "1", **os.environ, **no_cache},
         )
     except subprocess.TimeoutExpired:
-        return Outcome(error=f"no answer within {PATIENCE_S} s")
+        return Outcome(error=f"no answer within {TIMEOUT_S} s")
     except OSError as error:
         return Outcome(error=f"{NO_PYTHON}: {error.strerror}")
     if done.returncode < 0:
-        return Outcome(error=f"it crashed ({_signal_name(-done.returncode)})")
+        return Outcome(error=f"crashed with {_signal_name(-done.returncode)}")
     try:
         answer = json.loads(done.stdout.rstrip("\n").rpartition("\n")[2])
     except ValueError:
-        said = done.stderr.strip().rpartition("\n")[2]
-        return Outcome(error=scrub(said) or f"it ended with {done.returncode}")
+        last_line = done.stderr.strip().rpartition("\n")[2]
+        return Outcome(error=scrub(last_line) or f"exited with code {done.returncode}")
     if "error" in answer:
         return Outcome(error=scrub(answer["error"].strip().partition("\n")[0]))
     return Outcome(value=answer["value"])
@@ -96,6 +119,178 @@ def _signal_name(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    if name == "SIGILL":
-        return "SIGILL: it was built for a newer CPU than this one"
-    return name
+    return f"{name}: it was built for a newer CPU" if name == "SIGILL" else name
+
+
+def scrub(text: str) -> str:
+    """A library's message without folders, names of user and host, and values of variables."""
+    for folder in _known_folders():
+        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
+    text = ABSOLUTE.sub("", text)
+    for name, value in os.environ.items():
+        if len(value) >= MIN_VALUE or (value and name in {"DISPLAY", "WAYLAND_DISPLAY"}):
+            text = text.replace(value, f"${name}" if RELEVANT.fullmatch(name) else "...")
+    for user in user_names():
+        text = re.sub(rf"\b{re.escape(user)}\b", "USER", text)
+    if host := platform.node():
+        text = re.sub(rf"\b{re.escape(host)}\b", "HOST", text)
+    return text.strip()
+
+
+def _known_folders() -> list[str]:
+    """Folders whose names may contain blanks, which ABSOLUTE would not match; longest first."""
+    folders = {*sys.path, sys.prefix}
+    with contextlib.suppress(OSError, RuntimeError):
+        folders |= {str(Path.home()), str(Path.cwd())}
+    for value in os.environ.values():
+        folders.update(value.split(os.pathsep))
+    absolute = {folder.rstrip("/\\") for folder in folders if Path(folder).is_absolute()}
+    return sorted(absolute - {""}, key=len, reverse=True)
+
+
+def driver_facts() -> dict[str, Any]:
+    """What NVIDIA's driver reports: the fields of DriverFacts."""
+    from detcli.backend.nvidia import ask_driver
+
+    facts = ask_driver()
+    return asdict(replace(facts, load_error=facts.load_error and scrub(facts.load_error)))
+
+
+def runtime_facts() -> dict[str, Any]:
+    """What ONNX Runtime reports, and which libraries of its GPU providers do not load."""
+    from detcli.backend.runtime import onnxruntime
+    from detcli.backend.runtime.libraries import CUDA, TENSORRT, unloadable_libraries
+
+    providers = onnxruntime.get_available_providers()
+    return {
+        "version": onnxruntime.__version__,
+        "cuda": getattr(onnxruntime, "cuda_version", None) or None,
+        "providers": providers,
+        "failures": {
+            provider: [
+                asdict(replace(failure, reason=scrub(failure.reason)))
+                for failure in unloadable_libraries(provider)
+            ]
+            for provider in (CUDA, TENSORRT)
+            if provider in providers
+        },
+    }
+
+
+def display_fault() -> str | None:
+    """Why `predict --show` cannot open a window; None if a test window opened."""
+    from detcli.errors import DetcliError
+    from detcli.sink.window import check_display
+
+    try:
+        check_display()
+    except DetcliError as error:
+        return scrub(str(error).removeprefix("cannot show pictures: "))
+    return None
+
+
+def trial(device: str) -> dict[str, str] | None:
+    """Run the test detector on a device: the only proof that a device is usable.
+
+    It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
+    detcli's kernels there; and boxes, which are known beforehand.
+
+    Args:
+        device: As for `--device`.
+
+    Returns:
+        None if the expected boxes were found, else what went wrong: "reason" and "hint".
+    """
+    from detcli.errors import DetcliError
+
+    try:
+        found = _detect(device)
+    except DetcliError as error:
+        return {"reason": scrub(str(error)), "hint": error.hint}
+    if len(found) == len(EXPECTED) and all(map(_alike, found, EXPECTED)):
+        return None
+    reason = f"the test detector gave wrong boxes: {found} instead of {EXPECTED}"
+    return {"reason": reason, "hint": "report this, and use --device cpu"}
+
+
+def _alike(left: tuple[str, float, Any], right: tuple[str, float, Any]) -> bool:
+    numbers = zip((left[1], *left[2]), (right[1], *right[2]), strict=True)
+    return left[0] == right[0] and all(abs(a - b) <= TOLERANCE for a, b in numbers)
+
+
+def _detect(device: str) -> list[tuple[str, float, tuple[float, ...]]]:
+    """Class name, score and box of each detection."""
+    import numpy as np
+
+    from detcli.backend import open_backend
+    from detcli.backend.postprocess import SelectionOptions
+    from detcli.geometry import Letterbox
+    from detcli.model.prepared import PreparedModel
+
+    image = np.full((SIDE, SIDE, 3), GREY, np.uint8)
+    for row, column, channel, value in BLOCKS.values():
+        block = np.s_[row * STRIDE : (row + 1) * STRIDE, column * STRIDE : (column + 1) * STRIDE]
+        image[block] = 0
+        image[(*block, channel)] = value
+    backend = open_backend(device, PreparedModel("trial", _contract(), _graph()))
+    try:
+        letterboxes = [Letterbox.fit((SIDE, SIDE), (SIDE, SIDE))]
+        head = backend.infer(backend.prepare([image], letterboxes))
+        options = SelectionOptions(CONFIDENCE, 300, None, None)
+        (found,) = backend.select(head, letterboxes, options)()
+        return [
+            (NAMES[class_id], round(float(score), 4), tuple(round(float(x), 2) for x in box))
+            for box, score, class_id in zip(found.xyxy, found.score, found.class_id, strict=True)
+        ]
+    finally:
+        backend.close()
+
+
+def _contract() -> "Contract":
+    from detcli.model.contract import BoxFormat, Contract, Layout
+
+    return Contract(
+        layout=Layout.BODY,
+        head="head",
+        anchors_first=False,
+        box_format=BoxFormat.XYXY,
+        class_count=len(NAMES),
+        anchor_count=ANCHORS,
+        input_name="images",
+        input_dtype="float32",
+        batch=1,
+        input_size=(SIDE, SIDE),
+        default_size=(SIDE, SIDE),
+        stride=STRIDE,
+        names=NAMES,
+        names_origin="trial",
+    )
+
+
+def _graph() -> bytes:
+    """Constant box rows, and as scores the red and green of each cell's first pixel."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = np.zeros((6, 3, STRIDE, STRIDE), np.float32)  # (out, in, kernel height, width)
+    weights[4, 0, 0, 0] = weights[5, 1, 0, 0] = 1
+    arrays = {
+        "weights": weights,
+        "biases": np.array([*BOX, 0, 0], np.float32),
+        "shape": np.array([1, 6, ANCHORS]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["images", "weights", "biases"], ["map"], strides=[STRIDE] * 2),
+        helper.make_node("Reshape", ["map", "shape"], ["head"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "trial",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("head", TensorProto.FLOAT, [1, 6, ANCHORS])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    # Versions that every ONNX Runtime which detcli accepts can read.
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    return bytes(model.SerializeToString())

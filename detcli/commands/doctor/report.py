@@ -1,4 +1,4 @@
-"""What `detcli doctor` reports; the fields are those of schemas/doctor.json."""
+"""What `detcli doctor` reports; the fields are those of schema.json."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ CPU_INSTEAD = "use --device cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DoctorProblem:
     """Something that does not work.
 
     Attributes:
-        reason: What exactly, and why.
+        reason: What is wrong, and why.
         command: The one command that would fix it; None where no command can.
-        advice: What else to know or do; empty where the command is all.
+        advice: What else to know or do; empty where the command is enough.
     """
 
     reason: str
@@ -25,16 +25,16 @@ class DoctorDevice:
     """A value of `--device`.
 
     Attributes:
-        name: "cpu", "cuda" or "tensorrt", or with the number that was asked for: "cuda:1".
-        provider: What ONNX Runtime calls it.
-        usable: Whether a small detector was run there, with the right answer.
-        problems: Why it is not usable, the first to be solved first; empty where it is.
+        name: "cpu", "cuda" or "tensorrt", with the ordinal if one was asked for: "cuda:1".
+        provider: ONNX Runtime's execution provider.
+        usable: Whether the test detector ran on it and gave the right answer.
+        problems: Why it is not usable, in the order in which to solve them.
     """
 
     name: str
     provider: str
     usable: bool
-    problems: tuple[Problem, ...]
+    problems: tuple[DoctorProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class System:
 
     Attributes:
         name: "Linux", "Windows" or "Darwin".
-        release: Of its kernel.
-        distribution: Of Linux, as it calls itself.
+        release: The kernel's release.
+        distribution: Name of the Linux distribution.
         architecture: Such as "x86_64".
         libc: The C library and its version.
-        container: Whether this is a container's; None where nobody can tell.
-        wsl: Whether this is Linux inside Windows.
+        container: Whether this is a container; None where that cannot be told.
+        wsl: Whether this is the Windows Subsystem for Linux.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Processor:
     """The CPU.
 
     Attributes:
-        name: As it calls itself.
-        features: Instruction sets that matter to networks, as the system names them.
+        name: Such as "AMD EPYC 9654".
+        features: Instruction sets that networks use, as the system names them.
         physical_cores: Cores of the machine.
-        logical_cores: The same with their hyperthreads.
-        usable_cores: Those that this process may use.
-        quota_cores: How many cores' time a container grants; None where there is no limit.
+        logical_cores: The same, counting hyperthreads.
+        usable_cores: Cores that this process may use.
+        quota_cores: The container's CPU quota in cores; None for no limit.
     """
 
     name: str | None
@@ -82,13 +82,13 @@ class Processor:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DoctorMemory:
     """Main memory, in bytes.
 
     Attributes:
-        total: Of the machine; None where it does not tell.
-        available: What programs can take now; the same.
-        limit: What a container grants; None where there is no limit.
+        total: Of the machine; None where unknown.
+        available: What programs can allocate now; None where unknown.
+        limit: The container's limit; None for no limit.
     """
 
     total: int | None
@@ -97,13 +97,13 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU that the driver shows.
+class DoctorGpu:
+    """A GPU that the driver lists.
 
     Attributes:
         name: Such as "NVIDIA H200".
         capability: Compute capability, such as "9.0".
-        memory_bytes: All of its memory.
+        memory_bytes: Total memory.
     """
 
     name: str
@@ -113,21 +113,21 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Nvidia:
-    """NVIDIA's part; None is what nobody could tell.
+    """NVIDIA's hardware and driver; None is unknown.
 
     Attributes:
         hardware: Whether the machine has an NVIDIA GPU, driver or not.
         driver: Version of the driver.
-        driver_cuda: The newest CUDA that it runs.
+        driver_cuda: The newest CUDA that the driver supports.
         runtime_cuda: The CUDA that the installed ONNX Runtime was built for.
-        gpus: Those that the driver shows.
+        gpus: The GPUs that the driver lists, in CUDA's order.
     """
 
     hardware: bool | None
     driver: str | None
     driver_cuda: str | None
     runtime_cuda: str | None
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[DoctorGpu, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class CachePart:
     """One folder of the cache.
 
     Attributes:
-        name: Of the folder.
+        name: Name of the folder.
         content: What it holds.
-        files: How many files of detcli's.
-        size_bytes: Of them together.
+        files: Number of detcli's files in it.
+        size_bytes: Their total size.
     """
 
     name: str
@@ -152,11 +152,11 @@ class Cache:
     """What detcli keeps between runs.
 
     Attributes:
-        folder: Where, without names of people: "~" is the home folder, "$NAME" a variable's
-            value; None where there is no place for one.
+        folder: Path without personal names: "~" is the home folder, "$NAME" a variable's value.
+            None where there is no folder for a cache.
         writable: Whether it can be written to.
         parts: Its folders.
-        cleared_bytes: What `--clear-cache` removed; None where it was not asked for.
+        cleared_bytes: What `--clear-cache` removed; None without that option.
     """
 
     folder: str | None
@@ -167,16 +167,16 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Where text goes.
+    """The standard streams.
 
     Attributes:
-        stdin: Whether it is a terminal.
-        stdout: The same.
-        stderr: The same.
-        columns: Width of the terminal; None where stdout is none.
+        stdin: Whether stdin is a terminal.
+        stdout: Whether stdout is a terminal.
+        stderr: Whether stderr is a terminal.
+        columns: Width of the terminal; None where stdout is not a terminal.
         rows: Its height.
-        colours: What rich would print there: "standard", "256", "truecolor", or None.
-        encoding: Of stdout.
+        colours: The colours that rich would use: "standard", "256", "truecolor", or None.
+        encoding: Encoding of stdout.
     """
 
     stdin: bool
@@ -193,8 +193,8 @@ class Display:
     """Whether `predict --show` works.
 
     Attributes:
-        usable: Whether a window opened.
-        reason: Why not; None where it did.
+        usable: Whether a test window opened.
+        reason: Why it did not; None where it did.
     """
 
     usable: bool
@@ -202,34 +202,34 @@ class Display:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All of it.
+class DoctorReport:
+    """Everything that `detcli doctor` found.
 
     Attributes:
-        detcli: Version.
+        detcli: Its version.
         python: Version and implementation.
         system: The operating system.
         processor: The CPU.
         memory: Main memory.
         nvidia: Driver and GPUs.
-        devices: What can be given to `--device`, and why the rest cannot.
-        problems: What is broken whatever the device.
-        packages: Version of each package that matters; None where it is not installed.
+        devices: Each value of `--device`, usable or not.
+        problems: What is broken on every device.
+        packages: Version of each relevant package; None where it is not installed.
         cache: What detcli keeps between runs.
-        terminal: Where text goes.
-        display: Whether windows open.
-        variables: Names of the variables of the environment that change what detcli or its
-            libraries do and are set; never their values.
+        terminal: The standard streams.
+        display: Whether windows can be opened.
+        variables: Names, never values, of the environment variables that are set and affect
+            detcli or its libraries.
     """
 
     detcli: str
     python: str
     system: System
     processor: Processor
-    memory: Memory
+    memory: DoctorMemory
     nvidia: Nvidia
     devices: tuple[DoctorDevice, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[DoctorProblem, ...]
     packages: dict[str, str | None]
     cache: Cache
     terminal: Terminal

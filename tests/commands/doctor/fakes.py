@@ -1,4 +1,4 @@
-"""Shared libraries that are not what they seem, built with the system's compiler."""
+"""Fake shared libraries, built with the system's compiler."""
 
 import shutil
 import subprocess
@@ -25,19 +25,19 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = (size_t)8 << 30; r
 
 
 def compile_library(path: Path, code: str, *options: str) -> Path:
-    """Build a shared library; the test is skipped where there is no compiler for it."""
+    """Build a shared library, or skip the test where there is no compiler."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     path.parent.mkdir(parents=True, exist_ok=True)
     command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-o", str(path)]
-    # Libraries go behind what uses them, some linkers drop those that nothing used so far.
+    # Libraries follow what uses them: some linkers drop those that nothing has used yet.
     command += ["-x", "c", "-", "-x", "none", *options]
     subprocess.run(command, input=code, text=True, check=True)
     return path
 
 
 def fake_driver(folder: Path, status=0, version=13000, gpus=1, capability=(9, 0)) -> Path:
-    """Build an NVIDIA driver that answers what a test wants it to."""
+    """Build an NVIDIA driver that gives the wanted answers."""
     numbers = {
         "STATUS": status,
         "VERSION": version,

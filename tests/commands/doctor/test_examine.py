@@ -6,12 +6,12 @@ from importlib import resources
 import jsonschema
 import pytest
 
-from detcli.commands.doctor import devices, packages, process
 from detcli.commands.doctor import examine as module
+from detcli.commands.doctor import packages, process
+from detcli.commands.doctor.driver import HostFacts
 from detcli.commands.doctor.examine import examine
 from detcli.commands.doctor.process import Outcome
-from detcli.commands.doctor.report import Problem
-from detcli.commands.doctor.surroundings import Surroundings
+from detcli.commands.doctor.report import DoctorProblem
 from detcli.commands.shared.reports import encode
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/doctor/schema.json").read_text())
@@ -20,24 +20,23 @@ WRONG = {"reason": "wrong", "hint": ""}
 
 @pytest.fixture
 def machine(monkeypatch):
-    """One without a GPU, where nothing is really tried; a test says what each probe answers."""
-    nobody = {"load_error": "libcuda.so.1: cannot open: No such file", "status": None,
+    """A machine without a GPU and without real processes; a test sets each answer."""
+    driver = {"load_error": "libcuda.so.1: cannot open: No such file", "status": None,
               "cuda": None, "gpus": []}  # fmt: skip
     runtime = {"version": "1.31.1", "cuda": "13.0", "providers": [], "failures": {}}
-    answers = {"driver": Outcome(nobody), "runtime": Outcome(runtime), "display": Outcome(),
-               "cpu": Outcome()}  # fmt: skip
-    monkeypatch.setattr(process, "call", lambda _, name: answers[name])
-    monkeypatch.setattr(devices, "try_device", lambda name: answers[name])
+    answers = {"driver_facts": Outcome(driver), "runtime_facts": Outcome(runtime),
+               "display_fault": Outcome(), "trial": Outcome()}  # fmt: skip
+    monkeypatch.setattr(process, "ask", lambda name, *_: answers[name])
     monkeypatch.setattr(packages, "find_mixture", lambda: None)
-    monkeypatch.setattr(module, "look_around", lambda: Surroundings(hardware=False))
+    monkeypatch.setattr(module, "read_host", lambda: HostFacts(hardware=False))
     return answers
 
 
 @pytest.fixture
 def unloadable(machine, monkeypatch):
-    """Say why a module does not load; the CPU can then not be used."""
+    """Errors by module; the CPU then cannot be used."""
     errors = {}
-    machine["cpu"] = Outcome(WRONG)
+    machine["trial"] = Outcome(WRONG)
     monkeypatch.setattr(process, "load", lambda name, _: Outcome(error=errors.get(name)))
     return errors
 
@@ -49,14 +48,14 @@ def test_this_machine_as_it_is():
     assert report.packages["numpy"]
 
 
-def test_the_schema_is_one_and_knows_every_field():
+def test_the_schema_is_valid_and_rejects_unknown_fields():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     with pytest.raises(jsonschema.ValidationError, match="surprise"):
         jsonschema.validate({**json.loads(encode(examine())), "surprise": 1}, SCHEMA)
 
 
 @pytest.mark.usefixtures("machine")
-def test_nothing_broken_is_no_problem():
+def test_an_intact_machine_has_no_problems():
     report = examine()
     assert report.problems == ()
     assert report.display.usable
@@ -64,33 +63,33 @@ def test_nothing_broken_is_no_problem():
 
 
 def test_a_library_that_does_not_load_stops_every_device(unloadable):
-    unloadable["cv2"] = "it crashed (SIGSEGV)"
+    unloadable["cv2"] = "crashed with SIGSEGV"
     report = examine()
     (problem,) = report.problems
-    assert problem.reason == "opencv-python does not load: it crashed (SIGSEGV)"
+    assert problem.reason == "opencv-python does not load: crashed with SIGSEGV"
     assert all(device.problems == report.problems for device in report.devices)
     jsonschema.validate(json.loads(encode(report)), SCHEMA)
 
 
-def test_numpy_is_told_once_and_not_for_each_that_needs_it(unloadable):
+def test_numpy_is_reported_once_and_not_for_each_dependent(unloadable):
     unloadable.update(dict.fromkeys(packages.REQUIRED, "libopenblas.so: file too short"))
     (problem,) = examine().problems
     assert problem.reason == "numpy does not load: libopenblas.so: file too short"
 
 
 @pytest.mark.usefixtures("unloadable")
-def test_where_all_loads_and_the_cpu_fails_the_trial_says_why():
-    assert examine().problems == (Problem("wrong", None, ""),)
+def test_the_trials_reason_stands_where_everything_loads():
+    assert examine().problems == (DoctorProblem("wrong", None, ""),)
 
 
 def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
-    machine["cpu"] = Outcome(error="Python does not start: Permission denied")
-    reason = "nothing could be tried: Python does not start: Permission denied"
-    assert examine().problems == (Problem(reason, None),)
+    machine["trial"] = Outcome(error="Python does not start: Permission denied")
+    reason = "nothing could be tested: Python does not start: Permission denied"
+    assert examine().problems == (DoctorProblem(reason, None),)
 
 
 def test_a_mixture_that_does_not_load_is_one_problem(unloadable, monkeypatch):
-    mixture = Problem("installed over each other", "pip uninstall both")
+    mixture = DoctorProblem("installed over each other", "pip uninstall both")
     monkeypatch.setattr(packages, "find_mixture", lambda: mixture)
     unloadable["onnxruntime"] = "cannot import name 'get_all_providers'"
     report = examine()
@@ -98,39 +97,42 @@ def test_a_mixture_that_does_not_load_is_one_problem(unloadable, monkeypatch):
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_mixture_that_loads_is_a_problem_all_the_same(monkeypatch):
-    mixture = Problem("installed over each other", "pip uninstall both")
+def test_a_mixture_that_loads_is_still_a_problem(monkeypatch):
+    mixture = DoctorProblem("installed over each other", "pip uninstall both")
     monkeypatch.setattr(packages, "find_mixture", lambda: mixture)
     report = examine()
     assert report.problems == (mixture,)
     assert report.devices[0].usable
 
 
-@pytest.mark.parametrize("name", ["driver", "runtime"])
-def test_a_library_of_a_gpu_that_crashes_leaves_the_cpu(machine, name):
-    machine[name] = Outcome(error="it crashed (SIGSEGV)")
+@pytest.mark.parametrize("name", ["driver_facts", "runtime_facts"])
+def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine, name):
+    machine[name] = Outcome(error="crashed with SIGSEGV")
     cpu, cuda, _ = examine().devices
     assert cpu.usable
-    assert cuda.problems[0].reason.endswith(" cannot be tried: it crashed (SIGSEGV)")
+    assert cuda.problems[0].reason.endswith(" cannot be tested: crashed with SIGSEGV")
 
 
 def test_a_gpu_is_described(machine):
     gpu = {"name": "NVIDIA H200", "capability": [9, 0], "memory_bytes": 1 << 37}
-    machine["driver"].value.update(load_error=None, status=0, cuda=[12, 4], gpus=[gpu])
+    machine["driver_facts"].value.update(load_error=None, status=0, cuda=[12, 4], gpus=[gpu])
     report = examine()
     assert (report.nvidia.hardware, report.nvidia.driver_cuda) == (True, "12.4")
     assert report.nvidia.gpus[0].capability == "9.0"
-    assert "runs CUDA up to 12.4, not CUDA 13.0" in report.devices[1].problems[0].reason
+    assert (
+        "supports CUDA up to 12.4, but this ONNX Runtime was built for CUDA 13.0"
+        in report.devices[1].problems[0].reason
+    )
 
 
 @pytest.mark.parametrize(("said", "version"), [("13.0", "13.0"), ("12.8", "12.8"), (None, None)])
-def test_the_cuda_of_the_runtime(machine, said, version):
-    machine["runtime"].value["cuda"] = said
+def test_the_cuda_that_the_runtime_was_built_for(machine, said, version):
+    machine["runtime_facts"].value["cuda"] = said
     assert examine().nvidia.runtime_cuda == version
 
 
 @pytest.mark.parametrize("outcome", [Outcome("no display"), Outcome(error="no display")])
-def test_no_window_and_why(machine, outcome):
-    machine["display"] = outcome
+def test_why_no_window_opens(machine, outcome):
+    machine["display_fault"] = outcome
     display = examine().display
     assert (display.usable, display.reason) == (False, "no display")

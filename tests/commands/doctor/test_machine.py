@@ -1,4 +1,4 @@
-"""System, processor, memory and terminal, from files that a test makes up."""
+"""System, processor, memory and terminal, from made-up files."""
 
 import os
 import platform
@@ -51,7 +51,7 @@ def test_instruction_sets_of_arm(put):
     assert found.features == ("asimd", "asimddp", "sve", "i8mm")
 
 
-def test_without_such_a_file_numpy_tells(tmp_path, monkeypatch):
+def test_instruction_sets_from_numpy_without_cpuinfo(tmp_path, monkeypatch):
     config = {"SIMD Extensions": {"baseline": ["NEON"], "found": ["ASIMDDP"]}}
     monkeypatch.setattr("numpy.show_config", lambda **_: config)
     assert describe_processor(tmp_path).features == ("NEON", "ASIMDDP")
@@ -69,7 +69,7 @@ def test_without_such_a_file_numpy_tells(tmp_path, monkeypatch):
         ({}, None),
     ],
 )
-def test_the_time_that_a_container_grants(put, tmp_path, files, cores):
+def test_the_containers_cpu_quota(put, tmp_path, files, cores):
     for name, text in files.items():
         put(f"sys/fs/cgroup/{name}", f"{text}\n")
     assert describe_processor(tmp_path).quota_cores == cores
@@ -84,11 +84,11 @@ def test_the_time_that_a_container_grants(put, tmp_path, files, cores):
         ("memory/memory.limit_in_bytes", "9223372036854771712", None),
     ],
 )
-def test_the_memory_that_a_container_grants(put, name, text, limit):
+def test_the_containers_memory_limit(put, name, text, limit):
     assert describe_memory(put(f"sys/fs/cgroup/{name}", text)).limit == limit
 
 
-def test_systems_without_what_linux_has(monkeypatch):
+def test_windows(monkeypatch):
     def unknown():
         raise OSError
 
@@ -105,7 +105,7 @@ def test_cores_that_this_process_may_use(monkeypatch):
 
 
 def test_a_system_without_proc(tmp_path, monkeypatch):
-    """Psutil reads nothing else, wherever the rest is looked for."""
+    """Psutil reads /proc wherever the root is."""
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path), raising=False)
     if not sys.platform.startswith("linux"):
         pytest.skip("has none anyway")
@@ -120,7 +120,7 @@ def test_a_pipe(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_no_streams_at_all(monkeypatch):
+def test_no_streams(monkeypatch):
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     found = describe_terminal()

@@ -1,4 +1,4 @@
-"""Packages from metadata that a test lays on the path."""
+"""Installed packages, from made-up metadata."""
 
 import sys
 
@@ -10,7 +10,7 @@ from detcli.commands.doctor.packages import explain, find_mixture, owners, packa
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Lay a package's metadata on a path that has nothing else."""
+    """Put a package's metadata on an otherwise empty path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
     def put(name, version, *modules, requires=()):
@@ -26,7 +26,7 @@ def install(tmp_path, monkeypatch):
 
 @pytest.fixture(params=[True, False])
 def gpu_wheel(request, monkeypatch):
-    """Whether there is a GPU wheel, either way."""
+    """With and without a GPU wheel."""
     monkeypatch.setattr(packages, "gpu_wheel_exists", lambda: request.param)
     return request.param
 
@@ -43,7 +43,7 @@ def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
 
 
 def test_wheels_in_different_folders_are_not_over_each_other(install, tmp_path, monkeypatch):
-    """Those of a virtual environment hide those of the system; pip would not remove the latter."""
+    """A virtual environment hides the system's packages, which pip would not remove."""
     install("onnxruntime-gpu", "1.31.1", "onnxruntime")
     (tmp_path / "onnxruntime_gpu-1.31.1.dist-info").rename(tmp_path / "kept")
     other = tmp_path / "system"
@@ -55,14 +55,14 @@ def test_wheels_in_different_folders_are_not_over_each_other(install, tmp_path, 
     assert find_mixture() is None
 
 
-def test_one_wheel_is_no_problem_however_often_its_metadata_is_there(install):
+def test_one_wheel_with_several_metadata_folders_is_not_a_problem(install):
     install("onnxruntime-gpu", "1.30.0", "onnxruntime")
     install("onnxruntime_gpu", "1.31.1", "onnxruntime")
     assert list(owners("onnxruntime")) == ["onnxruntime-gpu"]
     assert find_mixture() is None
 
 
-def test_what_pip_leaves_of_an_interrupted_removal_is_no_package(install, tmp_path):
+def test_the_rest_of_an_interrupted_removal_is_not_a_package(install, tmp_path):
     (tmp_path / "~nnxruntime-1.30.0.dist-info").mkdir()
     (tmp_path / "~nnxruntime-1.30.0.dist-info/top_level.txt").write_text("onnxruntime\n")
     install("onnxruntime", "1.31.0", "onnxruntime")
@@ -71,8 +71,8 @@ def test_what_pip_leaves_of_an_interrupted_removal_is_no_package(install, tmp_pa
 
 
 @pytest.mark.usefixtures("install")
-def test_what_is_not_installed_is_what_detcli_asks_for(gpu_wheel):
-    """Not onnxruntime where detcli's extra would lay onnxruntime-gpu over it."""
+def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
+    """Not onnxruntime where detcli's extra would install onnxruntime-gpu over it."""
     wanted = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
     problem = explain("onnxruntime", "No module named 'onnxruntime'")
     assert (problem.reason, problem.command) == (
@@ -81,7 +81,7 @@ def test_what_is_not_installed_is_what_detcli_asks_for(gpu_wheel):
     assert explain("cv2", "No module named 'cv2'").command == "pip install opencv-python"
 
 
-def test_what_is_damaged_comes_again_in_the_same_version_and_alone(install):
+def test_a_damaged_package_is_reinstalled_alone_and_in_the_same_version(install):
     install("onnxruntime-gpu", "1.30.0", "onnxruntime")
     problem = explain("onnxruntime", "module 'onnxruntime' has no attribute 'InferenceSession'")
     assert problem.reason.startswith("onnxruntime-gpu does not load: module ")
@@ -91,19 +91,19 @@ def test_what_is_damaged_comes_again_in_the_same_version_and_alone(install):
 @pytest.mark.parametrize(
     "said",
     [
-        "it crashed (SIGILL: it was built for a newer CPU than this one)",
+        "crashed with SIGILL: it was built for a newer CPU",
         "libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by x.so)",
     ],
 )
-def test_what_installing_again_would_not_change(install, said):
+def test_errors_that_reinstalling_would_not_fix(install, said):
     install("numpy", "2.4.0", "numpy")
     problem = explain("numpy", said)
     assert problem.command is None
     assert problem.advice
 
 
-def test_opencv_without_a_library_of_the_display(install):
-    """Both go: what uninstalling one leaves of the other would not load either."""
+def test_opencv_without_a_display_library(install):
+    """Both are removed: removing one damages the other."""
     install("opencv-python", "5.0.0", "cv2")
     install("opencv-python-headless", "5.0.0", "cv2")
     said = "libGL.so.1: cannot open shared object file: No such file or directory"
@@ -123,7 +123,7 @@ def test_a_mixture_of_opencv_that_does_not_load(install):
     )
 
 
-def test_versions_of_what_matters_and_nothing_else(install):
+def test_only_relevant_packages_are_listed(install):
     asked = ["numpy>=2.1", "rich", "simplejpeg>=1.9; python_version < '3.15'",
              "pytest>=8.3; extra == 'dev'", "matplotlib; extra == 'plots'",
              "onnxruntime; platform_machine != 'x86_64'"]  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_checkout_that_is_not_installed(install):
 
 
 @pytest.mark.parametrize(
-    ("system", "machine", "there"),
+    ("system", "machine", "exists"),
     [
         ("linux", "x86_64", True),
         ("win32", "AMD64", True),
@@ -154,7 +154,7 @@ def test_a_checkout_that_is_not_installed(install):
         ("darwin", "arm64", False),
     ],
 )
-def test_where_there_are_gpu_wheels(monkeypatch, system, machine, there):
+def test_machines_with_gpu_wheels(monkeypatch, system, machine, there):
     monkeypatch.setattr(packages.sys, "platform", system)
     monkeypatch.setattr(packages.platform, "machine", lambda: machine)
     assert packages.gpu_wheel_exists() is there

@@ -1,4 +1,4 @@
-"""The table of a report that a test makes up."""
+"""The table of a made-up report."""
 
 from dataclasses import replace
 
@@ -11,28 +11,28 @@ from detcli.commands.doctor.report import (
     CachePart,
     Display,
     DoctorDevice,
-    Gpu,
-    Memory,
+    DoctorGpu,
+    DoctorMemory,
+    DoctorProblem,
+    DoctorReport,
     Nvidia,
-    Problem,
     Processor,
-    Report,
     System,
     Terminal,
 )
 from detcli.commands.shared.reports import ReportFormat, write_report
 
 LONG = "pip install " + " ".join(f"'a-package-of-a-long-name-{number}>=1'" for number in range(9))
-NO_GPU = Problem("this machine has no NVIDIA GPU", None, "use --device cpu")
-MISSING = Problem("missing: libcudnn.so.9 (cuDNN)", LONG)
-OWN = Problem("missing: libnvinfer.so.10", "pip install 'detcli[cuda]'", "half a gigabyte")
+NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, "use --device cpu")
+MISSING = DoctorProblem("missing: libcudnn.so.9 (cuDNN)", LONG)
+OWN = DoctorProblem("missing: libnvinfer.so.10", "pip install 'detcli[cuda]'", "half a gigabyte")
 
-REPORT = Report(
+REPORT = DoctorReport(
     detcli="0.1.0",
     python="3.11.7 (CPython)",
     system=System("Linux", "6.1", "Debian 12", "x86_64", "glibc 2.36", container=True, wsl=False),
     processor=Processor("Made Up 9", ("avx2", "fma"), 2, 4, 3, 1.5),
-    memory=Memory(16_000_000_000, 8_000_000_000, 4_000_000_000),
+    memory=DoctorMemory(16_000_000_000, 8_000_000_000, 4_000_000_000),
     nvidia=Nvidia(hardware=False, driver=None, driver_cuda=None, runtime_cuda="13.0", gpus=()),
     devices=(
         DoctorDevice("cpu", "CPUExecutionProvider", usable=True, problems=()),
@@ -62,12 +62,12 @@ def show(capsys):
 def test_devices_come_first_with_reasons_and_fixes(show):
     lines = [line.rstrip() for line in show().splitlines()]
     assert lines[:10] == [
-        "cpu       usable: a small detector ran on it",
+        "cpu       usable: the test detector ran on it",
         "cuda      not usable",
         "  this machine has no NVIDIA GPU",
         "    use --device cpu",
         "  missing: libcudnn.so.9 (cuDNN)",
-        f"    fix: {LONG}",  # in one line, whatever the width: it will be copied
+        f"    fix: {LONG}",  # on one line at any width, to be copied
         "tensorrt  not usable",
         "  for the same reasons, and:",
         "  missing: libnvinfer.so.10",
@@ -75,15 +75,15 @@ def test_devices_come_first_with_reasons_and_fixes(show):
     ]
 
 
-def test_the_very_same_reasons_are_told_once(show):
+def test_the_same_reasons_are_shown_once(show):
     devices = (*REPORT.devices[:2], replace(REPORT.devices[2], problems=(NO_GPU, MISSING)))
     text = show(replace(REPORT, devices=devices))
     assert "  for the same reasons\n" in text
     assert text.count("libcudnn.so.9") == 1
 
 
-def test_what_is_broken_for_all_comes_before_everything(show):
-    problem = Problem("numpy does not load", "pip install numpy")
+def test_problems_of_every_device_come_first(show):
+    problem = DoctorProblem("numpy does not load", "pip install numpy")
     assert show(replace(REPORT, problems=(problem,))).startswith(
         "problem: numpy does not load\n    fix: pip install numpy\n"
     )
@@ -93,9 +93,9 @@ def test_what_is_broken_for_all_comes_before_everything(show):
     "fact",
     [
         "Debian 12, Linux 6.1, x86_64, glibc 2.36, container",
-        "Made Up 9, 2 cores, 4 threads, 3 usable, time of 1.5",
+        "Made Up 9, 2 cores, 4 threads, 3 usable, quota 1.5",
         "avx2 fma",
-        "16.0 GB, 8.0 GB available, 4.0 GB granted",
+        "16.0 GB, 8.0 GB available, 4.0 GB limit",
         "built for CUDA 13.0",
         "~/.cache/detcli",
         "2.0 kB, models",
@@ -110,31 +110,31 @@ def test_facts(show, fact):
 
 
 def test_a_machine_with_a_gpu(show):
-    gpu = Gpu("NVIDIA H200", "9.0", 150_000_000_000)
+    gpu = DoctorGpu("NVIDIA H200", "9.0", 150_000_000_000)
     nvidia = Nvidia(True, "580.65", "13.0", None, (gpu, gpu))  # noqa: FBT003
     text = show(replace(REPORT, nvidia=nvidia))
-    assert "580.65, runs CUDA up to 13.0" in text
+    assert "580.65, supports CUDA up to 13.0" in text
     assert "GPU 1" in text
     assert "NVIDIA H200, compute capability 9.0, 150.0 GB" in text
     assert "built for" not in text
 
 
-def test_a_system_that_does_not_tell_its_memory(show):
-    assert "memory         unknown" in show(replace(REPORT, memory=Memory(None, None, None)))
+def test_unknown_memory(show):
+    assert "memory         unknown" in show(replace(REPORT, memory=DoctorMemory(None, None, None)))
 
 
-def test_a_cache_that_was_cleared_and_cannot_be_written_to(show):
+def test_a_cleared_and_read_only_cache(show):
     text = show(replace(REPORT, cache=Cache(None, False, (), 4096)))  # noqa: FBT003
-    assert "there is no place for one, cannot be written to" in text
+    assert "no folder for one, not writable" in text
     assert "4.1 kB" in text
 
 
-def test_names_with_control_codes_are_harmless(show):
-    device = replace(REPORT.devices[1], problems=(Problem("\x1b[2Jgone", None),))
+def test_control_codes_are_escaped(show):
+    device = replace(REPORT.devices[1], problems=(DoctorProblem("\x1b[2Jgone", None),))
     assert "\x1b" not in show(replace(REPORT, devices=(device,)))
 
 
-def test_square_brackets_are_no_markup():
+def test_square_brackets_are_not_markup():
     console = Console(width=200)
     with console.capture() as text:
         for part in render(REPORT):

@@ -1,4 +1,4 @@
-"""The cache is measured and cleared; what is not detcli's stays."""
+"""The cache is measured and cleared; other files in its folder stay."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from detcli.backend.device import DeviceOptions
-from detcli.commands.doctor import caches
-from detcli.commands.doctor.caches import clear_cache, examine_cache
+from detcli.commands.doctor import machine
+from detcli.commands.doctor.machine import clear_cache, describe_cache
 from detcli.detector import Detector
 from detcli.errors import OutputError
 
@@ -47,24 +47,24 @@ def sizes(cache):
     return {part.name: (part.files, part.size_bytes) for part in cache.parts}
 
 
-def test_a_cache_that_is_not_there_yet(cache):
-    found = examine_cache()
+def test_a_cache_that_does_not_exist_yet(cache):
+    found = describe_cache()
     assert sizes(found) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
     assert found.writable
     assert clear_cache() == 0
     assert not cache.exists()  # looking changes nothing
 
 
-def test_only_what_is_detclis_is_counted_and_cleared(cache):
+def test_only_detclis_files_are_counted_and_cleared(cache):
     put(cache, OWN + OTHERS)
-    assert sizes(examine_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
+    assert sizes(describe_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
     assert clear_cache() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
-    assert sizes(examine_cache(45)) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
-    assert examine_cache(45).cleared_bytes == 45
+    assert sizes(describe_cache(45)) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+    assert describe_cache(45).cleared_bytes == 45
 
 
-def test_empty_folders_go_as_well(cache):
+def test_empty_folders_are_removed(cache):
     put(cache, OWN)
     clear_cache()
     assert list(cache.iterdir()) == []
@@ -81,22 +81,22 @@ def test_links_are_removed_and_never_followed(cache, tmp_path):
     assert not (cache / f"prepared/{HASH}.graph").is_symlink()
 
 
-def test_what_the_program_really_writes_is_counted(cache, make_model):
+def test_files_written_by_a_detector_are_counted(cache, make_model):
     with Detector(make_model(tail="authors"), "cpu", options=DeviceOptions()):
         pass
     written = [path for path in cache.rglob("*") if path.is_file()]
-    found = examine_cache()
+    found = describe_cache()
     assert sizes(found)["prepared"] == (len(written), sum(p.stat().st_size for p in written))
     assert len(written) == 2
     clear_cache()
     assert list(cache.iterdir()) == []
 
 
-def test_what_cuda_core_really_writes_is_counted(cache):
+def test_files_written_by_cuda_core_are_counted(cache):
     utils = pytest.importorskip("cuda.core.utils")
     with utils.FileStreamProgramCache(cache / "kernels", max_size_bytes=1 << 20) as store:
         store[b"a key"] = b"a cubin"
-    assert sizes(examine_cache())["kernels"][0] == 1
+    assert sizes(describe_cache())["kernels"][0] == 1
     clear_cache()
     assert list(cache.iterdir()) == []
 
@@ -111,12 +111,12 @@ def test_a_file_that_cannot_be_removed(cache, monkeypatch):
         clear_cache()
 
 
-def test_no_place_for_a_cache(monkeypatch):
+def test_no_folder_for_a_cache(monkeypatch):
     def homeless():
         raise OutputError("there is no home folder for a cache")
 
-    monkeypatch.setattr(caches, "cache_folder", homeless)
-    found = examine_cache()
+    monkeypatch.setattr(machine, "cache_folder", homeless)
+    found = describe_cache()
     assert (found.folder, found.writable, found.parts) == (None, False, ())
     assert clear_cache() == 0
 
@@ -130,43 +130,43 @@ def test_no_place_for_a_cache(monkeypatch):
     ],
 )
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems, other folders")
-def test_where_it_is_without_whose_it_is(monkeypatch, variables, shown):
+def test_the_folder_is_shown_without_personal_names(monkeypatch, variables, shown):
     monkeypatch.delenv("DETCLI_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/zaphod")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert examine_cache().folder == shown
+    assert describe_cache().folder == shown
 
 
-def test_files_that_may_not_be_looked_at_or_are_gone_by_now(cache, monkeypatch):
+def test_files_that_are_inaccessible_or_gone(cache, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     put(cache, OWN)
     monkeypatch.setattr(Path, "lstat", refuse)
-    assert sizes(examine_cache()) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+    assert sizes(describe_cache()) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
 
 
-def test_a_folder_that_nobody_may_look_into(cache, monkeypatch):
+def test_an_inaccessible_folder(cache, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", refuse)
-    found = examine_cache()
+    found = describe_cache()
     monkeypatch.undo()
     assert found.writable  # the folder above it can be written to
     assert not cache.exists()
 
 
-def test_a_file_where_the_folder_should_be(cache):
+def test_a_file_in_place_of_the_folder(cache):
     cache.parent.mkdir(exist_ok=True, parents=True)
     cache.write_text("")
     cache.chmod(0o777)
-    assert not examine_cache().writable
+    assert not describe_cache().writable
 
 
-def test_a_folder_that_cannot_be_written_to(cache, monkeypatch):
+def test_a_read_only_folder(cache, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert not examine_cache().writable
+    assert not describe_cache().writable
     assert not cache.exists()

@@ -1,4 +1,4 @@
-"""The small detector: right on the CPU, on the kernels, and wrong where something is wrong."""
+"""The test detector: right on the CPU and on the kernels, and it notices wrong answers."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,19 @@ from backend.cuda.host_gpu import HostGpu
 from backend.cuda.shim import Shim, kernel_sources
 
 import detcli.backend
-from detcli.commands.doctor import trial
-from detcli.commands.doctor.devices import try_device
+from detcli.commands.doctor import process
+from detcli.commands.doctor.examine import try_device
 from detcli.commands.doctor.process import Outcome
 from detcli.detections import Detections
 from detcli.errors import DeviceError
 
 
-def test_the_cpu_gives_the_right_answer():
-    assert trial.trial("cpu") is None
+def test_the_cpu_passes():
+    assert process.trial("cpu") is None
     assert try_device("cpu") == Outcome()
 
 
-def test_so_do_the_kernels(pytestconfig, monkeypatch):
+def test_the_kernels_pass(pytestconfig, monkeypatch):
     gpu = HostGpu(Shim(kernel_sources(), pytestconfig.cache.mkdir("shim")), late=True)
     opened = []
 
@@ -28,7 +28,7 @@ def test_so_do_the_kernels(pytestconfig, monkeypatch):
         return open_on_host(gpu, model)
 
     monkeypatch.setattr(detcli.backend, "open_backend", open_backend)
-    assert trial.trial("cuda") is None
+    assert process.trial("cuda") is None
     assert opened == ["cuda"]
     gpu.close()
 
@@ -44,7 +44,7 @@ def test_so_do_the_kernels(pytestconfig, monkeypatch):
             np.full_like(found.xyxy, np.nan), found.score, found.class_id, found.names
         ),
     ],
-    ids=["one is lost", "boxes", "scores", "classes", "NaN"],
+    ids=["one missing", "boxes", "scores", "classes", "NaN"],
 )
 def test_a_wrong_answer_is_noticed(change, monkeypatch):
     class Wrong:
@@ -60,25 +60,25 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
 
     open_backend = detcli.backend.open_backend
     monkeypatch.setattr(detcli.backend, "open_backend", lambda *given: Wrong(open_backend(*given)))
-    answer = trial.trial("cpu")
-    assert answer["reason"].startswith("a small detector gave wrong boxes")
+    answer = process.trial("cpu")
+    assert answer["reason"].startswith("the test detector gave wrong boxes")
     assert answer["hint"]
 
 
-def test_a_refusal_is_passed_on_without_folders(monkeypatch):
+def test_a_device_error_is_reported_without_folders(monkeypatch):
     def refuse(*_):
         raise DeviceError("no /home/zaphod/x.so", "pip install 'detcli[cuda]'")
 
-    monkeypatch.setenv("USER", "detcli")  # of a service; a command stays what it is
+    monkeypatch.setenv("USER", "detcli")  # a service account; commands in hints stay as they are
     monkeypatch.setattr(detcli.backend, "open_backend", refuse)
-    assert trial.trial("cuda") == {"reason": "no x.so", "hint": "pip install 'detcli[cuda]'"}
+    assert process.trial("cuda") == {"reason": "no x.so", "hint": "pip install 'detcli[cuda]'"}
 
 
-def test_a_device_that_there_is_not_says_so_from_its_process():
+def test_an_unknown_device():
     assert "unknown device 'gpu'" in try_device("gpu").value["reason"]
 
 
-def test_nothing_is_left_anywhere_and_nothing_needs_a_place(cache, tmp_path, monkeypatch):
+def test_a_trial_writes_no_files(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     assert try_device("cpu") == Outcome()
     assert not cache.exists()

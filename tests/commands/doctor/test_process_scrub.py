@@ -1,4 +1,4 @@
-"""No name of a person and no value of the environment is left in what libraries say."""
+"""Messages of libraries keep no personal names and no values of variables."""
 
 import platform
 import sys
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.doctor.privacy import relevant_variables, scrub, shorten
+from detcli.commands.doctor.machine import relevant_variables, shorten
+from detcli.commands.doctor.process import scrub
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="paths of other systems")
 
 
 @pytest.fixture(autouse=True)
-def _somebody(monkeypatch):
+def _user(monkeypatch):
     monkeypatch.setenv("HOME", "/home/zaphod")
     for name in ("USER", "LOGNAME", "USERNAME"):
         monkeypatch.setenv(name, "zaphod")
@@ -29,7 +30,7 @@ def _somebody(monkeypatch):
         ("see https://www.nvidia.com/drivers or ~/.cache", None),
         ("one and/or two, 3 / 4", None),
         ("zaphod's key", "USER's key"),
-        ("zaphodian is no name", None),
+        ("zaphodian is not a name", None),
         ("cannot connect to display :17.0", "cannot connect to display $DISPLAY"),
         ("open /scratch/a job/run 1/libcuda.so.1", "open libcuda.so.1"),
         ("bad value 'tok-123456' of it", "bad value '...' of it"),
@@ -68,7 +69,7 @@ def test_a_user_without_a_home(monkeypatch):
     assert scrub("/home/zaphod/x.so") == "x.so"
 
 
-def test_only_names_that_are_known_are_listed(monkeypatch):
+def test_only_known_variables_are_listed(monkeypatch):
     monkeypatch.setattr(
         "os.environ",
         {
