@@ -41,11 +41,11 @@ def machine(monkeypatch):
     return machine
 
 
-def examine(wanted=None, broken=(), gpu=(), mixture=None, *, providers=(TENSORRT, CUDA, CPU),
-            cuda=(), tensorrt=()):  # fmt: skip
+def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(), **faults):
     """Devices by name; the libraries that CUDA and TensorRT lack can be given."""
     runtime = RuntimeFacts("1.31.1", providers, {CUDA: cuda, TENSORRT: tensorrt})
-    found = examine_devices(wanted, broken, gpu, runtime, mixture)
+    broken, gpu = faults.get("broken", ()), faults.get("gpu", ())
+    found = examine_devices(wanted, broken, gpu, runtime, faults.get("mixture"))
     return {device.name: device for device in found}
 
 

@@ -52,7 +52,7 @@ def test_a_cache_that_does_not_exist_yet(cache):
     assert sizes(found) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
     assert found.writable
     assert clear_cache() == 0
-    assert not cache.exists()  # looking changes nothing
+    assert not cache.exists()  # measuring creates nothing
 
 
 def test_only_detclis_files_are_counted_and_cleared(cache):

@@ -154,7 +154,7 @@ def test_a_checkout_that_is_not_installed(install):
         ("darwin", "arm64", False),
     ],
 )
-def test_machines_with_gpu_wheels(monkeypatch, system, machine, there):
+def test_machines_with_gpu_wheels(monkeypatch, system, machine, exists):
     monkeypatch.setattr(packages.sys, "platform", system)
     monkeypatch.setattr(packages.platform, "machine", lambda: machine)
-    assert packages.gpu_wheel_exists() is there
+    assert packages.gpu_wheel_exists() is exists

@@ -36,7 +36,7 @@ def test_an_empty_folder_lacks_the_attribute(tmp_path, monkeypatch):
 
 
 def test_a_missing_module():
-    assert load("nobody_wrote_this", "x").error == "No module named 'nobody_wrote_this'"
+    assert load("no_such_module", "x").error == "No module named 'no_such_module'"
 
 
 def test_the_first_cause_is_reported_without_folders(module):
