@@ -2,7 +2,7 @@
 
     from detcli import Detector
 
-Importing this loads nothing heavy: each name is imported when it is first used.
+Importing the package is cheap: each name is imported on first use.
 """
 
 import importlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from detcli.settings import Settings
     from detcli.topk import top_k
 
-_HOMES = {
+_MODULES = {
     "Detections": "detcli.detections",
     "Detector": "detcli.detector",
     "DeviceOptions": "detcli.backend.device",
@@ -44,6 +44,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

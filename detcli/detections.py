@@ -13,16 +13,16 @@ class Detections:
     """What was found in one picture; row i of every array describes the same object.
 
     Attributes:
-        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, the
-            origin at its top left corner.
+        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, from
+            its top left corner.
         score: `(N,)` float32 confidence from 0 to 1, descending.
         class_id: `(N,)` int64, an index into `names`.
-        names: The names of all classes that the model knows, by class id.
+        names: The names of all classes of the model, by class id.
 
     Raises:
-        ValueError: The arrays have other shapes, or a class id has no name.
+        ValueError: The arrays have wrong shapes, or a class id has no name.
 
-    Indexing with a boolean mask, a slice, an index or several gives `Detections` again:
+    Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again:
 
         >>> found = Detections.empty(names=("person", "car"))
         >>> len(found[found.score > 0.5])
@@ -65,7 +65,7 @@ class Detections:
 
     def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
         if isinstance(index, int | np.integer):
-            index = [int(index)]  # one detection is Detections too
+            index = [int(index)]  # a single detection is Detections, too
         return type(self)(
             self.xyxy[index], self.score[index], self.class_id[index], names=self.names
         )

@@ -1,4 +1,4 @@
-"""Detector: the library's front door."""
+"""Detector: a model on a device, the entry point of the library."""
 
 import copy
 import logging
@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self, overload
 
 import numpy as np
@@ -30,17 +29,16 @@ log = logging.getLogger(__name__)
 class Detector:
     """A model on a device: pictures in, detections out.
 
-    A context manager; leaving it releases the device's memory. Not for use by several threads at
-    once.
+    A context manager, which releases the device's memory on exit. Not thread-safe.
 
     Attributes:
         contract: What the model promises: layout, classes, input size.
         device: Where it runs, "cpu" or "cuda:0".
         model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
-        in_flight: How many batches are worth starting before the first is waited for.
-        batch: How many pictures at a time suit the device.
-        workers: How many detectors suit it, each on a thread of its own.
+        in_flight: How many batches are worth starting before waiting for the first.
+        batch: The batch size that suits the device.
+        workers: How many detectors to run side by side, one per thread.
         times: Seconds spent in each stage so far.
 
     Example, executed in docs/index.md:
@@ -59,19 +57,18 @@ class Detector:
         """Load a model.
 
         Args:
-            model: Path of an ONNX file, or a name such as "yolov10n"; such a model is fetched when
-                it is first used, see `detcli models list`. What was located already is not
-                looked for again.
+            model: Path of an ONNX file; or a name such as "yolov10n", whose file is fetched on
+                first use, see `detcli models list`; or a file that `zoo.find` located.
             device: "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
-            settings: Which detections to keep; the default keeps up to 300 above 0.25.
+            settings: Which detections to keep; by default up to 300 above 0.25.
             options: How to use a GPU.
 
         Raises:
             ModelError: The model cannot be used.
             DeviceError: The device cannot be used.
-            DeviceMemoryError: The model does not fit into its memory.
-            UsageError: The settings do not fit the model, or the options the device.
-            OutputError: A model that goes by name cannot be written to the cache.
+            DeviceMemoryError: The model does not fit into the device's memory.
+            UsageError: The settings do not suit the model, or the options the device.
+            OutputError: A fetched model cannot be written to the cache.
         """
         settings, wanted = settings or Settings(), Device.parse(device)
         if not isinstance(model, LocatedModel):
@@ -97,7 +94,7 @@ class Detector:
             height, width = contract.input_size
             raise UsageError(
                 f"--rect: this graph takes {width}x{height} pictures only",
-                "leave it out, or export the model with dynamic axes",
+                "omit it, or export the model with dynamic axes",
             )
         self._rect = settings.rect
         self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
@@ -128,17 +125,17 @@ class Detector:
         self._observer: Observer | None = None
 
     def clone(self, device: str | Device | None = None) -> "Detector":
-        """The same model with the same settings once more, for another thread or device.
+        """Open the same model with the same settings again, for another thread or device.
 
         Args:
-            device: As for the constructor; by default, where this one runs.
+            device: As for the constructor; by default this detector's device.
 
         Raises:
             DeviceError: The device cannot be used.
-            DeviceMemoryError: The model does not fit into its memory.
+            DeviceMemoryError: The model does not fit into the device's memory.
         """
         other = copy.copy(self)
-        other._open(device or self.device)  # noqa: SLF001 - of the same class
+        other._open(device or self.device)  # noqa: SLF001 - the same class
         return other
 
     @overload
@@ -149,14 +146,14 @@ class Detector:
         """Detect objects.
 
         Args:
-            images: One picture, `(H, W, 3)` uint8 BGR as `cv2.imread` gives it, or a list of them
+            images: A picture, `(H, W, 3)` uint8 BGR as from `cv2.imread`, or a list of pictures
                 of any sizes, which run as one batch.
 
         Returns:
             Detections, or a list of them, in pixels of each picture.
 
         Raises:
-            ValueError: A picture has another shape or dtype.
+            ValueError: A picture has a wrong shape or dtype.
             InferenceError: The runtime failed.
         """
         if isinstance(images, np.ndarray):
@@ -177,10 +174,10 @@ class Detector:
             self._observer(stage)
 
     def submit(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch; calling what is returned waits for its detections.
+        """Start on a batch; the returned function waits for its detections.
 
-        A GPU works by itself meanwhile: up to `in_flight` batches are worth starting before the
-        first is waited for. Any order of waiting is right, and any number of batches.
+        A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
+        the first. Any number of batches may be started, and waited for in any order.
 
         Raises:
             InferenceError: The runtime failed.
@@ -191,13 +188,10 @@ class Detector:
             [index for index, letterbox in enumerate(letterboxes) if letterbox.canvas == canvas]
             for canvas in canvases
         ]
-        started = [
-            (
-                group,
-                self._submit([pictures[i].pixels for i in group], [letterboxes[i] for i in group]),
-            )
-            for group in groups
-        ]
+        started = []
+        for group in groups:
+            pixels = [pictures[index].pixels for index in group]
+            started.append((group, self._submit(pixels, [letterboxes[i] for i in group])))
 
         def wait() -> list[Detections]:
             found: dict[int, Detections] = {}
@@ -221,7 +215,7 @@ class Detector:
             return self._backend.select(buffer, letterboxes, self._selection)
 
     def _above_thresholds(self, found: Detections) -> Detections:
-        """Apply the confidences of single classes; the selection knows the lowest only."""
+        """Apply the confidences of single classes; the backend applied the lowest one."""
         if (self._thresholds == self._thresholds[0]).all():
             return found
         return found[found.score > self._thresholds[found.class_id]]
@@ -238,21 +232,16 @@ class Detector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def _checked(image: Image) -> Picture:
-    """A picture of somebody else's.
+    """Wrap an array.
 
     Raises:
-        ValueError: It is not `(H, W, 3)` uint8.
+        ValueError: The array is not `(H, W, 3)` uint8, or empty.
     """
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise ValueError(f"a picture is (H, W, 3) uint8 BGR, this is {image.shape} {image.dtype}")
+        raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
     return Picture.whole(image)

@@ -1,32 +1,32 @@
-"""Every error that detcli raises on purpose.
+"""The errors and the warning that detcli raises.
 
-Each carries a hint (what to do next) and the exit code of the command line:
+Each error has a hint (what to do next) and the exit code of the command line:
 
     DetcliError                 1  something failed while running
-    ├── UsageError              2  the request itself makes no sense
-    ├── InputError              3  an input could not be used; the others go on
-    │   ├── SourceError         3  nothing to read there
-    │   └── DecodeError         3  read, but it is no complete picture
+    ├── UsageError              2  the request is invalid
+    ├── InputError              3  an input cannot be used; the others go on
+    │   ├── SourceError         3  the input cannot be found or read
+    │   └── DecodeError         3  the input is not a complete picture or video
     ├── ModelError              4  the model cannot be used
-    ├── DeviceError             5  the device that was asked for cannot be used
+    ├── DeviceError             5  the requested device cannot be used
     ├── InferenceError          1  the network failed on an input
-    │   └── DeviceMemoryError   1  it does not fit into the device's memory
-    ├── CheckError              6  a check that was asked for failed
-    ├── OutputError             1  a result could not be written
-    └── DependencyError         1  an installed library does not load
+    │   └── DeviceMemoryError   1  the device has too little memory
+    ├── CheckError              6  a requested check failed
+    ├── OutputError             1  a result cannot be written
+    └── DependencyError         1  an installed library cannot be loaded
 
-Warnings are `DetcliWarning`, a UserWarning: the answer stands, but look at it.
+Warnings are `DetcliWarning`: the result stands, but deserves a look.
 """
 
 from typing import ClassVar
 
 
 class DetcliError(Exception):
-    """Base of all errors; `str()` says what happened and why.
+    """Base of all errors; the message says what happened and why.
 
     Attributes:
-        hint: What to do next, as one sentence; empty when there is nothing to advise.
-        exit_code: What the process returns when the error ends it.
+        hint: What to do next, in one sentence; may be empty.
+        exit_code: Exit code of the process that the error ends.
     """
 
     exit_code: ClassVar[int] = 1
@@ -37,23 +37,23 @@ class DetcliError(Exception):
 
 
 class UsageError(DetcliError):
-    """The request itself makes no sense."""
+    """The request is invalid."""
 
     exit_code = 2
 
 
 class InputError(DetcliError):
-    """An input could not be used; the others go on."""
+    """An input cannot be used; the others go on."""
 
     exit_code = 3
 
 
 class SourceError(InputError):
-    """Nothing to read there."""
+    """The input cannot be found or read."""
 
 
 class DecodeError(InputError):
-    """Read, but it is no complete picture."""
+    """The input is not a complete picture or video."""
 
 
 class ModelError(DetcliError):
@@ -63,7 +63,7 @@ class ModelError(DetcliError):
 
 
 class DeviceError(DetcliError):
-    """The device that was asked for cannot be used."""
+    """The requested device cannot be used."""
 
     exit_code = 5
 
@@ -73,22 +73,22 @@ class InferenceError(DetcliError):
 
 
 class DeviceMemoryError(InferenceError):
-    """It does not fit into the device's memory."""
+    """The device has too little memory."""
 
 
 class CheckError(DetcliError):
-    """A check that was asked for failed."""
+    """A requested check failed."""
 
     exit_code = 6
 
 
 class OutputError(DetcliError):
-    """A result could not be written."""
+    """A result cannot be written."""
 
 
 class DependencyError(DetcliError):
-    """An installed library does not load."""
+    """An installed library cannot be loaded."""
 
 
 class DetcliWarning(UserWarning):
-    """The answer stands, but something about it deserves a look."""
+    """The result stands, but deserves a look."""

@@ -1,4 +1,4 @@
-"""Files: where the cache lives, and writing so that nobody ever sees half a file."""
+"""Files: where the cache is, and writing so that no half-written file is ever visible."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ def cache_folder() -> Path:
     """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it.
 
     Raises:
-        OutputError: The user has no home, as in some containers.
+        OutputError: The user has no home folder, as in some containers.
     """
     if moved := os.environ.get("DETCLI_CACHE_DIR"):
         return Path(moved)
@@ -27,18 +27,18 @@ def cache_folder() -> Path:
         folder = platformdirs.user_cache_path("detcli", appauthor=False)
     except RuntimeError:
         folder = Path()
-    if not folder.is_absolute():  # older platformdirs hand out a `~` that stands for nothing
-        raise OutputError("there is no home folder for a cache", "set DETCLI_CACHE_DIR")
+    if not folder.is_absolute():  # older platformdirs return an unresolved `~`
+        raise OutputError("no home folder for the cache", "set DETCLI_CACHE_DIR")
     return folder
 
 
 class StandardOutput:
-    """Standard output as UTF-8, a record at a time.
+    """Standard output as UTF-8, one record at a time.
 
-    What is no Unicode in a file name comes out as an escape that JSON reads back.
+    Bytes of a file name that are not Unicode become escapes, which JSON reads back.
 
     Raises:
-        OutputError: It is closed.
+        OutputError: Standard output is closed.
     """
 
     def __init__(self) -> None:
@@ -52,26 +52,26 @@ class StandardOutput:
         """Write and flush.
 
         Raises:
-            OutputError: The disk is full, say.
-            BrokenPipeError: The reader has gone.
+            OutputError: The text cannot be written, for instance on a full disk.
+            BrokenPipeError: The reader has closed the pipe.
         """
         _write(self.file, text, "standard output")
 
     def commit(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: everything has been flushed."""
 
 
 class AtomicFile:
     """A file that appears under its name only when it is complete.
 
-    Written beside the target under a temporary name, then moved into place. A target that is no
-    regular file (`/dev/null`, a named pipe) is written to directly; a link is followed. What cannot
-    be written whole, since the disk is full, is taken back: the file may still be committed.
+    It is written beside the target under a temporary name, then moved into place. A target that is
+    not a regular file (`/dev/null`, a named pipe) is written directly; a link is followed. A write
+    that fails halfway, as on a full disk, is undone, and the file may still be committed.
 
     Attributes:
         path: The target as it was named.
-        written: Where the data goes until then, for libraries that open files by name.
-        file: The same, open.
+        written: The temporary file, for libraries that open files by name.
+        file: The temporary file, open.
 
     Raises:
         OutputError: The folder cannot be written to.
@@ -83,35 +83,35 @@ class AtomicFile:
         Args:
             path: The target.
             binary: Bytes are written, not text.
-            suffix: How the temporary name ends, for libraries that read the format from it.
+            suffix: End of the temporary name, for libraries that take the format from it.
         """
         self.path = path
         self._binary = binary
-        self._size = 0  # of what was written whole
+        self._size = 0  # of the writes that succeeded
         target = Path(os.path.realpath(path))
         try:
             direct = target.exists() and not target.is_file()
             self._target = None if direct else target
             part = target.with_name(f".{secrets.token_hex(8)}.part{suffix}")
             self.written = target if direct else part
-            # Never through a link that somebody laid there.
+            # Exclusively, so that a planted link is never followed.
             self.file: IO[Any] = self._open("w" if direct else "x")
         except OSError as error:
             raise _output_error(path, error) from error
         if self._target and self._target.exists():
-            with contextlib.suppress(OSError):  # some file systems have no modes
+            with contextlib.suppress(OSError):  # some file systems have no permissions
                 shutil.copymode(self._target, self.written)
 
     def write(self, data: str | bytes) -> None:
         """Write and flush.
 
         Raises:
-            OutputError: The disk is full, say; nothing of it was written.
+            OutputError: The data cannot be written; the file is as before.
         """
         try:
             _write(self.file, data, self.path)
         except OutputError:
-            self._take_back()
+            self._undo()
             raise
         if self._target:
             self._size = os.fstat(self.file.fileno()).st_size
@@ -120,7 +120,7 @@ class AtomicFile:
         """Close the file and move it into place.
 
         Raises:
-            OutputError: The disk is full, say; nothing is left behind.
+            OutputError: The file cannot be completed; no temporary file is left behind.
         """
         try:
             self.file.close()
@@ -131,8 +131,8 @@ class AtomicFile:
             raise _output_error(self.path, error) from error
 
     def discard(self) -> None:
-        """Close and forget what was written."""
-        with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses
+        """Close and remove the temporary file."""
+        with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
             self.file.close()
         if self._target:
             self.written.unlink(missing_ok=True)
@@ -142,10 +142,10 @@ class AtomicFile:
             return self.written.open(f"{mode}b")
         return self.written.open(mode, encoding="utf-8", errors="backslashreplace", newline="")
 
-    def _take_back(self) -> None:
-        """Cut off what the last write left."""
+    def _undo(self) -> None:
+        """Cut off what a failed write left."""
         if self._target:
-            with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses
+            with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
                 self.file.close()
             with contextlib.suppress(OSError):
                 os.truncate(self.written, self._size)
@@ -156,7 +156,7 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a whole file, or nothing.
 
     Raises:
-        OutputError: It could not be written.
+        OutputError: The file cannot be written.
     """
     target = AtomicFile(path, binary=True)
     try:
@@ -172,17 +172,17 @@ def _write(file: IO[Any], data: str | bytes, title: str | Path) -> None:
         file.write(data)
         file.flush()
     except BrokenPipeError:
-        raise  # no failure: the reader has seen enough
+        raise  # not a failure: the reader has seen enough
     except OSError as error:
         raise _output_error(title, error) from error
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """What a JSON file holds.
+    """The content of a JSON file.
 
     Args:
         path: The file.
-        unusable: Makes the error, from the path and the reason why it cannot be read.
+        unusable: Makes the error from the path and the reason.
     """
     import json
 
@@ -192,14 +192,14 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
     except OSError as error:
         raise unusable(path, str(error.strerror or error)) from error
     except (ValueError, RecursionError) as error:
-        raise unusable(path, "it is no JSON") from error
+        raise unusable(path, "it is not JSON") from error
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, if they are not there.
+    """Make a folder and its parents, if they do not exist.
 
     Raises:
-        OutputError: There is a file of that name, or the place cannot be written to.
+        OutputError: A file has that name, or the parent cannot be written to.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -210,5 +210,5 @@ def make_folder(path: Path) -> None:
 def _output_error(path: str | Path, error: OSError) -> OutputError:
     return OutputError(
         f"cannot write {path}: {error.strerror or error}",
-        "check the folder, its permissions and the space left on the disk",
+        "check the folder, its permissions and the free disk space",
     )

@@ -1,4 +1,4 @@
-"""Pictures, and Letterbox: where one lies on the network's input, in both directions."""
+"""Pictures, and Letterbox, which maps them onto the network's input and boxes back."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -14,11 +14,11 @@ Boxes = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A decoded picture, perhaps reduced while it was decoded.
+    """A decoded picture, possibly at reduced size.
 
     Attributes:
         pixels: `(H, W, 3)` uint8 BGR, upright.
-        size: Height and width of the full picture, whose pixels boxes are in.
+        size: Height and width of the full picture; boxes are in its pixels.
     """
 
     pixels: Image
@@ -26,16 +26,16 @@ class Picture:
 
     @classmethod
     def whole(cls, pixels: Image) -> Self:
-        """A picture in full size."""
+        """A picture at full size."""
         return cls(pixels, (pixels.shape[0], pixels.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Letterbox:
-    """A picture scaled to fit the network's input, centred on a grey ground.
+    """A picture scaled to fit the network's input, centred on a grey canvas.
 
-    Computed once for a picture; preprocessing follows it on the way in, and the boxes come back
-    through it. The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
+    Computed once for a picture: preprocessing follows it, and boxes are mapped back through it.
+    The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
 
     Attributes:
         picture: Height and width of the picture in pixels.
@@ -63,7 +63,7 @@ class Letterbox:
         """
         height, width = picture
         gain = min(canvas[0] / height, canvas[1] / width)
-        # At least one pixel: a 1x5000 strip would vanish otherwise.
+        # At least one pixel, or a 1x5000 strip would vanish.
         resized = max(1, round(height * gain)), max(1, round(width * gain))
         # An odd row or column of padding goes to the bottom or the right.
         top = round((canvas[0] - resized[0]) / 2 - 0.1)
@@ -71,7 +71,7 @@ class Letterbox:
         return cls(picture, canvas, gain, resized, top, left)
 
     def trimmed(self, stride: int) -> Self:
-        """The same on the smallest canvas that holds it, of sides that the stride divides.
+        """The same on the smallest canvas that holds it and has multiples of the stride as sides.
 
         Examples:
             >>> Letterbox.fit((480, 640), (640, 640)).trimmed(32).canvas
@@ -83,7 +83,7 @@ class Letterbox:
     def to_picture(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels, clipped to the picture.
 
-        All in float32: subtract the padding, divide by the gain, clip.
+        Everything is computed in float32: subtract the padding, divide by the gain, clip.
         """
         offset = np.array([self.left, self.top, self.left, self.top], np.float32)
         height, width = self.picture

@@ -1,6 +1,6 @@
 """OpenCV, or a clear error: `from detcli.opencv import cv2`.
 
-Where opencv-python does not load, its ImportError names a system library that few people know.
+The ImportError of opencv-python names a missing system library without saying how to get it.
 """
 
 import os
@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise DependencyError(
         f"OpenCV does not load: {error}",
-        "install what it misses (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or use "
+        "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or use "
         "the build that needs no display: pip uninstall opencv-python, then "
         "pip install opencv-python-headless",
     ) from error
@@ -21,10 +21,10 @@ __all__ = ["cv2", "silence_opencv"]
 
 
 def silence_opencv() -> None:
-    """Keep OpenCV from writing on stderr what we say as errors of our own.
+    """Keep OpenCV from writing to stderr what detcli reports as its own errors.
 
-    For a whole program to decide, not for a library, and before the first video is opened: FFmpeg
-    in it listens to the environment once. libpng cannot be silenced.
+    A decision for programs, not for libraries. To be called before the first video is opened,
+    because FFmpeg reads the environment only once. libpng cannot be silenced.
     """
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

@@ -1,4 +1,4 @@
-"""Record: what one input gave, detections or an error; what every sink writes."""
+"""Record: the result for one input, detections or an error; what every sink writes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,9 @@ class Clip:
     """What the frames of one video have in common.
 
     Attributes:
-        source: The video as records name it.
-        frames_per_second: Of the frames that are looked at; 0 if nobody knows.
-        live: A camera or a network stream, which does not end by itself.
+        source: The name of the video in records.
+        frames_per_second: Rate of the frames that are used; 0 if unknown.
+        live: Whether it is a camera or a network stream, which may never end.
     """
 
     source: str
@@ -103,15 +103,15 @@ class RecordJson(TypedDict):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Record:
-    """What one input gave.
+    """The result for one input.
 
     Attributes:
-        origin: The input.
+        origin: Where the input comes from.
         index: Its place among the inputs, from 0.
         model: Name of the model.
-        device: Where it ran.
-        picture: The picture; None if there is an error.
-        detections: What was found; None if there is an error.
+        device: Where the model ran.
+        picture: The picture; None in case of an error.
+        detections: What was found; None in case of an error.
         error: Why there are no detections; None if there are.
     """
 
@@ -124,7 +124,7 @@ class Record:
     error: DetcliError | None = None
 
     def to_json(self) -> RecordJson:
-        """The record as JSON holds it; boxes to 1/100 pixel, scores to 4 decimals."""
+        """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 4 decimals."""
         head: RecordJson = {
             "schema_version": SCHEMA_VERSION,
             "source": self.origin.source,

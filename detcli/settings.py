@@ -1,4 +1,4 @@
-"""Settings: what a user may ask of a model, checked once and frozen."""
+"""Settings: how to read a model and which detections to keep, checked once and frozen."""
 
 import difflib
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ class Settings:
 
     Attributes:
         conf: Scores must be strictly above it.
-        max_det: At most so many detections in a picture.
+        max_det: Maximum number of detections in a picture.
         classes: Only these classes, by name or id; empty means all.
-        nms: IoU above which a box of the same class is a duplicate of a better one; needed for
-            one-to-many heads. None means no non-maximum suppression.
+        nms: IoU above which non-maximum suppression drops a box of the same class with a lower
+            score; required for one-to-many heads. None means no suppression.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
-        names: A file with class names, one a line, in place of the model's own.
-        box_format: What the head's boxes are, where the graph does not show it.
-        class_conf: A confidence for single classes, by name or id, in place of `conf`.
-        unique: At most one detection for each anchor, of its best class.
-        rect: Feed the smallest rectangle that holds a picture, for graphs with dynamic axes.
+        names: A file with class names, one per line, that replace the model's own.
+        box_format: Format of the head's boxes, where the graph does not show it.
+        class_conf: Confidences of single classes, by name or id, that replace `conf`.
+        unique: Keep at most one detection of each anchor, that of its best class.
+        rect: Use the smallest input that holds a picture, for graphs with dynamic axes.
 
     Raises:
         UsageError: A value is out of range.
@@ -47,21 +47,21 @@ class Settings:
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):
             if not 0 <= conf <= 1:
-                raise UsageError(f"conf is {conf}", "a confidence lies between 0 and 1")
+                raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if isinstance(self.classes, str):
             raise UsageError(
-                f"classes is the text '{self.classes}'", "give a tuple of names or ids"
+                f"classes is the string '{self.classes}'", "use a tuple of names or ids"
             )
         if self.max_det < 1:
-            raise UsageError(f"max_det is {self.max_det}", "ask for one detection or more")
+            raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
         if self.nms is not None and not 0 < self.nms <= 1:
-            raise UsageError(f"nms is {self.nms}", "an IoU lies above 0 and up to 1")
+            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1")
         if self.imgsz is not None and self.imgsz < 1:
-            raise UsageError(f"imgsz is {self.imgsz}", "a side length is 1 pixel or more")
+            raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
 
 def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
-    """Class ids of names or ids; None for no choice.
+    """Class ids of names or ids; None if none are given.
 
     Raises:
         UsageError: The model has no such class.
@@ -78,17 +78,17 @@ def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[
 
 
 def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
-    """Close matches of a name; without any, the first of the model's names."""
+    """Suggest close matches of a name, or list the first of the model's names."""
     if close := difflib.get_close_matches(wanted, names):
         return f"did you mean {' or '.join(close)}?"
     more = ", ..." if len(names) > 10 else ""
-    return f"it has {len(names)}: {', '.join(names[:10])}{more}"
+    return f"its {len(names)} classes are: {', '.join(names[:10])}{more}"
 
 
 def class_thresholds(
     conf: float, class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> npt.NDArray[np.float32]:
-    """The confidence that each class has to exceed: `(C,)`.
+    """The confidence that each class must exceed: `(C,)` float32.
 
     Raises:
         UsageError: The model has no such class.

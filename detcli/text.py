@@ -2,5 +2,5 @@
 
 
 def printable(text: str) -> str:
-    """Make control codes, which a file or class name may hold, visible and harmless."""
+    """Escape control codes, which a file or class name may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,4 +1,4 @@
-"""Where the time goes, stage by stage."""
+"""Time spent in the stages of a run."""
 
 import contextlib
 import time
@@ -30,7 +30,7 @@ class StageTimes(defaultdict[Stage, float]):
 
     @contextlib.contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
-        """Count the time of a block."""
+        """Add the time of a block to a stage."""
         start = time.perf_counter()
         try:
             yield

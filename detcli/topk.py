@@ -1,8 +1,9 @@
 """The k largest of each row, in a total order: the NumPy specification.
 
 Largest first; of equals, the lower index first. NaN ranks below everything, -inf included, and
--0 equals +0. No row is sorted whole: `np.partition` finds the k-th largest value in linear time,
-and only the k survivors are sorted. Of a long row most columns of 16 entries are left out before.
+-0 equals +0. No row is sorted as a whole: `np.partition` finds the k-th largest value in linear
+time, and only the k survivors are sorted. In a long row, most columns of 16 entries are left out
+first. This is where ties are settled; every backend must agree with it.
 """
 
 from typing import Any
@@ -15,9 +16,9 @@ Indices = npt.NDArray[np.int64]
 
 
 LONG = 1 << 16
-"""Entries of a row, from which it pays to leave some out."""
+"""Row length from which leaving out columns pays."""
 
-DEPTH = 16  # entries in a column; more columns than this times k make it worth while
+DEPTH = 16  # entries in a column
 SPARE = 4
 
 

@@ -152,7 +152,7 @@ def test_malformed_data(content, reason, tmp_path):
 def test_a_file_that_is_not_json(tmp_path):
     path = tmp_path / "instances.json"
     path.write_bytes(b"\xff\xd8")
-    with pytest.raises(UsageError, match="it is no JSON"):
+    with pytest.raises(UsageError, match="it is not JSON"):
         read(path)
 
 
