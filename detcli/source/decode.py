@@ -17,6 +17,9 @@ from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.source import jpeg
 
+BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
+"""The picture that is part of detcli."""
+
 Size = tuple[int, int]
 """Height and width in pixels."""
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from detcli.commands.bench.inputs import BUILT_IN
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.request import BenchRequest
 from detcli.errors import (
@@ -22,6 +21,7 @@ from detcli.errors import (
     ModelError,
     UsageError,
 )
+from detcli.source.decode import BUILT_IN
 
 
 def predict_command(request: BenchRequest, picture: Path) -> list[str]:

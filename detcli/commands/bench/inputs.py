@@ -11,10 +11,9 @@ from typing import Self
 from detcli.errors import InputError, UsageError
 from detcli.geometry import Picture
 from detcli.source.address import is_live
+from detcli.source.decode import BUILT_IN
 from detcli.source.item import STDIN, Item
 from detcli.source.sources import Sources
-
-BUILT_IN = Path(__file__).parents[2] / "pictures" / "street.jpg"
 
 HASHED = 16 << 20
 """Bytes of a file that are hashed, besides its size."""

@@ -1,1 +1,1 @@
-"""Conversion: a model file made into another, and held against it."""
+"""`detcli convert`: converts a model file and compares the result with the original."""

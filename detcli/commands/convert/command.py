@@ -1,4 +1,4 @@
-"""`detcli convert`: a model file made into another, and held against it."""
+"""`detcli convert`: converts a model file and compares the result with the original."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,20 +19,20 @@ OutputOption = Annotated[
     ),
 ]
 CutOption = Annotated[
-    bool, typer.Option("--cut", help="Leave the network body alone: [B, 4+C, N].")
+    bool, typer.Option("--cut", help="Drop everything after the network body: [B, 4+C, N].")
 ]
 GuardOption = Annotated[
     bool,
     typer.Option(
         "--guard-transpose",
-        help="Put a Concat behind a Transpose that feeds an output; some engines forget it there.",
+        help="Add a Concat after a Transpose that feeds an output, which some engines drop.",
     ),
 ]
 HalfOption = Annotated[
     bool,
     typer.Option(
         "--half",
-        help="Compute in float16; in float32 where that would overflow, and where boxes are made.",
+        help="Compute in float16, except box decoding and nodes that would overflow.",
     ),
 ]
 KeepIoOption = Annotated[
@@ -46,23 +46,23 @@ CalibrateOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FOLDER",
-        help="Pictures that show which values occur, for --int8 and --half; a folder, a file, a "
-        "quoted glob pattern; may be repeated.",
+        help="Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
+        "pattern; repeatable.",
         show_default=False,
     ),
 ]
 BatchSizeOption = Annotated[
-    str | None, typer.Option(metavar="N|dynamic", help="Take so many pictures at a time.")
+    str | None, typer.Option(metavar="N|dynamic", help="Pictures in a batch.")
 ]
 ImageSizeOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Take pictures of NxN pixels."),
+    typer.Option(metavar="N", help="Input side length in pixels."),
 ]
 MetadataOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Set an entry of the metadata, or remove it (KEY=); may be repeated.",
+        help="Set an entry of the metadata, or remove it with KEY=; repeatable.",
         show_default=False,
     ),
 ]
@@ -70,30 +70,30 @@ EndToEndOption = Annotated[
     bool,
     typer.Option(
         "--end-to-end",
-        help="Append detcli's selection as nodes of the graph: [B, K, 6] for other runtimes.",
+        help="Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
     ),
 ]
 MaxDetOption = Annotated[
     int | None,
     typer.Option(
-        "--max-det", metavar="K", help="With --end-to-end: rows of its output; default: 300."
+        "--max-det", metavar="K", help="With --end-to-end: rows of the output; default: 300."
     ),
 ]
 ImageOption = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="Picture to compare old and new on; default: one that is built in."
+        metavar="FILE", help="Picture to compare both models on; default: a built-in one."
     ),
 ]
 ToleranceOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="What may differ, as in score=0.02,corner=2,boxes=1%; corners in pixels, boxes a "
-        "share of all; default: by what was converted.",
+        help="Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes "
+        "a share of all. Default: depends on the conversion.",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over OUT if it is there.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite OUT.")]
 
 
 def convert(  # noqa: PLR0913 - one parameter an option; they become objects at once
@@ -121,15 +121,14 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Make another model file of one: cut, float16, 8 bits, batch, size, names, selection.
+    """Convert a model file: cut, float16, 8 bits, batch, size, names, selection.
 
-    Old and new run on the same picture and the difference is reported. Above the tolerance
-    nothing is written, and the exit code is 6.
+    Both models run on a picture. If their detections differ by more than the tolerance, nothing
+    is written and the exit code is 6.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.convert.calibration import built_in, loaded
-    from detcli.commands.convert.convert import Task
+    from detcli.commands.convert.convert import ConvertRequest, built_in, load_pictures
     from detcli.commands.convert.convert import convert as run
     from detcli.commands.convert.options import ConversionOptions
     from detcli.commands.convert.render import render
@@ -142,12 +141,12 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     silence_opencv()
     if int8 and not calibrate:
         raise UsageError(
-            "--int8 has to know which values occur in the network",
-            "name a folder of pictures like those to come, with --calibrate; a hundred will do",
+            "--int8 needs pictures to calibrate on",
+            "name a folder of about a hundred typical pictures with --calibrate",
         )
     if calibrate and not int8 and not half:
-        raise UsageError("--calibrate belongs to --int8 and --half", "leave it out, or add one")
-    task = Task(
+        raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
+    request = ConvertRequest(
         model=find_model(model).path,
         output=output,
         force=force,
@@ -174,23 +173,23 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
         count_on_stderr(lambda: sources.total, wanted=bool(calibrate) and not quiet) as advance,
     ):
         found = run(
-            task,
+            request,
             next(iter(picture)) if image else built_in(),
-            (lambda: loaded(sources, advance)) if calibrate else None,
+            (lambda: load_pictures(sources, advance)) if calibrate else None,
         )
     write_report(found, report_format, render)
     if found.failures:
         raise CheckError(
             f"{output} was not written: {'; '.join(found.failures)}",
-            "--image FILE compares on another picture; --tolerance says what may differ",
+            "--image FILE compares on another picture; --tolerance sets what is allowed",
         )
 
 
 def _batch(text: str | None) -> "Batch | None":
-    """Read what --batch says.
+    """Parse --batch.
 
     Raises:
-        UsageError: It is neither a number nor "dynamic".
+        UsageError: The text is neither a number nor "dynamic".
     """
     if text is None:
         return None
@@ -199,19 +198,23 @@ def _batch(text: str | None) -> "Batch | None":
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--batch '{text}' is no number", "write 1, 8 or dynamic") from None
+        raise UsageError(
+            f"--batch '{text}' must be a number or dynamic", "give 1, 8 or dynamic"
+        ) from None
 
 
 def _entries(texts: list[str]) -> dict[str, str]:
-    """Read the KEY=VALUE of --metadata.
+    """Parse the KEY=VALUE texts of --metadata.
 
     Raises:
-        UsageError: One has no key, or no value.
+        UsageError: A text has no key or no equals sign.
     """
     entries = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise UsageError(f"--metadata '{text}' is no KEY=VALUE", "write author=me, say")
+            raise UsageError(
+                f"--metadata '{text}' is not KEY=VALUE", "give KEY=VALUE, as in author=me"
+            )
         entries[key] = value
     return entries

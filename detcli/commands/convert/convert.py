@@ -1,33 +1,72 @@
-"""Converts a model file into another, and writes it if it does the same."""
+"""Converts a model file, and writes the result if its detections stay the same."""
 
 import contextlib
+import itertools
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from detcli.commands.convert.compare import CONFIDENCES, compare
+import numpy as np
+
+from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.report import Conversion, File
-from detcli.commands.convert.steps import Pictures, Steps, serialised
-from detcli.errors import DetcliWarning, UsageError
+from detcli.commands.convert.report import Conversion, Difference, File
+from detcli.commands.convert.steps import Pictures, Steps, Tensor, serialised, tensor_of
+from detcli.commands.shared.comparison import (
+    DetectionsReport,
+    Rules,
+    Tolerance,
+    compare,
+    picture_report,
+    summarise,
+    tolerance_for,
+)
+from detcli.commands.shared.sides import COLUMNS, GraphSide, precision_of, rows_of
+from detcli.detector import Detector
+from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, write_file
+from detcli.geometry import Picture
+from detcli.model.contract import Layout
 from detcli.model.loading import ModelFile
+from detcli.model.passes import cut
+from detcli.record import Origin
+from detcli.settings import Settings
+from detcli.source.decode import BUILT_IN, load_file
 from detcli.source.item import Item
+
+MAX_PICTURES = 512
+"""Pictures used for calibration; more would hardly widen the ranges."""
+
+CONFIDENCES = (Settings().conf, 0.05, 0.0)
+"""Detections above the first are compared, or above the next where neither model finds any."""
+
+LEAST_IOU = 0.5
+"""Boxes that overlap less do not match, as in `detcli verify`."""
+
+NMS = 0.45
+"""For one-to-many heads: an IoU that suits most pictures."""
+
+MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
+
+# Both measured with YOLOv10-N, see docs/convert.md. In 8 bits, one score in a hundred changes by
+# more than 0.25. A model at another size only finds most of the objects, roughly where they are.
+INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
+RESIZED = {"score": 0.5, "corner": 40.0, "boxes": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A conversion to be done.
+class ConvertRequest:
+    """What the user asked for.
 
     Attributes:
         model: The file to convert.
         output: The file to write.
-        force: It may exist; `model` may even be it.
-        options: What is to become of the model.
-        tolerance: How far the two may differ, by the names of `Tolerance`; for
-            the rest, what was measured for such a conversion.
+        force: Overwrite `output`, which may be `model` itself.
+        options: How to convert the model.
+        tolerance: Values that replace the defaults for such a conversion, by their name in
+            Tolerance.
     """
 
     model: Path
@@ -37,46 +76,60 @@ class Task:
     tolerance: Mapping[str, float] = field(default_factory=dict)
 
 
-def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Conversion:
+def built_in() -> Item:
+    """The picture that is part of detcli."""
+    return Item(Origin(BUILT_IN.name), lambda: load_file(BUILT_IN))
+
+
+def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterator[Picture]:
+    """Load the first MAX_PICTURES items, with a warning for each that cannot be read."""
+    for item in itertools.islice(items, MAX_PICTURES):
+        try:
+            yield item.load()
+        except InputError as error:
+            warnings.warn(f"{item.origin.source}: {error}", DetcliWarning, stacklevel=2)
+        advance()
+
+
+def convert(request: ConvertRequest, item: Item, pictures: Pictures | None = None) -> Conversion:
     """Convert a model; the file is written if the detections on a picture stay the same.
 
     Args:
-        task: What is to be done.
-        item: The picture that the old and the new model are compared on.
-        pictures: What ranges of values are taken from, for half and int8; None for that picture.
+        request: What to convert.
+        item: The picture to compare the old and the new model on.
+        pictures: Pictures to calibrate half and int8 on; None for that picture.
 
     Raises:
         InputError: A picture cannot be read.
-        InferenceError: A network fails.
-        ModelError: The model cannot be used, or not be converted in this way.
-        OutputError: The file cannot be written, or there is no room for a copy to compare.
-        UsageError: It exists; or names, a size or a tolerance do not fit.
+        InferenceError: A network failed.
+        ModelError: The model cannot be used or converted.
+        OutputError: The output cannot be written, or there is no space for a temporary copy.
+        UsageError: The output exists; or names, size or tolerance do not fit the model.
     """
+    options = request.options
     picture = item.load()
     item = Item(item.origin, lambda: picture)
-    with _target(task) as target:
-        old = ModelFile.read(task.model, task.options.box_format)
+    with _open_output(request) as target:
+        old = ModelFile.read(request.model, options.box_format)
         known = old.detector().warnings
         for warning in known:
-            warnings.warn(f"{task.model.name}: {warning}", DetcliWarning, stacklevel=2)
-        steps = Steps(old.original, task.model.name, task.options, pictures or (lambda: [picture]))
+            warnings.warn(f"{request.model.name}: {warning}", DetcliWarning, stacklevel=2)
+        steps = Steps(old.original, request.model.name, options, pictures or (lambda: [picture]))
         steps.run()
         converted = serialised(steps.model)
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-            path = Path(folder, task.output.name)
+            path = Path(folder, request.output.name)
             write_file(path, converted)
-            new = ModelFile(path, converted, task.options.box_format)
+            new = ModelFile(path, converted, options.box_format)
             for warning in new.detector().warnings:
                 if warning not in known:
-                    warnings.warn(f"{task.output.name}: {warning}", DetcliWarning, stacklevel=2)
-            difference, failures = compare(old, new, task.options, item, task.tolerance)
+                    warnings.warn(f"{request.output.name}: {warning}", DetcliWarning, stacklevel=2)
+            difference, failures = compare_models(old, new, options, item, request.tolerance)
         if difference.conf != CONFIDENCES[0]:
-            found = max(difference.old, difference.new)
             warnings.warn(
-                f"neither model finds anything above {CONFIDENCES[0]:g} in "
-                f"{item.origin.source}; {found} "
-                f"boxes above {difference.conf:g} were compared, which says little: --image FILE "
-                "names a picture of what the model knows",
+                f"neither model finds anything above {CONFIDENCES[0]:g} in {item.origin.source}; "
+                f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
+                "compared, which is weak evidence: use --image FILE with objects the model knows",
                 DetcliWarning,
                 stacklevel=2,
             )
@@ -84,8 +137,8 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
             target.write(converted)
             target.commit()
     return Conversion(
-        model=_described(old, task.model),
-        output=_described(new, task.output),
+        model=_file_report(old, request.model),
+        output=_file_report(new, request.output),
         written=not failures,
         steps=tuple(steps.done),
         difference=difference,
@@ -94,29 +147,30 @@ def convert(task: Task, item: Item, pictures: Pictures | None = None) -> Convers
 
 
 @contextlib.contextmanager
-def _target(task: Task) -> Iterator[AtomicFile]:
-    """The file to write; it is as it was unless it is committed.
+def _open_output(request: ConvertRequest) -> Iterator[AtomicFile]:
+    """Open the file to write; it stays unchanged unless it is committed.
 
     Raises:
         OutputError: The folder cannot be written to.
-        UsageError: It is there already.
+        UsageError: The output is a folder, or exists without `force`.
     """
-    if task.output.is_dir():
-        raise UsageError(f"{task.output} is a folder", "name a file in it")
-    if task.output.is_file() and not task.force:
-        same = task.model.exists() and task.model.samefile(task.output)
+    output = request.output
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder", "name a file in it")
+    if output.is_file() and not request.force:
+        same = request.model.exists() and request.model.samefile(output)
         raise UsageError(
-            f"{task.output} is the model itself" if same else f"{task.output} is there already",
-            "name another file; --force writes over it",
+            f"{output} is the model itself" if same else f"{output} already exists",
+            "name another file, or overwrite it with --force",
         )
-    target = AtomicFile(task.output, binary=True)
+    target = AtomicFile(output, binary=True)
     try:
         yield target
     finally:
         target.discard()
 
 
-def _described(file: ModelFile, path: Path) -> File:
+def _file_report(file: ModelFile, path: Path) -> File:
     contract = file.detector()
     return File(
         path=str(path),
@@ -125,3 +179,142 @@ def _described(file: ModelFile, path: Path) -> File:
         size=contract.input_size,
         batch=contract.batch,
     )
+
+
+def compare_models(
+    old: ModelFile,
+    new: ModelFile,
+    options: ConversionOptions,
+    item: Item,
+    wanted: Mapping[str, float],
+) -> tuple[Difference, tuple[str, ...]]:
+    """Run the old and the new model on a picture, on the CPU.
+
+    Args:
+        old: The model that was converted.
+        new: The result.
+        options: How it was converted.
+        item: The picture.
+        wanted: Values of the tolerance that the user asked for, by name.
+
+    Returns:
+        The difference, and why it is too large; no reasons if it is not.
+
+    Raises:
+        InputError: The picture cannot be read.
+        InferenceError: A network failed.
+        ModelError: The runtime refuses a model.
+        UsageError: A tolerance is out of range.
+    """
+    picture = item.load()
+    before, after = old.detector(), new.detector()
+    sizes = before.input_size, after.input_size
+    resized = None not in sizes and sizes[0] != sizes[1]
+    allowed: dict[str, float] = {}
+    for needed in [*([INT8] if options.int8 else []), *([RESIZED] if resized else [])]:
+        allowed = {name: max(limit, allowed.get(name, 0)) for name, limit in needed.items()}
+    precisions = {precision_of(file.model) for file in (old, new)}
+    tolerance = tolerance_for(precisions, {**allowed, **wanted})
+    settings = Settings(
+        nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
+        imgsz=None if resized else options.imgsz,
+        box_format=options.box_format,
+    )
+    with warnings.catch_warnings():
+        # Loading the files again repeats the warnings about them.
+        warnings.simplefilter("ignore", DetcliWarning)
+        for conf in CONFIDENCES:
+            found = _compare_detections(old, new, item, replace(settings, conf=conf), tolerance)
+            if found.left or found.right:
+                break
+    failures = found.failures(tolerance)
+    if (broken := _count_not_finite(new, picture)) and not _count_not_finite(old, picture):
+        failures.append(f"{broken} values of the head are NaN or infinite, and none were before")
+    mixed = None if options.batch is None else _batch_difference(new, picture)
+    if mixed is not None and mixed > tolerance.tensor:
+        failures.append(
+            f"in a batch, the output for a picture depends on the others: by {mixed:.3g} of the "
+            f"largest value ({tolerance.tensor:g} allowed)"
+        )
+    difference = Difference(
+        source=item.origin.source,
+        conf=found.conf,
+        old=found.left,
+        new=found.right,
+        pairs=found.pairs,
+        over=found.over,
+        borderline=found.borderline,
+        missing=found.missing,
+        extra=found.extra,
+        largest_score=found.largest_score_difference,
+        largest_corner=found.largest_corner_difference,
+        score_tolerance=tolerance.score,
+        corner_tolerance=tolerance.corner,
+        boxes_tolerance=tolerance.boxes,
+        batch=mixed,
+    )
+    return difference, tuple(failures)
+
+
+def _compare_detections(
+    old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
+) -> DetectionsReport:
+    ends = new.detector().layout is Layout.END_TO_END
+    max_det = (rows_of(new) if ends else None) or settings.max_det
+    rules = Rules(settings.conf, LEAST_IOU, max_det, tolerance)
+    settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    picture = item.load()
+    with Detector(old.path, "cpu", settings) as detector:
+        [left] = detector.submit([picture])()
+    if ends:  # the selection is part of the new file; a detector would cut it off
+        [right] = GraphSide(new, settings).detect([picture])
+    else:
+        with Detector(new.path, "cpu", settings) as detector:
+            [right] = detector.submit([picture])()
+    report = picture_report(item.origin, compare(left, right, rules), rules)
+    return summarise([report], rules)
+
+
+def _count_not_finite(file: ModelFile, picture: Picture) -> int:
+    """Number of NaN and infinite values in a head, which make no detections to compare."""
+    contract = file.detector()
+    body = cut(file.model, contract.head)
+    session = open_tensors("cpu", body.SerializeToString(), file.path.name)
+    [head] = session.run(contract.input_name, tensor_of(picture, contract)).values()
+    return int(np.count_nonzero(~np.isfinite(head)))
+
+
+def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
+    """How much the output for a picture depends on the others in its batch; None for batch 1.
+
+    Compares a batch of the picture and its mirror image in turns with batches of one of them.
+    """
+    contract = new.detector()
+    size = contract.batch or 2
+    if size == 1:
+        return None
+    mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
+    alone = [tensor_of(one, contract) for one in (picture, mirrored)]  # (1 or B, 3, H, W)
+    turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
+    session = open_tensors("cpu", new.content, new.path.name)
+    mixed, *expected = (session.run(contract.input_name, fed) for fed in (turns, *alone))
+    return max(
+        _scaled_difference(found, expected[place % 2][name][0])
+        for name, output in mixed.items()
+        for place, found in enumerate(output)
+    )
+
+
+def _scaled_difference(found: Tensor, wanted: Tensor) -> float:
+    """Largest difference of two outputs, as a share of the channel's largest value.
+
+    Channels are the shorter of the two axes, since pixels would hide the scores. Of the rows of a
+    selection, `(K, 6)`, only confident ones count: others may change places.
+    """
+    if wanted.shape[1] == COLUMNS:
+        rows = np.maximum(found[:, 4], wanted[:, 4]) > Settings().conf
+        found, wanted = found[rows], wanted[rows]
+    wanted = wanted.astype(np.float64)
+    anchors = 0 if wanted.shape[1] == COLUMNS else int(np.argmax(wanted.shape))
+    scale = np.abs(wanted).max(axis=anchors, keepdims=True, initial=MIN_SCALE)
+    return float((np.abs(found - wanted) / scale).max(initial=0))

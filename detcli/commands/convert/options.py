@@ -1,4 +1,4 @@
-"""What is to become of a model."""
+"""How to convert a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,34 +9,34 @@ from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 
 Batch = int | Literal["dynamic"]
-"""How many pictures a graph takes at a time."""
+"""Number of pictures that a graph takes at a time."""
 
-LARGEST_SIDE = 16384
-"""Of a picture that a network takes whole, in pixels: its anchor grid alone has 5 million cells."""
+MAX_SIDE = 16384
+"""Largest input side, in pixels: its anchor grid alone has 5 million cells."""
 
-MOST_ROWS = 300
+MAX_ROWS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """What is to become of a model.
+    """How to convert a model.
 
     Attributes:
-        cut: Leave the network body alone.
-        guard_transpose: Put a Concat behind a Transpose that feeds an output.
+        cut: Drop everything after the network body.
+        guard_transpose: Add a Concat after each Transpose that feeds an output.
         half: Compute in float16.
         keep_io: With `half`: inputs and outputs stay float32.
         int8: Compute convolutions in 8 bits.
-        batch: Pictures in a batch; None leaves it.
-        imgsz: Height and width of the input; None leaves them.
+        batch: Pictures in a batch; None to keep it.
+        imgsz: Height and width of the input; None to keep them.
         names: A file with class names.
         metadata: Other entries of the metadata; an empty value removes one.
         end_to_end: Append the selection.
-        max_det: With `end_to_end`: how many rows it keeps; None for 300.
-        box_format: What the head's boxes are, where the graph does not show it.
+        max_det: With `end_to_end`: number of rows it keeps; None for 300.
+        box_format: The format of the box rows, where the graph does not show it.
 
     Raises:
-        UsageError: They do not go together, or nothing is asked for.
+        UsageError: Options contradict one another, or there are none.
     """
 
     cut: bool = False
@@ -56,38 +56,36 @@ class ConversionOptions:
         for first, second in (("cut", "end_to_end"), ("half", "int8")):
             if getattr(self, first) and getattr(self, second):
                 raise UsageError(
-                    f"{_option(first)} and {_option(second)} exclude each other",
+                    f"{_option(first)} and {_option(second)} are mutually exclusive",
                     "convert twice, into two files",
                 )
         if self.keep_io and not self.half:
-            raise UsageError("--keep-io belongs to --half", "leave it out, or add --half")
+            raise UsageError("--keep-io needs --half", "leave it out, or add --half")
         if self.max_det is not None and not self.end_to_end:
-            raise UsageError("--max-det belongs to --end-to-end", "leave it out, or add that")
-        if self.imgsz is not None and not 1 <= self.imgsz <= LARGEST_SIDE:
-            raise UsageError(
-                f"--imgsz is {self.imgsz}", f"a side length is 1 to {LARGEST_SIDE} pixels"
-            )
+            raise UsageError("--max-det needs --end-to-end", "leave it out, or add --end-to-end")
+        if self.imgsz is not None and not 1 <= self.imgsz <= MAX_SIDE:
+            raise UsageError(f"--imgsz is {self.imgsz}", f"give 1 to {MAX_SIDE} pixels")
         if isinstance(self.batch, int) and self.batch < 1:
-            raise UsageError(f"--batch is {self.batch}", "a batch has 1 picture or more")
+            raise UsageError(f"--batch is {self.batch}", "give 1 or more")
         if self.rows < 1:
-            raise UsageError(f"--max-det is {self.max_det}", "keep one row or more")
+            raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
         wanted = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
         given = (self.batch, self.imgsz, self.names, self.metadata or None)
         if not any(wanted) and all(value is None for value in given):
             raise UsageError(
                 "there is nothing to do",
-                "say what is to become of the model: --cut, --guard-transpose, --half, --int8, "
-                "--batch, --imgsz, --names, --metadata, --end-to-end; several go together",
+                "give at least one of --cut, --guard-transpose, --half, --int8, "
+                "--batch, --imgsz, --names, --metadata, --end-to-end",
             )
 
     @property
     def rows(self) -> int:
-        """How many rows the selection keeps."""
-        return MOST_ROWS if self.max_det is None else self.max_det
+        """Number of rows that the selection keeps."""
+        return MAX_ROWS if self.max_det is None else self.max_det
 
     @property
     def batch_size(self) -> int | None:
-        """The batch as a graph has it; None for any."""
+        """The batch size; None for a dynamic batch."""
         return self.batch if isinstance(self.batch, int) else None
 
 

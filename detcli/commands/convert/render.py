@@ -1,4 +1,4 @@
-"""What a conversion did, for people."""
+"""Lays out the report of a conversion as tables and text."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from detcli.text import printable
 
 
 def render(report: Conversion) -> Iterator[Table | Text]:
-    """Lay out a report: both files, the steps, the difference, the verdict."""
+    """Lay out a report: the model, the passes, the difference, and what was written."""
     yield facts([("model", _file(report.model)), *map(_step, report.steps)])
     yield facts(_differences(report.difference))
     yield _verdict(report)
@@ -39,12 +39,12 @@ def _differences(found: Difference) -> list[tuple[str, str]]:
         (
             "disagree",
             f"{found.missing} missing, {found.extra} extra, {found.over} beyond the tolerance"
-            + (f"; {found.borderline} at the confidence limit" if found.borderline else ""),
+            + (f"; {found.borderline} at the confidence threshold" if found.borderline else ""),
         ),
-        ("score", f"differs by {found.largest_score:.3g}, allowed {found.score_tolerance:g}"),
+        ("score", f"differs by {found.largest_score:.3g} (allowed {found.score_tolerance:g})"),
         (
             "corners",
-            f"differ by {found.largest_corner:.3g} pixels, allowed {found.corner_tolerance:g}",
+            f"differ by {found.largest_corner:.3g} pixels (allowed {found.corner_tolerance:g})",
         ),
     ]
     if found.batch is not None:

@@ -1,4 +1,4 @@
-"""What a conversion did, as values; detcli/schemas/convert.json describes their JSON."""
+"""The report of a conversion; `detcli schema convert` describes its JSON."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ class Step:
 
     Attributes:
         name: The option that asked for it.
-        changed: Whether it found anything to do.
-        finding: What it did, or why nothing.
-        nodes: How many the graph has behind it.
+        changed: Whether it changed the graph.
+        finding: What it did, or why it changed nothing.
+        nodes: Number of nodes in the graph after it.
     """
 
     name: str
@@ -25,11 +25,11 @@ class File:
     """A model file.
 
     Attributes:
-        path: As it was named.
-        sha256: Of its content.
-        bytes: Its size, with any external data.
-        size: Height and width of its input; None where it takes any.
-        batch: How many pictures it takes; None where it takes any number.
+        path: Its path, as the user named it.
+        sha256: SHA-256 of the file.
+        bytes: Its size, including external data.
+        size: Height and width of the input; None for a dynamic graph.
+        batch: Number of pictures in a batch; None for a dynamic batch.
     """
 
     path: str
@@ -44,22 +44,22 @@ class Difference:
     """How the detections of the old and the new model differ.
 
     Attributes:
-        source: The picture that both ran on.
-        conf: Confidence above which detections were compared.
-        old: Detections of the old model.
-        new: Of the new one.
-        pairs: Detections of both that belong together.
-        over: Pairs further apart than the tolerance.
-        borderline: Found by one only since the score is at the confidence.
-        missing: Found by the old one only.
-        extra: Found by the new one only.
+        source: The picture that both models ran on.
+        conf: Detections above this score were compared.
+        old: Number of detections of the old model.
+        new: Of the new model.
+        pairs: Detections of both models that match.
+        over: Pairs that differ by more than the tolerance.
+        borderline: Found by one model only, or with one score below `conf`, since it is near it.
+        missing: Found by the old model only.
+        extra: Found by the new model only.
         largest_score: Largest difference of the scores of a pair.
         largest_corner: Largest difference of the corners of a pair, in pixels.
-        score_tolerance: What is allowed of the former.
-        corner_tolerance: What is allowed of the latter.
-        boxes_tolerance: Which share may be missing, extra or over.
-        batch: Largest difference between what the new model makes of a picture in a batch with
-            others and without, as a share of the largest value; None where it was not looked at.
+        score_tolerance: Allowed difference of scores.
+        corner_tolerance: Allowed difference of corners, in pixels.
+        boxes_tolerance: Allowed share of boxes that are missing, extra or over.
+        batch: Largest difference of the new model's output for a picture in a batch with others
+            and without, as a share of the largest value; None if the batch was not converted.
     """
 
     source: str
@@ -81,14 +81,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
         model: The file that was converted.
-        output: The file that was made, or would have been.
-        written: Whether it was.
-        steps: What was done, in this order.
-        difference: Between the two.
+        output: The result, written or not.
+        written: Whether the result was written.
+        steps: The passes, in their order.
+        difference: How both models differ.
         failures: Why nothing was written, one sentence each.
     """
 

@@ -1,13 +1,17 @@
-"""The passes that a conversion is made of, in an order in which they go together."""
+"""Converts a graph pass by pass, and calibrates on pictures."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
-from detcli.commands.convert.calibration import Ranges, Tensor, float_tensors, observe, tensor_of
+from detcli.backend import open_tensors
+from detcli.backend.preprocess import to_batch
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Step
 from detcli.errors import ModelError, SourceError
@@ -27,48 +31,53 @@ from detcli.model.passes.size import set_image_size
 from detcli.model.recognise import recognise
 
 Pictures = Callable[[], Iterable[Picture]]
-"""Pictures to take the ranges of values from, each time anew."""
+"""Returns the pictures to calibrate on, at each call from the start."""
 
-LARGEST_HALF = 65504.0
+Tensor = npt.NDArray[Any]
+
+Ranges = dict[str, tuple[float, float]]
+"""The lowest and the highest value of tensors, by name."""
+
+MAX_HALF = 65504.0
 MARGIN = 4.0
-"""What another picture may need more than those that were looked at."""
+"""How much larger the values of other pictures may be."""
 
-MOST_NAMED = 3
+MAX_LISTED = 3
 
 FLOAT_DEPTH = 3
-"""Convolutions of each branch of class scores that stay in float32 in an int8 model: little work,
-and most of what 8 bits would do to the scores (see docs/convert.md)."""
+"""Number of convolutions that stay in float32 at the end of each branch of class scores in an int8
+model: they are little work and cause most of the error of the scores (see docs/convert.md)."""
 
 
 class Steps:
     """Converts a model, pass by pass.
 
     Attributes:
-        model: As far as it has been converted.
-        done: What has been done to it.
+        model: The model after the passes so far.
+        done: The passes so far.
     """
 
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
-        """Prepare.
+        """Prepare; `run` converts.
 
         Args:
-            model: With its weights; it stays as it is.
-            title: What to call it in errors.
-            options: What is to become of it.
-            pictures: What to take the ranges of values from, for half and int8.
+            model: The model with its weights, which stays unchanged.
+            title: Its name in errors.
+            options: How to convert it.
+            pictures: Pictures to calibrate half and int8 on.
         """
         self.model, self.done = model, list[Step]()
         self._seen = 0
         self._title, self._options, self._pictures = title, options, pictures
 
     def run(self) -> None:
-        """Convert.
+        """Run the passes that the options ask for.
 
         Raises:
-            InferenceError: The network fails on a picture.
-            ModelError: The model cannot be converted in this way.
+            InferenceError: The network failed on a picture.
+            ModelError: The model cannot be converted with these options.
             SourceError: No picture can be read.
             UsageError: The names or the size do not fit the model.
         """
@@ -109,31 +118,31 @@ class Steps:
 
     def _image_size(self, _: ModelProto, contract: Contract) -> "_Converted":
         size = self._options.imgsz or 0
-        replace(contract, input_size=None).canvas(size)  # refuses what the stride does not divide
+        replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
         resized = set_image_size(self.model, size, contract.anchor_count)
         was = contract.input_size
-        said = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
-        return self._also_said(resized, "imgsz", str([size, size])), said
+        finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
+        return self._update_metadata(resized, "imgsz", str([size, size])), finding
 
     def _batch(self, _: ModelProto, contract: Contract) -> "_Converted":
         size = self._options.batch_size
         changed = set_batch(self.model, size)
-        said = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
-        return self._also_said(changed, "batch", str(size or 1)), said
+        finding = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
+        return self._update_metadata(changed, "batch", str(size or 1)), finding
 
-    def _also_said(self, model: ModelProto, key: str, value: str) -> ModelProto:
-        """Keep the metadata true, where it says anything."""
+    def _update_metadata(self, model: ModelProto, key: str, value: str) -> ModelProto:
+        """Update an entry of the metadata that exists."""
         known = {entry.key for entry in self.model.metadata_props}
         return set_metadata(model, {key: value}) if key in known else model
 
     def _cut(self, known: ModelProto, contract: Contract) -> "_Converted":
         body = cut(known, contract.head)
         dropped = len(known.graph.node) - len(body.graph.node)
-        return body, f"{dropped} nodes dropped behind {contract.head}"
+        return body, f"{dropped} nodes after {contract.head} dropped"
 
     def _half(self, known: ModelProto, contract: Contract) -> "_Converted":
         if is_half(known):
-            return self.model, "it is in float16 already"
+            return self.model, "already in float16"
         if is_quantised(known.graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
@@ -149,14 +158,14 @@ class Steps:
         exact = decode | behind | overflowing
         half = to_half(self.model, exact, keep_inputs_and_outputs=self._options.keep_io)
         kept = sum(node.output[0] in exact for node in known.graph.node)
-        finding = f"{kept} nodes stay in float32: the decode of boxes and what follows it"
+        finding = f"{kept} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
-            some = ", ".join(sorted(overflowing)[:MOST_NAMED])
-            finding += f"; {len(overflowing)} whose values float16 might not hold, such as {some}"
-        return half, f"{finding} (seen on {self._seen_pictures})"
+            some = ", ".join(sorted(overflowing)[:MAX_LISTED])
+            finding += f"; {len(overflowing)} that might overflow, such as {some}"
+        return half, f"{finding} (calibrated on {self._seen_pictures})"
 
     def _near_overflow(self, known: ModelProto) -> set[str]:
-        """Tensors of which some picture's values may not fit into float16."""
+        """Tensors whose values may overflow float16."""
         ranges = self._observed(known, float_tensors(known))
         ranges |= {
             tensor.name: (float(values.min()), float(values.max()))
@@ -164,31 +173,31 @@ class Steps:
             if tensor.data_type == TensorProto.FLOAT
             and (values := onnx.numpy_helper.to_array(tensor)).size
         }
-        limit = LARGEST_HALF / MARGIN
+        limit = MAX_HALF / MARGIN
         return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
     def _int8(self, known: ModelProto, contract: Contract) -> "_Converted":
         if is_quantised(known.graph):
-            return self.model, "it is quantised already"
+            return self.model, "already quantised"
         if is_half(known):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
         exact = decode_nodes(known.graph, contract.head)
         exact |= score_convolutions(known.graph, contract.head, FLOAT_DEPTH)
-        all_of_them = [node for node in known.graph.node if node.op_type == "Conv"]
-        chosen = [node for node in all_of_them if node.output[0] not in exact]
+        convolutions = [node for node in known.graph.node if node.op_type == "Conv"]
+        chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
         quantised = to_int8(self.model, self._observed(known, sorted(tensors)), exact)
-        said = f"{len(chosen)} of {len(all_of_them)} convolutions, as seen on {self._seen_pictures}"
-        return quantised, said
+        share = f"{len(chosen)} of {len(convolutions)} convolutions"
+        return quantised, f"{share}, calibrated on {self._seen_pictures}"
 
     @property
     def _seen_pictures(self) -> str:
         return "1 picture" if self._seen == 1 else f"{self._seen} pictures"
 
     def _observed(self, known: ModelProto, tensors: list[str]) -> Ranges:
-        """The ranges of tensors on the pictures."""
+        """The ranges of tensors over the pictures."""
         contract = recognise(known, self._title, self._options.box_format)
         self._seen = 0
 
@@ -199,7 +208,9 @@ class Steps:
 
         ranges = observe(known, tensors, batches(), self._title)
         if not self._seen:
-            raise SourceError("there is no picture to calibrate on", "name a folder that has some")
+            raise SourceError(
+                "no picture to calibrate on", "name a folder of pictures with --calibrate"
+            )
         return ranges
 
     def _selection(self, known: ModelProto, contract: Contract) -> "_Converted":
@@ -209,28 +220,81 @@ class Steps:
 
     def _guard(self, _: ModelProto, contract: Contract) -> "_Converted":  # noqa: ARG002 - as all
         count = len(bare_transposes(self.model.graph))
-        return guard_transposes(self.model), f"{count} outputs are fed by a Transpose directly"
+        return guard_transposes(self.model), f"{count} outputs come directly from a Transpose"
 
 
 _Converted = tuple[ModelProto, str]
-"""A model, and what to say about it."""
+"""A model, and a sentence on what was done."""
 _Step = Callable[[ModelProto, Contract], _Converted]
 
 
 def serialised(model: ModelProto) -> bytes:
-    """The bytes of a model file; the same for the same model."""
+    """The bytes of a model file, the same for the same model."""
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def _essence(model: ModelProto) -> bytes:
-    """What is to a model but what can be inferred."""
+    """The bytes of a model without inferred shapes."""
     bare = copied(model)
     _forget_shapes(bare, set())
     return serialised(bare)
 
 
 def _forget_shapes(model: ModelProto, kept: set[str]) -> None:
-    """Leave out the shapes that were only inferred for the work."""
+    """Remove inferred shapes, except those of some tensors."""
     values = [value for value in model.graph.value_info if value.name in kept]
     del model.graph.value_info[:]
     model.graph.value_info.extend(values)
+
+
+def tensor_of(picture: Picture, contract: Contract) -> Tensor:
+    """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
+    return to_batch(picture, contract.canvas(), contract.input_dtype, contract.batch or 1)
+
+
+def float_tensors(model: ModelProto) -> list[str]:
+    """Names of the float32 tensors that a graph computes, in order; shapes must be inferred."""
+    values = (*model.graph.value_info, *model.graph.output)
+    floats = {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}
+    return [name for node in model.graph.node for name in node.output if name in floats]
+
+
+def observe(
+    model: ModelProto, tensors: Collection[str], batches: Iterable[Tensor], title: str
+) -> Ranges:
+    """Run a network and return the lowest and highest value of each tensor.
+
+    The graph itself reduces them, since all its tensors at once would fill the memory.
+
+    Args:
+        model: A network with one image input.
+        tensors: Names of its float tensors, possibly with the input.
+        batches: What to feed it.
+        title: Its name in errors.
+
+    Raises:
+        InferenceError: The network failed on a batch.
+        ModelError: The runtime refuses the graph.
+    """
+    wanted = list(tensors)
+    session = open_tensors("cpu", _reduced(model, wanted).SerializeToString(), title)
+    image = GraphIndex(model.graph).image_inputs()[0].name
+    lowest, highest = np.full(len(wanted), np.inf), np.full(len(wanted), -np.inf)
+    for batch in batches:
+        values = np.array([*session.run(image, batch).values()], np.float64)
+        lowest = np.minimum(lowest, values[: len(wanted)])
+        highest = np.maximum(highest, values[len(wanted) :])
+    return {name: (low, high) for name, low, high in zip(wanted, lowest, highest, strict=True)}
+
+
+def _reduced(model: ModelProto, tensors: list[str]) -> ModelProto:
+    """The model with the lowest values of tensors as outputs, then the highest."""
+    reduced = copied(model)
+    graph = reduced.graph
+    del graph.output[:]
+    for operator in ("ReduceMin", "ReduceMax"):
+        for name in tensors:
+            output = f"{name}/{operator}"
+            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
+            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
+    return reduced

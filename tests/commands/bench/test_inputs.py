@@ -6,8 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.commands.bench.inputs import BUILT_IN, RepeatedInputs, digest
+from detcli.commands.bench.inputs import RepeatedInputs, digest
 from detcli.errors import DecodeError, SourceError, UsageError
+from detcli.source.decode import BUILT_IN
 
 
 def sizes(pictures):

@@ -17,9 +17,9 @@ NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
 
 @pytest.fixture
-def convert(detcli, tmp_path):
+def convert(invoke, tmp_path):
     def run(model, *arguments, output="out.onnx", **options):
-        return detcli("convert", model, "-o", tmp_path / output, *arguments, **options)
+        return invoke("convert", model, "-o", tmp_path / output, *arguments, **options)
 
     return run
 
@@ -37,7 +37,7 @@ def square(make_picture):
 
 
 def report_of(done):
-    """The report, which is as its schema says."""
+    """The report, checked against its schema."""
     report = json.loads(done.stdout)
     schema = json.loads(
         resources.files("detcli.commands.convert").joinpath("schema.json").read_text()
@@ -70,12 +70,12 @@ def test_several_at_once(convert, model, square, tmp_path):
     }
 
 
-def test_what_it_makes_is_predicted_with(convert, detcli, model, square, tmp_path):
+def test_predict_uses_the_result(convert, invoke, model, square, tmp_path):
     assert convert(model, "--int8", "--calibrate", square).returncode == 0
     assert convert(model, "--end-to-end", output="end.onnx").returncode == 0
     found = []
     for path in (model, tmp_path / "out.onnx", tmp_path / "end.onnx"):
-        done = detcli("predict", square, "-m", path, "--conf", 0.6)
+        done = invoke("predict", square, "-m", path, "--conf", 0.6)
         found.append([(d["class_name"], d["box"]) for d in json.loads(done.stdout)["detections"]])
     assert found == [[("red", [8, 8, 16, 16])]] * 3
 
@@ -86,7 +86,7 @@ def test_without_an_image_the_built_in_picture_is_used(convert, model):
     assert report["difference"]["old"] > 0
 
 
-def test_a_table_for_people(convert, model):
+def test_the_table(convert, model):
     done = convert(model, "--cut", "--format", "table")
     assert "written: " in done.stdout
     assert done.stdout.startswith("model")
@@ -105,19 +105,19 @@ def test_above_the_tolerance(convert, model, tmp_path):
     ("arguments", "why"),
     [
         ([], "there is nothing to do"),
-        (["--int8"], "has to know which values occur"),
-        (["--batch", "many"], "--batch 'many' is no number"),
-        (["--metadata", "author"], "is no KEY=VALUE"),
-        (["--metadata", "=me"], "is no KEY=VALUE"),
+        (["--int8"], "--int8 needs pictures to calibrate on"),
+        (["--batch", "many"], "--batch 'many' must be a number or dynamic"),
+        (["--metadata", "author"], "is not KEY=VALUE"),
+        (["--metadata", "=me"], "is not KEY=VALUE"),
         (["--cut", "--tolerance", "iou=1"], "'iou' is unknown"),
         (["--imgsz", "100"], "stride, 8"),
-        (["--cut", "--end-to-end"], "exclude each other"),
-        (["--cut", "--calibrate", "pics"], "--calibrate belongs to --int8 and --half"),
-        (["--half", "--max-det", "5"], "--max-det belongs to --end-to-end"),
+        (["--cut", "--end-to-end"], "are mutually exclusive"),
+        (["--cut", "--calibrate", "pics"], "--calibrate needs --int8 or --half"),
+        (["--half", "--max-det", "5"], "--max-det needs --end-to-end"),
         (["--imgsz", "800000"], "1 to 16384 pixels"),
     ],
 )
-def test_what_cannot_be_done(convert, model, tmp_path, arguments, why):
+def test_refused_conversions(convert, model, tmp_path, arguments, why):
     done = convert(model, *arguments)
     assert done.returncode == 2
     assert why in done.stderr
@@ -127,15 +127,15 @@ def test_what_cannot_be_done(convert, model, tmp_path, arguments, why):
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_a_file_that_is_there(convert, model, tmp_path):
+def test_an_existing_file(convert, model, tmp_path):
     (tmp_path / "out.onnx").write_bytes(b"before")
     done = convert(model, "--cut")
     assert done.returncode == 2
-    assert "is there already" in done.stderr
+    assert "already exists" in done.stderr
     assert convert(model, "--cut", "--force").returncode == 0
 
 
-def test_what_cannot_be_read(convert, model, tmp_path):
+def test_files_that_cannot_be_read(convert, model, tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     assert convert(model, "--cut", "--image", tmp_path / "torn.jpg").returncode == 3
     assert convert(model, "--cut", "--image", tmp_path / "none.jpg").returncode == 3
@@ -148,7 +148,7 @@ def test_what_cannot_be_read(convert, model, tmp_path):
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_nothing_is_said_where_it_is_not_wanted(convert, tmp_path):
+def test_quiet_hides_warnings(convert, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(build(metadata={"names": "['a']"}, dtype=np.float32).SerializeToString())
     assert "names 1 classes" in convert(path, "--cut").stderr
@@ -164,7 +164,7 @@ def test_the_page_has_commands():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_the_page_advises_works(command, detcli, make_picture, tmp_path):
+def test_the_commands_on_the_page(command, detcli, make_picture, tmp_path):
     make_picture("pics/red.png", ("red", 2, 3))
     for name, tail in (("yolov10n.onnx", "body"), ("yolov10n-e2e.onnx", "ultralytics")):
         model = convolution_model.build(tail, metadata=NAMES)

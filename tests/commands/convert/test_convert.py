@@ -1,4 +1,4 @@
-"""From file to file: what is written, and when nothing is."""
+"""Conversions from file to file: what is written, and when nothing is."""
 
 import hashlib
 from pathlib import Path
@@ -10,12 +10,12 @@ import pytest
 from small_disk import small_disk
 
 from detcli.commands.convert import convert as module
-from detcli.commands.convert.convert import Task, convert
+from detcli.commands.convert.convert import ConvertRequest, built_in, convert, load_pictures
 from detcli.commands.convert.options import ConversionOptions
-from detcli.errors import DetcliWarning, ModelError, OutputError, UsageError
+from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.source.item import Item
+from detcli.source.item import Item, failed
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))
 ITEM = Item(Origin("square.png"), lambda: PICTURE)
@@ -30,7 +30,7 @@ def model(tmp_path):
 
 def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
     options = ConversionOptions(**(options or {"cut": True}))
-    return convert(Task(model, output, force, options, tolerance or {}), item)
+    return convert(ConvertRequest(model, output, force, options, tolerance or {}), item)
 
 
 def listing(folder):
@@ -61,7 +61,7 @@ def test_above_the_tolerance_nothing_is_written(model, tmp_path):
     assert listing(tmp_path) == ["model.onnx"]
 
 
-def test_what_was_there_stays_when_nothing_is_written(model, tmp_path):
+def test_an_existing_file_stays_when_nothing_is_written(model, tmp_path):
     output = tmp_path / "half.onnx"
     output.write_bytes(b"before")
     converted(model, output, force=True, half=True, tolerance={"score": 0.0})
@@ -70,9 +70,9 @@ def test_what_was_there_stays_when_nothing_is_written(model, tmp_path):
     assert output.read_bytes() != b"before"
 
 
-def test_a_file_that_is_there_is_kept_unless_forced(model, tmp_path):
+def test_an_existing_file_is_kept_without_force(model, tmp_path):
     (tmp_path / "there.onnx").write_bytes(b"before")
-    with pytest.raises(UsageError, match="is there already") as caught:
+    with pytest.raises(UsageError, match="already exists") as caught:
         converted(model, tmp_path / "there.onnx")
     assert "--force" in caught.value.hint
     (tmp_path / "link.onnx").symlink_to(model)
@@ -89,7 +89,7 @@ def test_a_model_can_be_converted_in_place(model):
 
 
 @pytest.mark.parametrize("name", ["", "missing/body.onnx"])
-def test_a_place_that_cannot_be_written_to_is_told_before_the_work(
+def test_an_output_that_cannot_be_written_is_reported_before_the_work(
     model, tmp_path, name, monkeypatch
 ):
     monkeypatch.setattr(module, "ModelFile", None)
@@ -98,7 +98,7 @@ def test_a_place_that_cannot_be_written_to_is_told_before_the_work(
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08\x12\x00"])
-def test_what_is_no_model_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_model(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError):
@@ -106,7 +106,7 @@ def test_what_is_no_model_is_refused(tmp_path, content):
     assert listing(tmp_path) == ["model.onnx"]
 
 
-def test_what_is_no_detector_is_refused(tmp_path):
+def test_a_model_that_is_not_a_detector(tmp_path):
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 17]>
         other (float[1, 4] given) => (float[1, 4] result) { result = Neg(given) }
@@ -117,7 +117,7 @@ def test_what_is_no_detector_is_refused(tmp_path):
     assert listing(tmp_path) == ["model.onnx"]
 
 
-def test_weights_beside_the_model_come_into_the_file(tmp_path):
+def test_external_data_moves_into_the_file(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(
         convolution_model.build(), path, save_as_external_data=True, location="w", size_threshold=0
@@ -134,23 +134,23 @@ def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
     assert listing(tmp_path) == ["model.onnx"]
 
 
-def test_that_nothing_was_found_is_told(tmp_path):
-    """Two models that find nothing would agree on everything."""
+def test_a_warning_where_nothing_was_found(tmp_path):
+    """Two models that find nothing always agree."""
     path = tmp_path / "model.onnx"
     path.write_bytes(colour_model.build().SerializeToString())
     black = Picture.whole(PICTURE.pixels * 0)
     item = Item(Origin("b.png"), lambda: black)
-    with pytest.warns(DetcliWarning, match="0 boxes above 0 .* says little: --image"):
+    with pytest.warns(DetcliWarning, match="0 boxes above 0 .* weak evidence: use --image"):
         report = converted(path, tmp_path / "out.onnx", item=item, batch=2)
     assert report.written
 
 
-def test_what_is_wrong_with_the_new_model_only_is_told(model, tmp_path):
+def test_warnings_about_the_new_model_only(model, tmp_path):
     with pytest.warns(DetcliWarning, match=r"out.onnx: the metadata names 1 classes"):
         converted(model, tmp_path / "out.onnx", metadata={"names": "['a']"})
 
 
-def test_what_the_model_warns_of_is_told_once(tmp_path):
+def test_warnings_about_the_old_model_come_once(tmp_path):
     path = tmp_path / "model.onnx"
     model = colour_model.build(metadata={"names": "['a', 'b']"})
     path.write_bytes(model.SerializeToString())
@@ -158,3 +158,24 @@ def test_what_the_model_warns_of_is_told_once(tmp_path):
         converted(path, tmp_path / "out.onnx", batch=2)
     messages = [str(warning.message) for warning in caught]
     assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]
+
+
+def test_the_built_in_picture_has_a_name_without_a_folder():
+    item = built_in()
+    assert item.origin.source == "street.jpg"
+    assert item.load().size == (640, 960)
+
+
+def test_pictures_that_cannot_be_read_are_skipped_with_a_warning():
+    advanced = []
+    items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("good.jpg"), lambda: PICTURE)]
+    with pytest.warns(DetcliWarning, match=r"torn\.jpg: torn"):
+        found = list(load_pictures(items, lambda: advanced.append(1)))
+    assert found == [PICTURE]
+    assert len(advanced) == 2
+
+
+def test_calibration_stops_at_the_maximum(monkeypatch):
+    monkeypatch.setattr(module, "MAX_PICTURES", 2)
+    endless = iter(lambda: Item(Origin("again.jpg"), lambda: PICTURE), None)
+    assert len(list(load_pictures(endless, lambda: None))) == 2

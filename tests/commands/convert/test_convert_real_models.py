@@ -1,11 +1,10 @@
-"""Conversions of real YOLOv10-N exports, held against them on a real photograph."""
+"""Conversions of real YOLOv10-N exports, compared on a real photograph."""
 
 import itertools
 
 import pytest
 
-from detcli.commands.convert.calibration import loaded
-from detcli.commands.convert.convert import Task, convert
+from detcli.commands.convert.convert import ConvertRequest, convert, load_pictures
 from detcli.commands.convert.options import ConversionOptions
 from detcli.detector import Detector
 from detcli.record import Origin
@@ -21,8 +20,9 @@ def converted(shared, tmp_path):
     def run(export, pictures=None, **options):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
-        task = Task(model, tmp_path / "out.onnx", True, ConversionOptions(**options))  # noqa: FBT003
-        return convert(task, Item(Origin("bus.jpg"), lambda: load_file(bus)), pictures)
+        conversion = ConversionOptions(**options)
+        request = ConvertRequest(model, tmp_path / "out.onnx", force=True, options=conversion)
+        return convert(request, Item(Origin("bus.jpg"), lambda: load_file(bus)), pictures)
 
     return run
 
@@ -33,7 +33,7 @@ def converted(shared, tmp_path):
     [{"cut": True}, {"end_to_end": True, "max_det": 100}, {"batch": "dynamic", "imgsz": 640}],
     ids="-".join,
 )
-def test_what_should_change_nothing_does_not(converted, export, options):
+def test_conversions_that_change_nothing(converted, export, options):
     report = converted(export, **options)
     assert report.written
     found = report.difference
@@ -55,13 +55,13 @@ def test_half(converted, export, keep_io):
 
 
 def test_int8(converted, shared, tmp_path):
-    """A few pictures for the ranges are enough for the objects that anybody would see."""
+    """A few pictures are enough to keep the obvious objects."""
     with Sources([str(shared("data/coco128/images"))]) as sources:
-        few = list(loaded(itertools.islice(sources, 8), lambda: None))
+        few = list(load_pictures(itertools.islice(sources, 8), lambda: None))
     report = converted("raw", lambda: few, int8=True)
     assert report.written
     assert report.output.bytes < 0.45 * report.model.bytes
-    assert report.steps[0].finding == "73 of 83 convolutions, as seen on 8 pictures"
+    assert report.steps[0].finding == "73 of 83 convolutions, calibrated on 8 pictures"
     with Detector(tmp_path / "out.onnx", device="cpu") as detector:
         found = detector(load_file(shared("data/images/bus.jpg")).pixels)
     assert found.class_name[:4] == ["bus", "person", "person", "person"]

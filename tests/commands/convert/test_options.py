@@ -1,4 +1,4 @@
-"""What is asked for has to make sense before any work is done."""
+"""Options that contradict one another are refused before any work."""
 
 from pathlib import Path
 
@@ -12,17 +12,17 @@ from detcli.errors import UsageError
     ("wanted", "why"),
     [
         ({}, "nothing to do"),
-        ({"keep_io": True}, "--keep-io belongs to --half"),
-        ({"cut": True, "end_to_end": True}, "--cut and --end-to-end exclude"),
-        ({"half": True, "int8": True}, "--half and --int8 exclude"),
+        ({"keep_io": True}, "--keep-io needs --half"),
+        ({"cut": True, "end_to_end": True}, "--cut and --end-to-end are mutually exclusive"),
+        ({"half": True, "int8": True}, "--half and --int8 are mutually exclusive"),
         ({"imgsz": 0}, "--imgsz is 0"),
         ({"imgsz": 16385}, "--imgsz is 16385"),
-        ({"half": True, "max_det": 5}, "--max-det belongs to --end-to-end"),
+        ({"half": True, "max_det": 5}, "--max-det needs --end-to-end"),
         ({"batch": 0}, "--batch is 0"),
         ({"end_to_end": True, "max_det": 0}, "--max-det is 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(wanted, why):
+def test_refused_options(wanted, why):
     with pytest.raises(UsageError, match=why) as caught:
         ConversionOptions(**wanted)
     assert caught.value.hint
@@ -37,7 +37,7 @@ def test_what_makes_no_sense_is_refused(wanted, why):
         {"batch": "dynamic", "imgsz": 320, "end_to_end": True, "max_det": 100},
     ],
 )
-def test_several_go_together(wanted):
+def test_options_that_combine(wanted):
     options = ConversionOptions(**wanted)
     assert {name: getattr(options, name) for name in wanted} == wanted
 

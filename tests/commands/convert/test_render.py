@@ -1,4 +1,4 @@
-"""What people see of a conversion."""
+"""The tables and text of a conversion."""
 
 from dataclasses import replace
 
@@ -56,8 +56,8 @@ def test_both_files_the_steps_and_the_difference():
         "compared on  bus.jpg",
         "above 0.25   5 boxes before, 4 after, 4 pairs",
         "disagree     1 missing, 0 extra, 1 beyond the tolerance",
-        "score        differs by 0.0123, allowed 0.02",
-        "corners      differ by 1.5 pixels, allowed 2",
+        "score        differs by 0.0123 (allowed 0.02)",
+        "corners      differ by 1.5 pixels (allowed 2)",
         "written: out.onnx, 4.7 MB, any size, any batch (cdcdcdcdcdcd)",
     ):
         assert line in [found.rstrip() for found in text.splitlines()]
@@ -72,7 +72,7 @@ def test_what_was_not_written_and_why():
 def test_more_that_there_may_be_to_say():
     difference = replace(DIFFERENCE, borderline=2, batch=0.00123)
     text = text_of(replace(REPORT, difference=difference))
-    assert "; 2 at the confidence limit" in text
+    assert "; 2 at the confidence threshold" in text
     assert "differs by 0.00123 of its largest value" in text
 
 

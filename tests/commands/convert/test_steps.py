@@ -1,4 +1,4 @@
-"""Passes in their order, and what is said about each."""
+"""The passes in their order, and what they report."""
 
 import colour_model
 import convolution_model
@@ -71,7 +71,7 @@ def test_any_conversion_is_valid_and_twice_is_once(tail, options):
     assert [step.changed for step in again.done] == [False] * len(steps.done)
 
 
-def test_what_there_is_nothing_to_do_about_stays_byte_for_byte():
+def test_a_model_that_needs_no_change_stays_byte_for_byte():
     model = convolution_model.build("body")
     steps = converted(model, cut=True, guard_transpose=True, batch=1)
     assert same_bytes(steps.model, model)
@@ -82,15 +82,15 @@ def test_what_there_is_nothing_to_do_about_stays_byte_for_byte():
     ]
 
 
-def test_cut_says_what_it_drops():
+def test_cut_reports_what_it_drops():
     model = colour_model.build("ultralytics")
     [step] = converted(model, cut=True).done
-    assert step.finding.endswith("dropped behind head")
+    assert step.finding.endswith("after head dropped")
     assert step.nodes == len(colour_model.build("body").graph.node)
 
 
 def test_a_selection_that_is_cut_off_does_not_limit_the_size():
-    """Its top-k wants more anchors than a small picture has."""
+    """Its top-k needs more anchors than a small picture has."""
     model = colour_model.build("authors", size=None, keep=16, metadata={"stride": "8"})
     with pytest.raises(ModelError, match=r"cannot take 24x24 pictures: .*TopK") as caught:
         converted(model, imgsz=24)
@@ -99,14 +99,14 @@ def test_a_selection_that_is_cut_off_does_not_limit_the_size():
     assert contract_of(converted(model, imgsz=24, cut=True).model).anchor_count == 9
 
 
-def test_the_guard_stands_behind_what_a_cut_leaves():
+def test_the_guard_follows_a_cut():
     model = colour_model.build("transposed")
     steps = converted(model, cut=True, guard_transpose=True)
     assert bare_transposes(steps.model.graph) == []
     assert contract_of(steps.model).layout is Layout.TRANSPOSED_BODY
 
 
-def test_metadata_stays_true():
+def test_metadata_is_updated():
     steps = converted(
         convolution_model.build(size=None, batch=None, metadata=METADATA), imgsz=96, batch=4
     )
@@ -115,7 +115,7 @@ def test_metadata_stays_true():
     assert (contract.input_size, contract.batch) == ((96, 96), 4)
 
 
-def test_metadata_that_says_nothing_stays_so():
+def test_metadata_entries_are_not_added():
     steps = converted(convolution_model.build(size=None), imgsz=96, batch=4)
     assert entries(steps.model) == {}
 
@@ -153,12 +153,12 @@ def test_half_leaves_the_decode_in_float32(tail):
     assert types["boxes"] == types["low"] == TensorProto.FLOAT
     assert types["layer2"] == TensorProto.FLOAT16
     assert "overflow" not in steps.done[0].finding
-    assert "(seen on 1 picture)" in steps.done[0].finding
+    assert "(calibrated on 1 picture)" in steps.done[0].finding
 
 
 @pytest.mark.parametrize("scale", [1e6, 30000])
 def test_half_keeps_float32_where_it_would_overflow(scale):
-    """At 30000 it does not overflow on this picture, but might on the next."""
+    """At 30000 this picture does not overflow, but another might."""
     steps = converted(convolution_model.build(scale=scale), half=True)
     kept = {name for name, dtype in weights(steps.model).items() if dtype == TensorProto.FLOAT}
     assert kept == {"layer3_kernel", "layer4_kernel", "cells_kernel"}
@@ -170,7 +170,7 @@ def test_int8_leaves_the_last_convolutions_in_float32():
     names = {tensor.name for tensor in steps.model.graph.initializer}
     quantised = [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
     assert quantised == ["layer1", "layer2"]
-    assert steps.done[0].finding == "2 of 5 convolutions, as seen on 2 pictures"
+    assert steps.done[0].finding == "2 of 5 convolutions, calibrated on 2 pictures"
 
 
 def test_without_pictures_there_are_no_ranges():
@@ -178,7 +178,7 @@ def test_without_pictures_there_are_no_ranges():
         converted(convolution_model.build(), int8=True, pictures=[])
 
 
-def test_one_precision_is_not_made_of_another():
+def test_one_reduced_precision_is_not_converted_to_another():
     half = convolution_model.build(dtype=np.float16)
     with pytest.raises(ModelError, match="is in float16"):
         converted(half, int8=True)
@@ -187,7 +187,7 @@ def test_one_precision_is_not_made_of_another():
         converted(quantised, half=True)
 
 
-def test_end_to_end_says_its_shape():
+def test_end_to_end_reports_its_shape():
     [step] = converted(colour_model.build("authors"), end_to_end=True, max_det=20).done
     assert step.finding == "ends in [1, 20, 6]"
     [step] = converted(colour_model.build(size=None, batch=None), end_to_end=True).done

@@ -1,4 +1,4 @@
-"""Old and new on a picture: what is the same passes, what is broken does not."""
+"""Comparison of the old and the new model: equal ones pass, broken ones do not."""
 
 import colour_model
 import convolution_model
@@ -7,8 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from detcli.commands.convert.calibration import built_in
-from detcli.commands.convert.compare import compare
+from detcli.commands.convert.convert import built_in, compare_models
 from detcli.commands.convert.options import ConversionOptions
 from detcli.errors import DecodeError, UsageError
 from detcli.geometry import Picture
@@ -24,7 +23,7 @@ from detcli.source.item import Item, failed
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
 ITEM = Item(Origin("squares.png"), lambda: PICTURE)
-BOXES = 64  # each grey cell counts too: its scores are 0.447
+BOXES = 64  # grey cells count, too: their scores are 0.447
 
 
 @pytest.fixture
@@ -41,7 +40,9 @@ def side(tmp_path):
 def compared(side):
     def run(old, new, item=ITEM, tolerance=None, **options):
         options = ConversionOptions(**(options or {"cut": True}))
-        return compare(side(old, "old.onnx"), side(new, "new.onnx"), options, item, tolerance or {})
+        return compare_models(
+            side(old, "old.onnx"), side(new, "new.onnx"), options, item, tolerance or {}
+        )
 
     return run
 
@@ -59,13 +60,13 @@ def test_the_same_model_agrees(compared):
 
 
 def stretched(model):
-    """All boxes half a percent further from the corner of the picture."""
+    """All boxes are half a percent further from the corner of the picture."""
     stride = next(t for t in model.graph.initializer if t.name == "stride")
     stride.CopyFrom(numpy_helper.from_array(np.array(8.04, np.float32), "stride"))
     return model
 
 
-def test_moved_boxes_are_told(compared):
+def test_moved_boxes(compared):
     old, new = colour_model.build(), stretched(colour_model.build())
     difference, failures = compared(old, new, tolerance={"corner": 0.5})
     assert failures == ()
@@ -77,7 +78,7 @@ def test_moved_boxes_are_told(compared):
 
 
 def test_an_appended_selection_is_what_runs(compared):
-    """Not the body that detcli would cut it down to."""
+    """Not the body that detcli would cut out of the graph."""
     old = infer_shapes(colour_model.build())
     new = append_selection(old, recognise(old, "m"), 300)
     difference, failures = compared(old, new, end_to_end=True)
@@ -90,8 +91,8 @@ def test_an_appended_selection_is_what_runs(compared):
 
 
 @pytest.mark.parametrize("options", [{"half": True}, {"metadata": {"author": "me"}}])
-def test_a_selection_that_was_there_runs_too(compared, options):
-    """What is written is the whole graph, whatever was done to it."""
+def test_the_selection_of_the_old_model_runs_too(compared, options):
+    """The output contains it, whatever the conversion."""
     old = colour_model.build("ultralytics")
     _, failures = compared(old, old, **options)
     assert failures == ()
@@ -103,14 +104,14 @@ def test_a_selection_that_was_there_runs_too(compared, options):
 
 
 def faint(level):
-    """A picture in which no cell has a score above the usual confidence."""
+    """A picture in which no cell scores above the default confidence."""
     picture = Picture.whole(np.full((64, 64, 3), level, np.uint8))
     return Item(Origin("faint.png"), lambda: picture)
 
 
 @pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])
 def test_where_nothing_is_found_fainter_boxes_are_compared(compared, level, conf):
-    """0.1 and 0.03 are above no usual confidence, but what is broken shows in them."""
+    """Scores of 0.1 and 0.03 show a broken model, too."""
     old, new = colour_model.build(), stretched(colour_model.build())
     difference, failures = compared(old, old, item=faint(level))
     assert (difference.conf, difference.pairs > 0, failures) == (conf, True, ())
@@ -119,14 +120,14 @@ def test_where_nothing_is_found_fainter_boxes_are_compared(compared, level, conf
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_head_that_is_broken_is_told(compared, value):
-    """NaN is no detection: without this, a model that computes nothing else would agree."""
+def test_values_that_are_not_finite(compared, value):
+    """NaN makes no detection, so a model that computes nothing else would agree."""
     old, new = colour_model.build(), colour_model.build()
     stride = next(t for t in new.graph.initializer if t.name == "stride")
     stride.CopyFrom(numpy_helper.from_array(np.array(value, np.float32), "stride"))
     _, failures = compared(old, new, item=faint(0))
     assert any("values of the head are NaN or infinite" in failure for failure in failures)
-    _, failures = compared(new, new, item=faint(0))  # it was so before
+    _, failures = compared(new, new, item=faint(0))  # the old model has them, too
     assert failures == ()
 
 
@@ -138,8 +139,8 @@ def test_places_in_a_batch_are_compared(compared, size):
     assert difference.batch == 0
 
 
-def test_pictures_that_are_mixed_up_are_told(compared):
-    """Reversed rows: with the same picture at each place, or one picture, nothing would show."""
+def test_swapped_pictures_in_a_batch(compared):
+    """Reversed rows would not show with one picture, or the same picture in each place."""
     old = colour_model.build()
     new = set_batch(old, 2)
     new.graph.node[0].output[0] = "plain"
@@ -150,7 +151,7 @@ def test_pictures_that_are_mixed_up_are_told(compared):
     assert any("depends on the others" in failure for failure in failures)
 
 
-def test_one_picture_at_a_time_has_no_places(compared):
+def test_batch_1_has_no_other_places(compared):
     old = colour_model.build(batch=None)
     difference, failures = compared(old, set_batch(old, 1), batch=1)
     assert (difference.batch, failures) == (None, ())
@@ -163,7 +164,7 @@ def test_a_dynamic_model_is_compared_at_the_new_size(compared):
     assert difference.corner_tolerance == 0.1
 
 
-def test_at_two_sizes_only_much_less_can_be_said(compared):
+def test_another_size_is_allowed_much_more(compared):
     old, new = colour_model.build(size=64), colour_model.build(size=96)
     difference, _ = compared(old, new, imgsz=96)
     assert difference.corner_tolerance == 40
@@ -181,7 +182,7 @@ def test_a_one_to_many_head_gets_non_maximum_suppression(compared):
     assert (difference.old, failures) == (BOXES, ())
 
 
-def test_other_names_are_no_news(compared, recwarn):
+def test_other_names_do_not_warn(compared, recwarn):
     old = colour_model.build(metadata={"names": "['a', 'b', 'c']"})
     new = colour_model.build(metadata={"names": "['x', 'y', 'z']"})
     _, failures = compared(old, new, metadata={"names": ""}, item=built_in())
@@ -189,7 +190,7 @@ def test_other_names_are_no_news(compared, recwarn):
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_what_cannot_be_compared_is_told(compared):
+def test_errors(compared):
     model = colour_model.build()
     with pytest.raises(DecodeError):
         compared(model, model, item=failed("torn.jpg", DecodeError("torn")))

@@ -1,13 +1,18 @@
-"""The lowest and highest values of tensors over several pictures."""
+"""Calibration: the lowest and highest values of tensors over several pictures."""
 
+import colour_model
 import convolution_model
 import numpy as np
 import onnx
 import pytest
 
-from detcli.commands.convert.calibration import float_tensors, observe
+from detcli.commands.convert.steps import float_tensors, observe, tensor_of
 from detcli.errors import InferenceError
+from detcli.geometry import Picture
 from detcli.model.passes import infer_shapes
+from detcli.model.recognise import recognise
+
+RED = Picture.whole(colour_model.picture(("red", 0, 0)))
 
 
 @pytest.fixture
@@ -24,13 +29,13 @@ def test_ranges_are_those_of_all_batches(model):
     np.testing.assert_allclose(ranges["scores"], (0.25, 0.75), rtol=1e-5)
 
 
-def test_the_model_stays_as_it_was(model):
+def test_the_model_stays_unchanged(model):
     before = model.SerializeToString(deterministic=True)
     observe(model, ["layer1"], [np.zeros((1, 3, 64, 64), np.float32)], "m")
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_float_tensors_are_all_that_a_runtime_may_be_asked_for(model):
+def test_float_tensors_are_those_with_ranges(model):
     names = float_tensors(model)
     assert {"layer1", "cells", "scores", "boxes", "head"} <= set(names)
     assert len(names) == len(model.graph.node)
@@ -39,6 +44,16 @@ def test_float_tensors_are_all_that_a_runtime_may_be_asked_for(model):
     assert float_tensors(infer_shapes(model)) == names
 
 
-def test_a_batch_that_does_not_fit_is_told(model):
+def test_a_batch_of_the_wrong_size(model):
     with pytest.raises(InferenceError, match=r"\[1, 3, 8, 8\]"):
         observe(model, ["layer1"], [np.zeros((1, 3, 8, 8), np.float32)], "m")
+
+
+@pytest.mark.parametrize(("batch", "places"), [(1, 1), (3, 3), (None, 1)])
+def test_a_picture_is_at_each_place_of_a_batch(batch, places):
+    model = colour_model.build(batch=batch, dtype=np.float16)
+    tensor = tensor_of(RED, recognise(infer_shapes(model), "m"))
+    assert tensor.shape == (places, 3, 64, 64)
+    assert tensor.dtype == np.float16
+    for place in tensor:
+        assert place[:, 0, 0].tolist() == [1, 0, 0]
