@@ -1,4 +1,4 @@
-"""What names stand for: the items of sources, taken apart."""
+"""Helpers that take apart the items that names stand for."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def touch(*names):
 
 
 def found(*names, **options):
-    """The sources; each has a path of the same name, and the total is right in the end."""
+    """The sources of the items, all of them files; the final total is checked."""
     with Sources(names, SourceOptions(**options)) as sources:
         items = list(sources)
         assert sources.total == len(items)
@@ -25,7 +25,7 @@ def found(*names, **options):
 
 
 def failure(name, kind=SourceError, **options):
-    """The error text of a name that stands for nothing."""
+    """The error message for a name without an input."""
     with Sources([name], SourceOptions(**options)) as sources:
         (item,) = sources
         assert sources.total in {1, None}

@@ -11,7 +11,7 @@ NAMES = ("person", "car", "猫")
 
 
 def detections():
-    """Three rows, each box four times the row's number."""
+    """Three rows; each box is four times the number of its row."""
     return Detections(
         np.repeat(np.arange(3, dtype=np.float32), 4).reshape(3, 4),
         np.array([0.9, 0.5, 0.25], np.float32),
@@ -67,12 +67,12 @@ def test_a_condition_selects():
 
 
 @pytest.mark.parametrize("index", [3, [3], np.array([True, False])])
-def test_an_index_that_does_not_fit_is_an_error(index):
+def test_an_index_out_of_range_is_an_error(index):
     with pytest.raises(IndexError):
         detections()[index]
 
 
-def test_empty_has_the_shapes_and_types_of_the_others():
+def test_empty_has_the_usual_shapes_and_types():
     none, some = Detections.empty(NAMES), detections()
     assert (len(none), list(none), none.class_name, none.names) == (0, [], [], NAMES)
     assert (none.xyxy.shape, none.score.shape, none.class_id.shape) == ((0, 4), (0,), (0,))
@@ -97,7 +97,7 @@ def test_empty_needs_no_names():
         ((0,), (0,), (0,)),
     ],
 )
-def test_shapes_that_are_not_parallel_are_refused(boxes, scores, ids):
+def test_arrays_of_different_lengths_are_refused(boxes, scores, ids):
     with pytest.raises(ValueError, match="must be"):
         Detections(
             np.zeros(boxes, np.float32), np.zeros(scores, np.float32), np.zeros(ids, int), NAMES

@@ -1,4 +1,4 @@
-"""Detector: the library's front door."""
+"""Detector, the entry point of the library."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_a_model_by_its_name(hub, make_model):
         assert detector(picture(("red", 2, 3))).class_name == ["red"]
 
 
-def test_half_of_a_name_is_its_float16_file(hub, make_model):
+def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     hub.add("yolov10n", make_model().read_bytes(), half=half.read_bytes())
     options = DeviceOptions(half=True)
@@ -68,7 +68,7 @@ def test_a_view_of_a_picture(make_model):
         np.zeros((0, 4, 3), np.uint8),
     ],
 )
-def test_what_is_no_picture_is_refused(wrong, make_model):
+def test_arrays_that_are_not_pictures_are_refused(wrong, make_model):
     with Detector(make_model()) as detector, pytest.raises(ValueError, match="uint8 BGR"):
         detector(wrong)
 
@@ -116,14 +116,14 @@ def test_odd_names_are_warned_about(make_model):
     assert detector.contract.names == ("red", "class_1", "class_2")
 
 
-def test_a_name_that_two_classes_share_stands_for_both(make_model):
+def test_a_name_shared_by_two_classes_selects_both(make_model):
     model = make_model(metadata={"names": "['x', 'y', 'x']"})
     with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
         found = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
     assert sorted(found.class_id.tolist()) == [0, 2]
 
 
-def test_a_detector_can_be_closed_twice_and_then_says_so(make_model):
+def test_a_closed_detector_refuses_to_run(make_model):
     with Detector(make_model()) as detector:
         detector.close()
     with pytest.raises(InferenceError, match="closed"):
@@ -136,7 +136,7 @@ def test_names_from_a_file_given_as_text(make_model, tmp_path):
     assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")
 
 
-def test_an_observer_hears_of_each_stage_and_then_no_more(make_model):
+def test_an_observer_is_called_for_each_stage_until_removed(make_model):
     told = []
     images = [picture(("red", 2, 3)), picture(("blue", 0, 1))]
     with Detector(make_model(batch=None), device="cpu", settings=STRICT) as detector:
@@ -150,4 +150,4 @@ def test_an_observer_hears_of_each_stage_and_then_no_more(make_model):
         detector.observe(told.append)
         with detector.clone() as other:
             other(images)
-        assert len(told) == 5  # a clone is on another thread
+        assert len(told) == 5  # a clone has no observer

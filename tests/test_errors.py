@@ -1,4 +1,4 @@
-"""The exception tree and its drawing."""
+"""The exception tree in the module's docstring."""
 
 import inspect
 import re
@@ -9,7 +9,7 @@ CLASSES = dict(inspect.getmembers(errors, inspect.isclass))
 TREE = [line for line in errors.__doc__.splitlines() if re.search(r"\d  ", line)]
 
 
-def test_the_drawing_shows_every_error_with_its_exit_code_and_parent():
+def test_the_tree_shows_every_error_with_its_exit_code_and_parent():
     drawn, parents = {}, ["DetcliError"]
     for line in TREE:
         indent, name, code = re.match(r" {4}([│ ├└─]*)(\w+) +(\d)", line).groups()

@@ -25,7 +25,7 @@ def test_nothing_has_the_name_before_commit(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_library_can_write_it_by_name(tmp_path):
+def test_a_library_can_write_the_file_by_name(tmp_path):
     path = tmp_path / "a.mp4"
     file = AtomicFile(path, binary=True, suffix=".mp4")
     assert file.written.parent == tmp_path
@@ -47,7 +47,7 @@ def test_an_existing_file_stays_until_commit(tmp_path):
     assert path.read_text() == "new"
 
 
-def test_discard_leaves_nothing_but_what_was_there(tmp_path):
+def test_discard_leaves_the_existing_file_alone(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("old")
     file = AtomicFile(path)
@@ -57,7 +57,7 @@ def test_discard_leaves_nothing_but_what_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_commit_that_fails_leaves_nothing(tmp_path):
+def test_a_failed_commit_leaves_no_file(tmp_path):
     path = tmp_path / "a.json"
     file = AtomicFile(path)
     file.write("new")
@@ -68,7 +68,7 @@ def test_a_commit_that_fails_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_what_a_full_disk_does_not_take_whole_is_taken_back(tmp_path, binary):
+def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
     path = tmp_path / "a.txt"
     file = AtomicFile(path, binary=binary)
     line = "é" * 299 + "\n"  # 599 bytes
@@ -84,7 +84,7 @@ def test_what_a_full_disk_does_not_take_whole_is_taken_back(tmp_path, binary):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path):
+def test_a_full_disk_leaves_the_existing_file_alone(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
     with small_disk(), pytest.raises(OutputError, match=r"a\.json"):
@@ -118,7 +118,7 @@ def test_text_is_utf8_with_its_line_ends(tmp_path):
     assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
 
 
-def test_a_named_pipe_is_written_to_and_stays(tmp_path):
+def test_a_named_pipe_is_written_directly(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -132,7 +132,7 @@ def test_a_named_pipe_is_written_to_and_stays(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing/a.json", "file/a.json", "folder", "x" * 300])
-def test_a_place_that_takes_no_file_is_an_output_error(tmp_path, name):
+def test_an_unwritable_place_is_an_output_error(tmp_path, name):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError) as caught:
@@ -150,7 +150,7 @@ def test_permissions_follow_the_umask(tmp_path, umask, mode):
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
 
 
-def test_make_folder_makes_those_above_and_accepts_what_is_there(tmp_path):
+def test_make_folder_makes_parents_and_accepts_an_existing_folder(tmp_path):
     folder = tmp_path / "a" / "b"
     make_folder(folder)
     (folder / "kept").write_text("")
@@ -166,12 +166,12 @@ def test_make_folder_over_a_file_is_an_output_error(tmp_path, name):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_the_variable_moves_the_cache(cache):
+def test_the_environment_moves_the_cache(cache):
     assert cache_folder() == cache
 
 
 @pytest.mark.parametrize("variable", [None, ""])
-def test_without_the_variable_the_cache_is_the_users(monkeypatch, tmp_path, variable):
+def test_the_cache_is_the_users_by_default(monkeypatch, tmp_path, variable):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("DETCLI_CACHE_DIR")
     if variable is not None:
@@ -184,14 +184,14 @@ def test_standard_output_is_flushed_utf8_and_escapes():
         import os
         from detcli.files import StandardOutput
         StandardOutput().write("é猫\\udcff\\n")
-        os._exit(0)  # what is not flushed is lost"""
+        os._exit(0)  # unflushed text is lost"""
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     command = [sys.executable, "-c", code]
     finished = subprocess.run(command, capture_output=True, check=True, env=environment)
     assert finished.stdout == "é猫\\udcff\n".encode()
 
 
-def test_standard_output_that_is_full_is_an_output_error(monkeypatch):
+def test_a_full_disk_behind_standard_output_is_an_output_error(monkeypatch):
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(OutputError, match="standard output: No space left"):
@@ -207,8 +207,8 @@ def test_standard_output_without_a_reader_is_a_broken_pipe(monkeypatch):
             StandardOutput().write("more")
 
 
-def test_standard_output_that_is_closed_is_an_output_error(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of `>&-`
+def test_closed_standard_output_is_an_output_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as with `>&-`
     with pytest.raises(OutputError, match="standard output"):
         StandardOutput().write("more")
 
@@ -218,7 +218,7 @@ def no_home(*_args, **_options):
 
 
 @pytest.mark.parametrize("answer", [no_home, lambda *_, **__: Path("~/.cache/detcli")])
-def test_without_a_home_there_is_no_cache(monkeypatch, answer):
+def test_a_cache_needs_a_home_folder(monkeypatch, answer):
     monkeypatch.delenv("DETCLI_CACHE_DIR")
     monkeypatch.setattr("platformdirs.user_cache_path", answer)
     with pytest.raises(OutputError, match="no home"):

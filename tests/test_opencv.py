@@ -1,4 +1,4 @@
-"""Where OpenCV does not load, the error says what to install."""
+"""If OpenCV does not load, the error says what to install."""
 
 import os
 
@@ -31,14 +31,14 @@ def test_the_error_names_the_packages(detcli, make_model, make_picture, broken):
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["schema"], ["predict", "--help"]]
 )
-def test_what_needs_no_picture_works_without(detcli, broken, arguments):
+def test_commands_without_pictures_work_without_opencv(detcli, broken, arguments):
     finished = detcli(*arguments, env=broken)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "-8"), ("32", "32")])
-def test_ffmpeg_is_silenced_unless_somebody_wants_to_hear_it(monkeypatch, before, after):
+def test_ffmpeg_is_silenced_unless_the_user_sets_its_log_level(monkeypatch, before, after):
     if before is None:
         monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL", raising=False)
     else:

@@ -1,4 +1,4 @@
-"""One record an input, in order, whatever happens to it."""
+"""One record per input, in order, whatever happens."""
 
 import itertools
 import threading
@@ -20,7 +20,7 @@ from detcli.timing import StageTimes
 
 
 class Double:
-    """Stands in for a Detector: finds as many things as the picture's first value says."""
+    """A stand-in for Detector that finds as many objects as the picture's first value says."""
 
     model_name, in_flight = "stand-in", 1
 
@@ -75,7 +75,7 @@ def counts(records):
 @pytest.mark.parametrize("batch", [1, 2, 3, 100])
 @pytest.mark.parametrize("clones", [(), ("cpu",), ("cuda:1", "cuda:2")])
 @pytest.mark.parametrize("in_flight", [1, 2])
-def test_a_record_an_item_in_order(batch, clones, in_flight):
+def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
     slow_now_and_then = lambda counts: time.sleep(0.002 * (sum(counts) % 3))  # noqa: E731
     detector = Double(work=slow_now_and_then, in_flight=in_flight)
     records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
@@ -88,7 +88,7 @@ def test_no_items_no_records():
     assert list(Pipeline(Double(), 1).run([])) == []
 
 
-def test_batches_are_full_but_for_the_last():
+def test_all_batches_but_the_last_are_full():
     detector = Double()
     list(Pipeline(detector, 4).run(items(range(10))))
     assert detector.batches == [4, 4, 2]
@@ -109,7 +109,7 @@ def test_a_batch_does_not_wait_for_a_slow_source():
     assert counts(records) == [2]
 
 
-def test_as_many_batches_are_in_flight_as_the_device_likes():
+def test_as_many_batches_are_in_flight_as_suit_the_device():
     detector = Double(in_flight=2)
     loaded = threading.Barrier(4)  # all are loaded before the first batch can start
 
@@ -126,8 +126,8 @@ def test_as_many_batches_are_in_flight_as_the_device_likes():
     assert detector.most_in_flight == 2
 
 
-def test_each_detector_works_on_one_thread_of_its_own():
-    """CUDA graphs are captured for a thread."""
+def test_each_detector_runs_on_its_own_thread():
+    """CUDA graphs are captured on a thread."""
     both = threading.Barrier(2)
     detector = Double(work=lambda _: both.wait(10))
     list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
@@ -135,17 +135,17 @@ def test_each_detector_works_on_one_thread_of_its_own():
     assert len(detector.threads) == len(clone.threads) == 1
     assert detector.threads != clone.threads
     assert clone.closed
-    assert not detector.closed  # its owner closes it
+    assert not detector.closed  # the caller closes it
 
 
-def test_records_say_where_they_ran():
+def test_records_name_model_and_device():
     both = threading.Barrier(2)
     detector = Double(device="cuda:0", work=lambda _: both.wait(10))
     records = list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
     assert {one.device for one in records} == {"cuda:0", "cuda:1"}
 
 
-def test_what_cannot_be_loaded_is_a_record_with_its_error():
+def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
     torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)
     source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
     records = list(Pipeline(Double(), 2).run(source))
@@ -156,7 +156,7 @@ def test_what_cannot_be_loaded_is_a_record_with_its_error():
 
 
 @pytest.mark.parametrize("error", [InferenceError("no"), SystemExit(), RuntimeError("worse")])
-def test_a_batch_that_fails_is_error_records_and_the_rest_completes(error):
+def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
     def fail(counts):
         if 5 in counts:
             raise error
@@ -165,7 +165,7 @@ def test_a_batch_that_fails_is_error_records_and_the_rest_completes(error):
     assert counts(records) == [0, 1, 2, None, None, None, *range(6, 12)]
 
 
-def test_a_failure_while_waiting_is_an_error_record():
+def test_a_failure_while_waiting_becomes_an_error_record():
     class Late(Double):
         def submit(self, pictures):  # noqa: ARG002 - as a detector
             def wait():
@@ -177,7 +177,7 @@ def test_a_failure_while_waiting_is_an_error_record():
     assert [str(one.error) for one in records] == ["the GPU went away"] * 3
 
 
-def test_a_batch_that_loses_a_result_is_error_records():
+def test_a_batch_with_a_missing_result_becomes_error_records():
     class Careless(Double):
         def submit(self, pictures):
             wait = super().submit(pictures)
@@ -194,8 +194,8 @@ def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
         list(Pipeline(Double(), 1).run(items([1])))
 
 
-def test_a_device_that_is_full_ends_the_run():
-    """No later batch would fit."""
+def test_a_device_without_memory_ends_the_run():
+    """No later batch would fit, either."""
 
     def full(_):
         raise DeviceMemoryError("a batch of 1 picture does not fit")
@@ -209,7 +209,7 @@ def test_a_second_device_that_cannot_be_opened_ends_the_run():
         def clone(self, device):
             raise DeviceError(f"no {device}")
 
-    for count in (1, 200):  # also where nobody would have missed it
+    for count in (1, 200):  # even in a run that does not need it
         slow = Alone(work=lambda _: time.sleep(0.01))
         with pytest.raises(DeviceError, match="no cuda:7"):
             list(Pipeline(slow, 1, ["cuda:7"]).run(items(range(count))))
@@ -236,7 +236,7 @@ def test_a_device_that_hangs_is_given_up(monkeypatch):
     released.set()
 
 
-def test_reading_goes_only_as_far_ahead_as_there_is_room():
+def test_no_more_items_are_read_than_there_is_room_for():
     asked = itertools.count()
     last = 0
 
@@ -273,14 +273,14 @@ def test_skipped_items_are_counted_but_not_loaded():
     assert [one.index for one in records] == [0, 3, 4, 5]
 
 
-def test_a_frame_keeps_its_place_in_the_video():
+def test_a_record_keeps_the_origin_of_its_item():
     clip = Clip("a.mp4", 25.0)
     origin = Origin("a.mp4", frame=7, time_s=0.28, clip=clip)
     (record,) = Pipeline(Double(), 1).run([Item(origin, lambda: shade(1))])
     assert record.origin == origin
 
 
-def test_two_cpu_detectors_give_what_one_gives(make_model, random):
+def test_two_cpu_detectors_agree_with_one(make_model, random):
     pictures = [Picture.whole(random.integers(0, 256, (64, 64, 3), np.uint8)) for _ in range(40)]
     source = [Item(Origin(str(i)), lambda one=one: one) for i, one in enumerate(pictures)]
     with Detector(make_model(), "cpu", Settings(conf=0.1), DeviceOptions(workers=2)) as detector:

@@ -13,7 +13,7 @@ from detcli.geometry import Picture
 from detcli.record import SCHEMA_VERSION, Origin, Record, error_to_json
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
-STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
+STRICT = {**SCHEMA, "unevaluatedProperties": False}  # no field may be missing in the schema
 
 
 def detections(*rows, names=("person", "car")):
@@ -32,17 +32,17 @@ def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noq
 
 
 def read_back(one):
-    """Through text and against the schema."""
+    """The fields after a round trip through JSON, checked against the schema."""
     fields = json.loads(json.dumps(one.to_json(), allow_nan=False))
     jsonschema.validate(fields, STRICT, cls=jsonschema.Draft202012Validator)
     return fields
 
 
-def test_the_schema_is_one():
+def test_the_schema_is_valid():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_detections_become_a_record_of_the_schema():
+def test_a_record_with_detections_matches_the_schema():
     found = detections((1, 2, 3.5, 4.25, 0.9, 1), (0, 0, 60, 40, 0.5, 0))
     assert read_back(record(found)) == {
         "schema_version": SCHEMA_VERSION,
@@ -71,7 +71,7 @@ def test_a_picture_without_detections_has_an_empty_list():
 
 @pytest.mark.parametrize("error", [SourceError, DecodeError, InferenceError])
 @pytest.mark.parametrize("hint", ["", "try again"])
-def test_an_error_becomes_a_record_of_the_schema(error, hint):
+def test_a_record_with_an_error_matches_the_schema(error, hint):
     one = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
     assert read_back(one) == {
         "schema_version": SCHEMA_VERSION,
@@ -117,11 +117,11 @@ def test_no_numpy_type_leaks():
 @pytest.mark.parametrize(
     "source", ["-", "a,b", 'q"uote', "new\nline", "猫.jpg", "\udcff.jpg", "a\0b"]
 )
-def test_any_name_comes_back(source):
+def test_any_name_survives_json(source):
     assert read_back(record(detections(), origin=Origin(source)))["source"] == source
 
 
-def test_a_row_that_breaks_the_schema_is_noticed():
+def test_the_schema_rejects_an_invalid_row():
     fields = record(detections((1, 2, 3, 4, 0.9, 1))).to_json()
     fields["detections"][0]["score"] = 1.5
     with pytest.raises(jsonschema.ValidationError):

@@ -1,4 +1,4 @@
-"""Settings are checked when they are made."""
+"""Settings are checked on construction."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ def test_values_out_of_range_are_refused(wrong):
 
 
 @pytest.mark.parametrize("right", [{"conf": 0}, {"conf": 1}, {"max_det": 1}, {"nms": 1}])
-def test_the_ends_of_the_range_are_fine(right):
+def test_the_ends_of_the_range_are_accepted(right):
     assert dataclasses.asdict(Settings(**right)).items() >= right.items()
 
 

@@ -1,4 +1,4 @@
-"""`top_k` against a slow, plainly right implementation."""
+"""`top_k` against a slow and obviously correct implementation."""
 
 import math
 
@@ -15,7 +15,7 @@ LENGTHS = [1, 1023, 1024, 1025, 8400, 33600, 1_000_000]
 
 
 def plain_top_k(row, k):
-    """Indices of the k largest of a sequence: sort everything by the rule, in words."""
+    """Indices of the k largest, by sorting everything with the rule spelled out."""
 
     def rank(index):
         value = float(row[index])
@@ -39,7 +39,7 @@ def assert_top_k(values, k):
         np.testing.assert_array_equal(unsorted_values[place], values[place][sorted(expected)])
 
 
-# Few distinct values, so that ties, and ties at the k-th place, are the rule.
+# Few distinct values, so that ties, also at the k-th place, are common.
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, math.inf, -math.inf, math.nan]
 SHAPES = st_numpy.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=12)
 
@@ -77,14 +77,14 @@ def test_integers_up_to_the_ends_of_their_range(values, k):
 @pytest.mark.parametrize("levels", [1, 3, 1 << 20])
 def test_any_row_length(length, k, levels, random):
     values = random.integers(0, levels, length).astype(np.float32)
-    # A stable sort of the whole row says the same, for rows too long for plain_top_k.
+    # A stable sort of the whole row gives the same, also for rows too long for plain_top_k.
     expected = np.argsort(-values, kind="stable")[:k]
     found, indices = top_k(values, k)
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(found, values[expected])
 
 
-def test_a_row_is_not_sorted_whole(monkeypatch, random):
+def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
     values = random.random(8400)
     sorted_lengths = []
     argsort = np.argsort
@@ -100,7 +100,7 @@ def test_a_row_is_not_sorted_whole(monkeypatch, random):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", ">f4", "int16"])
 def test_long_rows_of_any_kind(dtype, random):
-    """Their columns of 16 do not come out even, and hold ties, NaN and both zeros."""
+    """Lengths that 16 does not divide, with ties, NaN and both zeros."""
     kinds = [1, -1, 0] if dtype == "int16" else SPECIAL
     values = random.choice(np.array(kinds), (2, 1, LONG + 13)).astype(dtype)
     values[0, 0, : LONG - 5] = -1  # the best ones are in the rest, which is in no column
@@ -109,7 +109,7 @@ def test_long_rows_of_any_kind(dtype, random):
     assert_top_k(values[:0], 3)
 
 
-def test_of_a_long_row_most_is_left_out_before(monkeypatch, random):
+def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
     values = random.random(1_000_000)
     sizes = []
     partition = np.partition
@@ -128,14 +128,14 @@ def test_values_keep_their_nan_and_negative_zero():
     assert np.isnan(values[1])
 
 
-def test_input_is_left_alone(random):
+def test_the_input_is_not_modified(random):
     values = random.random(100)
     before = values.copy()
     top_k(values, 5)
     np.testing.assert_array_equal(values, before)
 
 
-def test_lists_are_taken():
+def test_lists_are_accepted():
     assert top_k([3, 1, 2], 2)[1].tolist() == [0, 2]
 
 

@@ -1,4 +1,4 @@
-"""What tests of sources share."""
+"""Fixtures for the tests of sources."""
 
 import number_video
 import pytest
@@ -7,7 +7,7 @@ from number_video import CODES
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working folder, empty, so that names can be short."""
+    """Change to an empty folder, so that names can be short."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,9 +1,9 @@
-"""Damaged picture files, the same ones every time.
+"""Damaged picture files, always the same ones.
 
-    python -m stream.damage
+    python -m source.damage
 
-decodes them and prints what became of them. It is a process of its own since a native decoder that
-fails takes the process with it.
+decodes them and prints the outcomes. It runs in its own process, since a native decoder that
+crashes ends the process.
 """
 
 import json
@@ -18,12 +18,12 @@ import cv2
 import numpy as np
 
 COUNT = 500
-SUFFIXES = "jpg png webp gif bmp tiff avif jp2 ppm".split()  # files are named as any of these
+SUFFIXES = "jpg png webp gif bmp tiff avif jp2 ppm".split()  # any of which a file may have
 
 
 def damaged() -> Iterator[tuple[str, str, bytes]]:
     """Yield the kind of damage, a suffix, and the bytes of a file, `COUNT` times."""
-    random = Random(4)  # noqa: S311 - nothing here is a secret
+    random = Random(4)  # noqa: S311 - not a secret
     sound = list(_sound())
     kinds = [_cut, _flip_bits, _rename, _empty, _declare_huge, _shuffle]
     for index in range(COUNT):
@@ -35,7 +35,7 @@ def damaged() -> Iterator[tuple[str, str, bytes]]:
 
 
 def _sound() -> Iterator[tuple[str, bytes]]:
-    """JPEG, PNG and WebP files of several kinds and sizes, smooth ones and noise."""
+    """JPEG, PNG and WebP files of several kinds and sizes, with gradients and with noise."""
     kinds = [
         ("jpg", [cv2.IMWRITE_JPEG_QUALITY, 90]),
         ("jpg", [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
@@ -73,14 +73,14 @@ def _empty(_: bytes, __: Random) -> bytes:
 
 
 def _shuffle(data: bytes, random: Random) -> bytes:
-    """Leave out, repeat or overwrite a stretch."""
+    """Remove, repeat or overwrite a range of bytes."""
     start, length = random.randrange(len(data)), random.choice([1, 4, 50])
     middle = random.choice([b"", bytes(length), b"\xff" * length, 3 * data[start : start + length]])
     return data[:start] + middle + data[start + length :]
 
 
 def _declare_huge(data: bytes, random: Random) -> bytes:
-    """Write a size into the header that the pixels do not have."""
+    """Declare a huge size in the header."""
     width, height = (random.choice([0, 5000, 16_383, 30_000, 65_535]) for _ in range(2))
     if data.startswith(b"\x89PNG"):
         header = b"IHDR" + struct.pack(">II", width, height) + data[24:29]
@@ -97,7 +97,7 @@ def _declare_huge(data: bytes, random: Random) -> bytes:
 
 
 def main() -> None:
-    """Decode them all, and say what came of it."""
+    """Decode all files and report the outcomes."""
     from detcli.errors import DecodeError
     from detcli.opencv import silence_opencv
     from detcli.source.decode import load_bytes
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def _peak_mib() -> float | None:
-    """The most memory that this process has had; None where nobody says."""
+    """Peak memory of this process; None where it is unknown."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Addresses, and what of them may be told."""
+"""Addresses, and their public names."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ from detcli.source.address import camera_number, check_address, is_address, is_l
         ("http://[1/a", True),
     ],
 )
-def test_live_sources_are_told_by_their_names(name, live):
+def test_live_sources_are_recognised_by_name(name, live):
     assert is_live(name) == live
 
 
@@ -38,7 +38,7 @@ def test_cameras_have_numbers(name, number):
 
 
 @pytest.mark.parametrize("name", ["camera:", "camera:-1", "camera:a", "camera:1 ", "camera:٣"])
-def test_cameras_have_no_names(name):
+def test_malformed_camera_names_are_refused(name):
     with pytest.raises(SourceError):
         camera_number(name)
 
@@ -64,7 +64,7 @@ def test_addresses_are_accepted(url):
         "http://host/\udcff",
     ],
 )
-def test_others_are_refused(url):
+def test_malformed_addresses_are_refused(url):
     with pytest.raises(SourceError):
         check_address(url)
 
@@ -106,12 +106,12 @@ secrets = st.text("SECRET/@:?#&=;%[]", min_size=1).map(lambda text: f"QQ{text}QQ
 
 
 @given(user=secrets, password=secrets)
-def test_credentials_are_left_out_whatever_they_hold(user, password):
+def test_any_credentials_are_left_out(user, password):
     for url in (f"rtsp://{user}:{password}@host/path", f"http://{user}@host/path?x={password}"):
         assert is_address(url)
         assert "Q" not in public_name(url)
 
 
 @given(value=secrets.filter(lambda text: "@" not in text))
-def test_values_are_left_out_whatever_they_hold(value):
+def test_any_values_are_left_out(value):
     assert "Q" not in public_name(f"http://host/path?token={value}")

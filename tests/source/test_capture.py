@@ -16,7 +16,7 @@ from detcli.source.decode import check_size
 
 
 class Declares:
-    """A capture that declares what a test wants."""
+    """A capture with declared properties."""
 
     def __init__(self, value):
         self._value = value
@@ -29,7 +29,7 @@ class Declares:
     ("declared", "rate"),
     [(25.0, 25.0), (29.97, 29.97), (1000, 1000), (0, 0), (-1, 0), (math.nan, 0), (90000, 0)],
 )
-def test_rates_that_make_no_sense_are_none(declared, rate):
+def test_implausible_rates_are_zero(declared, rate):
     assert capture.frames_per_second(Declares(declared)) == rate
 
 
@@ -37,17 +37,17 @@ def test_rates_that_make_no_sense_are_none(declared, rate):
     ("declared", "count"),
     [(50.0, 50), (0, None), (-9.2e18, None), (9.2e18, None), (math.nan, None)],
 )
-def test_counts_that_make_no_sense_are_none(declared, count):
+def test_implausible_counts_are_none(declared, count):
     assert capture.frame_count(Declares(declared)) == count
 
 
 @pytest.mark.parametrize("declared", [-1.0, math.nan, math.inf])
-def test_times_that_make_no_sense_are_none(declared):
+def test_implausible_times_are_nan(declared):
     assert math.isnan(capture.position_s(Declares(declared)))
     assert capture.position_s(Declares(1500.0)) == 1.5
 
 
-def test_frames_may_be_too_large(tmp_path):
+def test_frames_that_are_too_large_are_refused(tmp_path):
     video = open_file(str(number_video.write(tmp_path / "a.avi", 1, code="MJPG")))
     width, height = number_video.SIZE
     check_size(frame_size(video), width * height)
@@ -68,8 +68,8 @@ def test_a_file_is_opened_whatever_its_name(tmp_path, monkeypatch, name):
     video.release()
 
 
-def test_only_ffmpeg_is_asked_and_it_never_waits_without_end(monkeypatch):
-    """Others would take a name with digits for a series of pictures."""
+def test_streams_are_opened_by_ffmpeg_with_timeouts(monkeypatch):
+    """Other backends read a name with digits as a sequence of pictures."""
     calls = []
 
     class Opened:
@@ -90,7 +90,7 @@ def test_only_ffmpeg_is_asked_and_it_never_waits_without_end(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gone.mp4", "a\0b.mp4", "folder/x.mp4"])
-def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch, name):
+def test_a_missing_file_is_an_error(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").touch()
     with pytest.raises(SourceError, match="cannot be read") as caught:
@@ -109,7 +109,7 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path, data, reason):
 
 
 def test_a_playlist_opens_nothing_else(tmp_path):
-    """Whoever makes a file must not have us read others, or call servers."""
+    """A file must not be able to make FFmpeg read other files or call servers."""
     number_video.write(tmp_path / "secret.mp4", 3)
     lists = [
         f"#EXTM3U\n#EXTINF:1,\n{tmp_path}/secret.mp4\n#EXT-X-ENDLIST\n",
@@ -130,13 +130,13 @@ def test_a_file_without_permission_is_an_error(tmp_path, monkeypatch):
         open_file(str(tmp_path / "a.mp4"))
 
 
-def test_a_camera_that_is_not_there_is_an_error():
+def test_a_missing_camera_is_an_error():
     with pytest.raises(SourceError, match="no such camera"):
         open_camera(987)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "rtsp://127.0.0.1:1/", "rtsp://\udcff/"])
-def test_an_address_that_nobody_answers_is_an_error(url):
+def test_an_address_without_a_server_is_an_error(url):
     with pytest.raises(SourceError, match="cannot be opened"):
         open_address(url)
 

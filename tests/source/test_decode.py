@@ -1,4 +1,4 @@
-"""From bytes to upright pictures in colour, or an error."""
+"""Decoding bytes to upright colour pictures, or an error."""
 
 import contextlib
 import struct
@@ -13,7 +13,7 @@ from detcli.errors import DecodeError, SourceError
 from detcli.opencv import silence_opencv
 from detcli.source.decode import DecodeOptions, load_bytes, load_file
 
-# Format and the greatest difference of a value that it makes.
+# Format and the maximum error of a value.
 FORMATS = {
     "jpg": 8, "png": 0, "webp": 0, "bmp": 0, "tiff": 0, "avif": 20, "gif": 90, "jp2": 2, "ppm": 0,
 }  # fmt: skip
@@ -131,7 +131,7 @@ def test_a_truncated_jpeg_of_another_kind_is_an_error(option):
 @pytest.mark.parametrize(
     "data", [b"", b"no picture\n" * 50, bytes(1000), b"\xff\xd8\xff", b"%PDF-1"]
 )
-def test_what_is_no_picture_is_an_error_with_a_hint(data):
+def test_bytes_that_are_not_a_picture_are_an_error_with_a_hint(data):
     with pytest.raises(DecodeError, match=r"^(not a picture|empty)") as caught:
         decode_bytes(data)
     assert caught.value.hint
@@ -145,7 +145,7 @@ def test_a_header_that_declares_an_impossible_size_is_an_error(side):
 
 @pytest.fixture
 def silence():
-    """What the command line does at its start, undone afterwards."""
+    """Silence OpenCV as the command line does, and undo it afterwards."""
     level = cv2.utils.logging.getLogLevel()
     yield silence_opencv
     cv2.utils.logging.setLogLevel(level)
@@ -162,8 +162,8 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize(
     "suffix", sorted(FORMATS.keys() - {"png"})
-)  # libpng writes to stderr by itself
-def test_libraries_say_nothing_about_a_damaged_file(capfd, silence, suffix, damage):
+)  # libpng writes to stderr itself
+def test_libraries_print_nothing_about_a_damaged_file(capfd, silence, suffix, damage):
     silence()
     with contextlib.suppress(DecodeError):
         decode_bytes(damage(encode(suffix, gradient())))
@@ -171,19 +171,19 @@ def test_libraries_say_nothing_about_a_damaged_file(capfd, silence, suffix, dama
 
 
 def test_a_grey_pfm_becomes_colour():
-    """OpenCV leaves it grey."""
+    """OpenCV returns a grey array."""
     data = b"Pf\n2 1\n-1\n" + np.array([10, 200], "<f4").tobytes()
     assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
 
 
-def test_content_counts_not_the_suffix(tmp_path):
+def test_the_content_decides_not_the_suffix(tmp_path):
     path = tmp_path / "a.jpg"
     path.write_bytes(encode("png", gradient()))
     assert_close(load_file(path).pixels, gradient())
 
 
 @pytest.mark.parametrize("name", ["vanished.jpg", "folder.jpg", "a\0b.jpg", "x" * 300])
-def test_what_cannot_be_read_is_a_source_error(tmp_path, name):
+def test_an_unreadable_file_is_a_source_error(tmp_path, name):
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(SourceError) as caught:
         load_file(tmp_path / name)
@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_a_source_error(tmp_path, name):
 
 @pytest.fixture
 def no_decoder(monkeypatch):
-    """Whoever decodes a picture fails the test."""
+    """Fail the test if a picture is decoded."""
 
     def refuse(*_, **__):
         pytest.fail("it was decoded")
@@ -222,8 +222,8 @@ def test_the_limit_is_200_megapixels(height, why):
 
 
 @pytest.mark.parametrize("length", [10**6, 2**31 - 1, 2**32 - 1])
-def test_a_png_that_promises_more_bytes_than_it_has_reaches_no_decoder(no_decoder, length):  # noqa: ARG001
-    """OpenCV would make room for them: up to 4 GiB for a file of 100 bytes."""
+def test_a_png_that_declares_missing_bytes_is_never_decoded(no_decoder, length):  # noqa: ARG001
+    """OpenCV would allocate up to 4 GiB for a file of 100 bytes."""
     data = bytearray(png(2, 1, 2, bytes(7)))
     struct.pack_into(">I", data, data.index(b"IDAT") - 4, length)
     with pytest.raises(DecodeError, match="damaged PNG"):

@@ -1,4 +1,4 @@
-"""500 damaged files: none crashes or hangs anything, each is a picture or an error."""
+"""500 damaged files: no crash and no hang, each is a picture or an error."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from detcli.errors import InputError
 
 @pytest.fixture(scope="module")
 def report():
-    """What became of them in a process of its own."""
+    """The outcomes, from a separate process."""
     finished = subprocess.run(
         [sys.executable, "-m", "source.damage"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -28,7 +28,7 @@ def report():
     return json.loads(finished.stdout)
 
 
-def test_each_is_a_picture_or_an_error(report):
+def test_each_file_is_a_picture_or_an_error(report):
     outcomes = report["outcomes"]
     assert sum(outcomes.values()) == COUNT
     kinds = Counter(kind for kind, _, _ in damaged())
@@ -39,14 +39,14 @@ def test_each_is_a_picture_or_an_error(report):
         assert min(outcomes[f"{kind}: {end}"] for end in ("error", "picture")) > 0
 
 
-def test_none_takes_gigabytes(report):
-    """A picture of 200 megapixels takes 1.2 GB while it is decoded; the small files are small."""
+def test_no_file_takes_gigabytes(report):
+    """Decoding a picture of 200 megapixels takes 1.2 GB."""
     if report["peak_mib"] is None:
         pytest.skip("the memory of a process cannot be read here")
     assert report["peak_mib"] < 2000
 
 
-def test_each_becomes_a_record(tmp_path, detcli, make_model):
+def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
     folder = tmp_path / "in"
     folder.mkdir()
     for number, (_, suffix, data) in enumerate(damaged()):

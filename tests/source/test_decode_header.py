@@ -1,4 +1,4 @@
-"""The size that a picture file declares is the size that it has, or would take."""
+"""The declared size of a picture file is the size that it would have in memory."""
 
 import struct
 
@@ -13,7 +13,7 @@ from detcli.source.decode import declared_size, load_bytes
 
 HEIGHT, WIDTH = 1234, 567  # in no file by chance
 
-# How each format writes its size.
+# How each format stores its size.
 SIZES = {
     "png": lambda height, width: struct.pack(">II", width, height),
     "gif": lambda height, width: struct.pack("<HH", width, height),
@@ -29,7 +29,7 @@ SIZES = {
     "pfm": lambda height, width: b"%d %d\n" % (width, height),
     "hdr": lambda height, width: b"-Y %d +X %d\n" % (height, width),
 }
-# The most that it can.
+# The largest size that each format can declare.
 GREATEST = {"gif": 65_535, "webp": 16_384}
 
 
@@ -42,7 +42,7 @@ def encode(suffix, height=HEIGHT, width=WIDTH, *options):
 
 
 def tiff(*fields, order="<", big=False):
-    """A TIFF or BigTIFF file with nothing but a directory of (tag, type, value)."""
+    """A TIFF or BigTIFF file with only a directory of (tag, type, value)."""
     head = {"<": b"II", ">": b"MM"}[order]
     head += struct.pack(f"{order}HHHQ", 43, 8, 0, 16) if big else struct.pack(f"{order}HI", 42, 8)
     directory = struct.pack(f"{order}Q" if big else f"{order}H", len(fields))
@@ -54,7 +54,7 @@ def tiff(*fields, order="<", big=False):
 
 
 @pytest.mark.parametrize("suffix", [*SIZES, "tiff"])
-def test_the_size_of_every_format(suffix):
+def test_every_format_declares_its_size(suffix):
     assert declared_size(encode(suffix)) == (HEIGHT, WIDTH)
 
 
@@ -90,7 +90,7 @@ def test_a_bmp_may_be_stored_from_top_to_bottom():
 
 @pytest.mark.parametrize("suffix", SIZES)
 def test_a_small_file_that_declares_a_huge_picture_is_refused(suffix):
-    """It would take gigabytes; the decoders are never asked."""
+    """It would take gigabytes, so the decoders are never called."""
     data, side = encode(suffix), GREATEST.get(suffix, 60_000)
     written = SIZES[suffix](HEIGHT, WIDTH)
     assert written in data
@@ -110,13 +110,13 @@ def test_comments_in_a_header_are_skipped():
     assert declared_size(b"P5 # 1 1\n#\n 30000 # wide\r20000 255\n") == (20_000, 30_000)
 
 
-def test_the_tiles_of_an_avif_do_not_count():
+def test_the_tiles_of_an_avif_are_ignored():
     data = encode("avif") + SIZES["avif"](10, 10)
     assert declared_size(data) == (HEIGHT, WIDTH)
 
 
 @pytest.mark.parametrize("data", [b"", b"P", b"PK\3\4", b"BM", b"RIFF", b"II*\0", b"#?R", b"text"])
-def test_what_has_no_size(data):
+def test_unknown_bytes_have_no_size(data):
     assert declared_size(data) is None
 
 

@@ -1,4 +1,4 @@
-"""What folders and patterns stand for."""
+"""The files that folders and patterns stand for."""
 
 import os
 
@@ -11,7 +11,7 @@ from detcli.source.item import Item
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working folder, empty, so that names can be short."""
+    """Change to an empty folder, so that names can be short."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -36,7 +36,7 @@ def touch(folder, *names):
         ("", False, False),
     ],
 )
-def test_suffixes_tell_pictures_and_videos(name, media, video):
+def test_suffixes_distinguish_pictures_and_videos(name, media, video):
     assert (is_media(name), is_video(name)) == (media, video)
 
 
@@ -51,13 +51,13 @@ def test_each_folder_is_a_part_sorted(here):
     ]
 
 
-def test_what_is_hidden_is_left_out(here):
+def test_hidden_files_are_left_out(here):
     touch(here, "in/.a.jpg", "in/._b.jpg", "in/.git/c.jpg")
     assert list(search("in", recursive=True)) == [[]]
     assert list(search("in/.git")) == [["in/.git/c.jpg"]]
 
 
-def test_folders_are_listed_when_their_turn_comes(here):
+def test_folders_are_listed_only_when_reached(here):
     touch(here, "in/a.jpg", "in/x/b.jpg", "in/y/c.jpg")
     parts = search("in", recursive=True)
     assert next(parts) == ["in/a.jpg"]
@@ -65,7 +65,7 @@ def test_folders_are_listed_when_their_turn_comes(here):
     assert list(parts) == [["in/x/b.jpg"], ["in/y/c.jpg", "in/y/d.jpg"]]
 
 
-def test_links_are_followed_but_not_in_circles(here):
+def test_links_are_followed_but_not_in_cycles(here):
     touch(here, "in/a.jpg", "in/x/b.jpg", "other/c.jpg")
     (here / "in" / "x" / "up").symlink_to("..")
     (here / "in" / "self").symlink_to(".")
@@ -77,7 +77,7 @@ def test_links_are_followed_but_not_in_circles(here):
     assert found == ["in/a.jpg", "in/loop.jpg", "in/x/b.jpg", "in/z/c.jpg"]
 
 
-def test_a_link_in_a_folder_that_leads_nowhere_hides_no_others(here):
+def test_a_broken_link_does_not_hide_other_files(here):
     touch(here, "in/a.jpg", "elsewhere/b.png")
     (here / "in" / "b.jpg").symlink_to("../elsewhere/b.png")
     (here / "in" / "gone.jpg").symlink_to("gone")
@@ -90,7 +90,7 @@ def test_folders_can_be_omitted(here):
     assert list(parts) == [["in/a.jpg"], ["in/x/c.jpg"]]
 
 
-def test_a_folder_that_cannot_be_listed_hides_no_others(here, monkeypatch):
+def test_an_unreadable_folder_does_not_hide_others(here, monkeypatch):
     touch(here, "in/x/a.jpg", "in/y/b.jpg")
     scandir = os.scandir
 

@@ -1,4 +1,4 @@
-"""Pictures at an address."""
+"""Pictures at HTTP addresses."""
 
 import threading
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_fetched_is_an_error(server, path, user, reason):
     assert caught.value.hint
 
 
-def test_what_is_no_picture_is_an_error(server):
+def test_input_that_is_not_a_picture_is_an_error(server):
     server.files["/a.png"] = b"<html>"
     with pytest.raises(DecodeError):
         load(server.url("/a.png"))
@@ -82,7 +82,7 @@ def test_what_is_too_large_is_refused(server):
         load(server.url("/a.png"), max_pixels=100)
 
 
-def test_fetching_can_be_ended(server):
+def test_fetching_can_be_stopped(server):
     stop = threading.Event()
     stop.set()
     with pytest.raises(SourceError, match="interrupted"):

@@ -1,4 +1,4 @@
-"""JPEG: the pixels of OpenCV, upright, also where OpenCV has to decode it after all."""
+"""JPEG: the pixels of OpenCV, upright, including files that are left to OpenCV."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97
 
 
 def assert_as_opencv(jpeg):
-    """The same pixels, or an error where OpenCV decodes nothing."""
+    """Assert the same pixels, or an error where OpenCV fails."""
     expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if expected is None:
         with pytest.raises(DecodeError):
@@ -36,7 +36,7 @@ def assert_as_opencv(jpeg):
 
 @pytest.fixture
 def without_opencv(monkeypatch):
-    """Whoever calls cv2.imdecode fails the test."""
+    """Fail the test if cv2.imdecode is called."""
     pytest.importorskip("simplejpeg")
 
     def refuse(*_):
@@ -89,14 +89,14 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("jpeg", PLAIN.values(), ids=PLAIN)
-def test_plain_pictures_need_no_opencv(request, jpeg):
+def test_regular_pictures_need_no_opencv(request, jpeg):
     assert_as_opencv(jpeg)
     request.getfixturevalue("without_opencv")
     load_bytes(jpeg)
 
 
 def patched(jpeg, marker, offset, *values):
-    """Write over bytes of a segment."""
+    """Overwrite bytes of a segment."""
     data = bytearray(jpeg)
     at = jpeg.index(b"\xff" + bytes([marker])) + 4 + offset
     data[at : at + len(values)] = values
@@ -104,7 +104,7 @@ def patched(jpeg, marker, offset, *values):
 
 
 def with_junk(jpeg):
-    """Put bytes that libjpeg skips between the first two segments."""
+    """Insert bytes that libjpeg skips between the first two segments."""
     return jpeg[:20] + b"junk" + jpeg[20:]
 
 
@@ -135,15 +135,15 @@ ODD = {
 
 
 @pytest.mark.parametrize("jpeg", ODD.values(), ids=ODD)
-def test_odd_pictures_are_what_opencv_makes_of_them(jpeg):
+def test_irregular_pictures_decode_as_in_opencv(jpeg):
     assert_as_opencv(jpeg)
 
 
-def test_a_header_without_end_is_not_walked_through():
+def test_an_endless_header_is_not_read_to_its_end():
     assert read_header(ODD["too many segments"]) is None
 
 
-def test_four_inks_are_what_opencv_makes_of_them():
+def test_cmyk_decodes_as_in_opencv():
     simplejpeg = pytest.importorskip("simplejpeg")
     inks = np.dstack([picture(), 255 - picture()[..., 0]])
     jpeg = simplejpeg.encode_jpeg(inks, colorspace="CMYK")
@@ -175,7 +175,7 @@ def test_the_orientation_is_applied(request, value, upright, order):
 
 
 MAKE = (0x10F, 2, 3, 0x6261)  # "ab"
-FAR = (0x10F, 2, 100, 5000)  # a text behind the end
+FAR = (0x10F, 2, 100, 5000)  # a string behind the end
 EXIF = {
     "no orientation": [exif(MAKE)],
     "behind another field": [exif(MAKE, orientation(6))],
@@ -202,7 +202,7 @@ EXIF = {
 
 
 @pytest.mark.parametrize("segments", EXIF.values(), ids=EXIF)
-def test_odd_exif_is_read_as_opencv_does(segments):
+def test_irregular_exif_is_read_as_in_opencv(segments):
     assert_as_opencv(insert(encode(picture()), *segments))
     late = encode(picture()).partition(b"\xff\xda")
     assert_as_opencv(late[0] + b"".join(segments) + b"".join(late[1:]))
@@ -213,7 +213,7 @@ def test_odd_exif_is_read_as_opencv_does(segments):
     value=st.integers(1, 8),
     changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=4),
 )
-def test_damaged_exif_is_read_as_opencv_does(order, value, changes):
+def test_damaged_exif_is_read_as_in_opencv(order, value, changes):
     payload = bytearray(exif(MAKE, orientation(value), (0x11A, 5, 1, 40), order=order)[4:])
     for place, byte in changes:
         payload[place % len(payload)] = byte
@@ -226,7 +226,7 @@ def test_any_bytes_have_a_header_or_none(data):
     assert header is None or min(header.size) >= 0
 
 
-def test_photographs_are_those_of_opencv(shared):
+def test_photographs_decode_as_in_opencv(shared):
     files = sorted(shared("data").glob("*/**/*.jpg"))
     assert files
     for file in files:
@@ -268,7 +268,7 @@ def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
 
 
 @pytest.mark.parametrize("name", ["cmyk", "png", "damaged", "cut"])
-def test_what_opencv_decodes_is_never_reduced(name):
+def test_pictures_left_to_opencv_are_never_reduced(name):
     large = picture(400, 300)
     match name:
         case "cmyk":
@@ -300,7 +300,7 @@ def test_simplejpeg_is_imported_for_a_jpeg_only():
     assert finished.stdout.strip() == b"False"
 
 
-def test_threads_decode_side_by_side():
+def test_threads_decode_in_parallel():
     jpegs = [insert(encode(picture(200, 100 + i)), exif(orientation(1 + i % 8))) for i in range(40)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(load_bytes, jpegs))

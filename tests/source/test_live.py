@@ -16,11 +16,11 @@ from detcli.source.live import LiveSource, watch
 from detcli.source.video import FrameOptions
 
 WAIT_S = 60
-"""Longer than anything takes here."""
+"""Longer than any of these tests takes."""
 
 
 class Camera:
-    """Stands in for a capture: gives so many frames, each when the test lets it."""
+    """A capture with a number of frames, each given when the test allows it."""
 
     def __init__(self, frames, *, free=True, size=(64, 160)):
         self._left = frames
@@ -58,7 +58,7 @@ class Camera:
 
 
 class Shelf:
-    """Hands out captures one after the other; an error is raised, None means one is not there."""
+    """Opens captures one after the other; errors are raised, None stands for a missing source."""
 
     def __init__(self, *captures):
         self._captures = iter(captures)
@@ -108,7 +108,7 @@ def test_frames_have_numbers_and_times():
     assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
 
 
-def test_the_newest_frame_wins_and_the_others_are_counted():
+def test_overtaken_frames_are_dropped_and_counted():
     camera, progress = Camera(1000, free=False), SourceProgress()
     items = follow(source(camera), progress=progress)
     camera.allow()
@@ -121,7 +121,7 @@ def test_the_newest_frame_wins_and_the_others_are_counted():
     assert (newest.origin.frame, progress.dropped) == (7, 6)
 
 
-def test_a_stride_counts_frames_that_came():
+def test_the_stride_counts_all_frames():
     camera, progress = Camera(1000, free=False), SourceProgress()
     items = follow(source(camera), progress=progress, stride=3)
     found = []
@@ -141,7 +141,7 @@ def test_the_first_seconds_can_be_left_out():
     assert first.origin.frame > 0
 
 
-def test_a_live_source_can_be_watched_for_a_time():
+def test_a_live_source_can_be_watched_for_a_while():
     camera, progress = Camera(10**6), SourceProgress()
     found = list(follow(source(camera), progress=progress, end_s=0.2))
     assert all(item.origin.clip for item in found)  # no error
@@ -149,20 +149,20 @@ def test_a_live_source_can_be_watched_for_a_time():
     assert camera.released.is_set()
 
 
-def test_a_source_that_gives_nothing_any_more_ends_in_time():
-    """Its time is over, whether or not frames come."""
+def test_a_silent_source_ends_in_time():
+    """The time is up whether or not frames come."""
     found = list(follow(source(Camera(1)), reconnect_s=1000, end_s=0.2))
     assert [item.origin.frame for item in found] == [0]
 
 
-def test_a_source_that_cannot_be_opened_is_an_error_at_once():
+def test_an_unavailable_source_is_an_error_at_once():
     shelf = source()
     (item,) = follow(shelf, reconnect_s=1000)
     assert (item.origin.source, error_of(item)) == ("camera:0", "cannot be opened")
     assert shelf.open.opened == 1
 
 
-def test_a_source_that_gives_no_frame_is_an_error_at_once():
+def test_a_source_without_frames_is_an_error_at_once():
     camera = Camera(0)
     (item,) = follow(source(camera), reconnect_s=1000)
     assert error_of(item) == "sends no picture"
@@ -175,20 +175,20 @@ def test_frames_can_be_too_large():
         item.load()
 
 
-def test_a_source_that_is_lost_is_opened_again(caplog):
+def test_a_lost_source_is_opened_again(caplog):
     cameras = [Camera(40), None, None, Camera(10**6)]
     shelf = source(*cameras)
     items = follow(shelf, reconnect_s=WAIT_S)
     numbers = list(itertools.takewhile(lambda number: number < 45, (i.origin.frame for i in items)))
     items.close()
-    assert numbers == sorted(set(numbers))  # they go on where they were
+    assert numbers == sorted(set(numbers))  # numbering continues
     assert shelf.open.opened == 4
     assert cameras[0].released.is_set()
     assert cameras[3].released.is_set()
     assert caplog.messages.count("camera:0: lost, reconnecting") == 1
 
 
-def test_it_is_tried_again_less_and_less_often(monkeypatch):
+def test_the_delay_between_attempts_doubles(monkeypatch):
     monkeypatch.setattr(live, "MAX_DELAY_S", 0.08)
     waits = []
 
@@ -206,7 +206,7 @@ def test_it_is_tried_again_less_and_less_often(monkeypatch):
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
 
 
-def test_a_source_that_is_not_found_again_is_an_error():
+def test_a_source_that_stays_lost_is_an_error():
     found = list(follow(source(Camera(3)), reconnect_s=0.05))
     assert found[-2].origin.frame == 2
     assert "lost, and not back after" in error_of(found[-1])
@@ -217,7 +217,7 @@ def test_an_error_does_not_hide_the_last_frame():
     items = follow(source(short), source(other, name="camera:1"))
     other.allow()
     found = [next(items)]
-    eventually(short.released.is_set)  # long before anybody asks again
+    eventually(short.released.is_set)  # long before the next item is requested
     other.over.set()
     found += items
     assert [item.origin.frame for item in found if item.origin.source == "camera:0"] == [0, None]
@@ -228,7 +228,7 @@ def test_a_stream_of_one_picture_is_a_picture():
     assert item.origin.frame == 0
 
 
-def test_damaged_frames_are_passed_over():
+def test_damaged_frames_are_skipped():
     class Damaged(Camera):
         def grab(self):
             return super().grab() and self.number % 4 == 0
@@ -258,7 +258,7 @@ def test_several_sources_are_watched_in_turns():
     for camera in cameras:
         camera.allow()
     found = [next(items).origin.source, next(items).origin.source]
-    for asked in range(3, 10):  # from here on both have a frame whenever one is taken
+    for asked in range(3, 10):  # from here on, both always have a frame
         for camera in cameras:
             camera.allow()
         eventually(lambda asked=asked: all(camera.asked == asked for camera in cameras))
@@ -279,7 +279,7 @@ def test_a_lost_source_does_not_stop_the_others():
     assert sorted(one.source for one in origins if not one.clip) == ["camera:0", "camera:1"]
 
 
-def test_what_nobody_expects_is_an_error():
+def test_an_unexpected_exception_is_an_error():
     class Surprise(Camera):
         def grab(self):
             raise RuntimeError("rtsp://user:password@host")
@@ -288,7 +288,7 @@ def test_what_nobody_expects_is_an_error():
     assert error_of(item) == "cannot be read: RuntimeError"
 
 
-def test_a_wait_for_frames_can_be_ended():
+def test_waiting_for_frames_can_be_stopped():
     progress = SourceProgress()
     camera = Camera(5, free=False)
     threading.Timer(0.1, progress.stop.set).start()
@@ -297,7 +297,7 @@ def test_a_wait_for_frames_can_be_ended():
     assert progress.stop.is_set()
 
 
-def test_a_wait_for_a_lost_source_can_be_ended(monkeypatch):
+def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch):
     monkeypatch.setattr(live, "MIN_DELAY_S", 1000.0)
     monkeypatch.setattr(live, "MAX_DELAY_S", 1000.0)
     items = follow(source(Camera(1)), reconnect_s=1000)

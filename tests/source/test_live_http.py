@@ -14,7 +14,7 @@ from detcli.source import capture, live
 from detcli.source.sources import SourceOptions, Sources
 
 WAIT_S = 60
-"""Longer than anything takes here."""
+"""Longer than any of these tests takes."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_a_stream_over_http_is_watched(server):
     assert {item.origin.source for item in items} == {server.url()}
 
 
-def test_a_stream_takes_a_password_and_does_not_tell_it(server):
+def test_a_stream_uses_a_password_without_showing_it(server):
     server.password = "eve:hunter 2"  # noqa: S105
     with Sources([server.url(user="eve:hunter%202@")]) as sources:
         item = next(iter(sources))
@@ -89,8 +89,8 @@ def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
     assert {item.origin.source for item in items} == {server.url("/v.mp4?key=***")}
 
 
-def test_a_process_that_watches_ends_in_peace(server):
-    """However a run ends, the threads that watch are gone before Python is."""
+def test_a_watching_process_exits_cleanly(server):
+    """However a run ends, its threads end before the interpreter does."""
     code = """
 import sys
 from detcli.opencv import silence_opencv

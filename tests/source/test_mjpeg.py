@@ -1,4 +1,4 @@
-"""Pictures out of a stream of JPEG files."""
+"""The pictures in a stream of JPEG files."""
 
 import itertools
 import struct
@@ -17,7 +17,7 @@ LIMIT = 200_000
 
 
 def jpeg(number, *options, size=(24, 32)):
-    """A JPEG file; each number makes another one."""
+    """A JPEG file, different for each number."""
     pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
     encoded, data = cv2.imencode(".jpg", pixels, options)
     assert encoded
@@ -29,12 +29,12 @@ def segment(marker, content):
 
 
 def with_segment(picture, marker, content):
-    """A picture with a segment behind its start."""
+    """A picture with a segment after its start marker."""
     return picture[:2] + segment(marker, content) + picture[2:]
 
 
 def index(*entries, order="<"):
-    """Content of a segment that lists pictures, each by its size and where it begins."""
+    """Content of a segment that lists pictures by size and offset."""
     head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, 2)
     fields = struct.pack(f"{order}HHII", 0xB001, 4, 1, len(entries))
     fields += struct.pack(f"{order}HHII", 0xB002, 7, 16 * len(entries), 38)
@@ -43,7 +43,7 @@ def index(*entries, order="<"):
 
 
 def with_attached(picture, *attached, gap=0, order="<"):
-    """A file as phones write it, with more pictures behind the main one."""
+    """A file as phones write it, with more pictures appended to the main one."""
     length = len(with_segment(picture, 0xE2, index(*[(0, 0)] * (len(attached) + 1))))
     entries, at = [(length, 0)], length
     for one in attached:
@@ -67,7 +67,7 @@ KINDS = {
 
 
 def split(stream, *cuts, limit=LIMIT):
-    """Pictures, and errors, of a stream that comes in chunks."""
+    """The pictures and errors in a stream that comes in chunks."""
     splitter = JpegSplitter(limit)
     edges = [0, *sorted(cuts), len(stream)]
     parts = [
@@ -83,7 +83,7 @@ def texts(parts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_comes_out_as_it_went_in(kind):
+def test_pictures_are_unchanged(kind):
     picture = KINDS[kind]
     assert split(picture) == [picture]
     assert split(picture * 3) == [picture] * 3
@@ -100,13 +100,13 @@ def test_chunks_make_no_difference(data, kinds):
 
 @given(data=st.data())
 def test_chunks_make_no_difference_to_damage(data):
-    """Damage gives errors, and they do not depend on chunks; pictures that follow are found."""
+    """Errors do not depend on chunks, and the pictures after damage are found."""
     picture, last = KINDS["with a preview"], KINDS["plain"]
     damaged = bytearray(picture * 2)
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     del damaged[data.draw(st.integers(0, len(damaged))) :]
-    # Longer than any segment can be: what the damage makes of lengths cannot hide the last ones.
+    # Longer than any segment, so that no damaged length can hide the last pictures.
     stream = bytes(damaged) + bytes(2**16) + last * 2
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
     parts = split(stream)
@@ -122,7 +122,7 @@ def test_a_picture_comes_as_soon_as_its_last_byte_is_there():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_that_breaks_off_is_an_error_and_the_next_is_found(kind):
+def test_an_incomplete_picture_is_an_error_and_the_next_is_found(kind):
     picture, following = KINDS[kind], jpeg(20)
     for end in (len(picture) // 2, len(picture) - 3, len(picture) - 2, len(picture) - 1):
         error, *others = split(picture[:end] + following * 2)
@@ -134,17 +134,17 @@ def test_a_picture_that_breaks_off_is_an_error_and_the_next_is_found(kind):
 
 
 @pytest.mark.parametrize("end", range(3, 30))
-def test_a_header_that_breaks_off_hides_no_picture(end):
+def test_an_incomplete_header_does_not_hide_the_next_picture(end):
     picture, following = KINDS["plain"], jpeg(20)
     parts = split(picture[:end] + following * 2)
-    # Where the cut hits the end of a part, both make a picture: that of the second.
+    # A cut at the end of a segment joins both to one picture: the second.
     assert parts[-1] == following
     assert following[10:] in parts[-2]
     assert len(parts) <= 3
 
 
 @pytest.mark.parametrize("end", [30, 100, -2])
-def test_a_picture_that_breaks_off_hides_none(end):
+def test_an_incomplete_picture_does_not_hide_the_next(end):
     picture = KINDS["plain"]
     parts = split(picture[:end] + picture * 2)
     assert [isinstance(part, bytes) for part in parts] == [False, True, True]
@@ -156,14 +156,14 @@ def test_junk_between_pictures_is_one_error():
     assert texts(parts) == [picture, "9 bytes in the stream belong to no picture", picture, picture]
 
 
-def test_damage_is_told_once():
+def test_damage_is_reported_once():
     picture = KINDS["plain"]
     broken = picture[:20] + b"\0" * 50 + picture[20:]
     parts = split(broken + picture)
     assert [isinstance(part, bytes) for part in parts] == [False, True]
 
 
-def test_what_is_left_is_told():
+def test_remaining_bytes_are_reported():
     picture = KINDS["plain"]
     incomplete = "an incomplete picture in the stream: the stream ends in it"
     assert texts(split(picture + picture[:50])) == [picture, incomplete]
@@ -175,18 +175,18 @@ def test_what_is_left_is_told():
     assert split(b"") == []
 
 
-def test_what_follows_a_single_picture_is_part_of_its_file():
+def test_bytes_after_a_single_picture_belong_to_its_file():
     picture = KINDS["plain"]
     assert split(picture + b"junk") == [picture]
 
 
-def test_what_is_left_of_damage_is_not_told_again():
+def test_the_rest_of_damage_is_not_reported_again():
     picture = KINDS["plain"]
     parts = split(picture[:20] + bytes(100))
     assert [isinstance(part, bytes) for part in parts] == [False]
 
 
-def test_no_more_than_a_picture_is_held():
+def test_at_most_one_picture_is_held():
     splitter = JpegSplitter(10_000)
     endless = KINDS["plain"][:-2] + bytes(2000)
     errors = [part for _ in range(100) for part in splitter.feed(bytes(1000))]
@@ -201,7 +201,7 @@ def test_no_more_than_a_picture_is_held():
     assert list(splitter.feed(KINDS["plain"] * 2)) == [KINDS["plain"]] * 2
 
 
-def test_a_picture_that_is_too_large_is_refused_however_it_comes():
+def test_a_picture_that_is_too_large_is_refused_in_any_chunks():
     picture = KINDS["large"]
     assert split(picture, limit=len(picture)) == [picture]
     for cuts in ([], [len(picture) - 1]):
@@ -212,7 +212,7 @@ def test_a_picture_that_is_too_large_is_refused_however_it_comes():
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("gap", [0, 7])
-def test_what_a_phone_puts_behind_a_picture_belongs_to_it(order, gap):
+def test_pictures_that_a_phone_appends_belong_to_the_main_one(order, gap):
     file = with_attached(jpeg(1), jpeg(2), jpeg(3), gap=gap, order=order)
     main = file[: file.index(jpeg(2)) - gap]
     following = jpeg(4)
@@ -221,14 +221,14 @@ def test_what_a_phone_puts_behind_a_picture_belongs_to_it(order, gap):
         assert texts(parts) == [main, main, following]
 
 
-def test_what_only_looks_attached_is_a_picture():
+def test_a_picture_that_only_looks_attached_counts():
     file = with_attached(jpeg(1), jpeg(2))
-    main = file[: -len(jpeg(2))]  # somebody has cut the rest off
+    main = file[: -len(jpeg(2))]  # the rest was cut off
     other = jpeg(5, size=(40, 40))
     assert split(main + other + jpeg(2)) == [main, other, jpeg(2)]
 
 
 @pytest.mark.parametrize("length", [4, 7, 8, 12, 20, 30, 45, 60])
-def test_a_damaged_index_is_none(length):
+def test_a_damaged_index_is_ignored(length):
     picture = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
     assert split(picture + jpeg(2)) == [picture, jpeg(2)]

@@ -1,4 +1,4 @@
-"""From names to inputs."""
+"""The inputs that names stand for."""
 
 import math
 import os
@@ -63,7 +63,7 @@ def test_no_names_no_inputs():
     assert list(Sources([])) == []
 
 
-def test_a_folder_is_its_pictures_sorted(here):
+def test_a_folder_gives_its_pictures_sorted(here):
     touch(here / "in/b.jpg", here / "in/a.PNG", here / "in/c.jpg", here / "in/C.webp")
     touch(here / "in/notes.txt", here / "in/jpg", here / "in/.jpg", here / "in/deeper/d.jpg")
     (here / "in" / "folder.jpg").mkdir()
@@ -77,7 +77,7 @@ def test_a_folder_is_searched_for_suffixes_in_any_case(here, suffix):
     assert found("in") == [f"in/a{suffix}", f"in/b{suffix.upper()}"]
 
 
-def test_a_folder_is_its_videos_too(here):
+def test_a_folder_gives_its_videos_too(here):
     touch(here / "in/a.jpg", here / "in/c.jpg")
     number_video.write(here / "in/b.mp4", 3)
     expected = [("in/a.jpg", None), *(("in/b.mp4", n) for n in range(3)), ("in/c.jpg", None)]
@@ -95,7 +95,7 @@ def test_videos_are_searched_for_in_any_case(here):
 
 
 @pytest.mark.usefixtures("here")
-def test_a_folder_is_searched_deeper_when_asked():
+def test_a_folder_is_searched_recursively_on_request():
     touch("in/b.jpg", "in/x/d.jpg", "in/x/y/e.jpg", "in/a/c.jpg", "in/.hidden/f.jpg", "in/.g.jpg")
     deeper = ["in/a/c.jpg", "in/x/d.jpg", "in/x/y/e.jpg"]
     assert found("in") == ["in/b.jpg"]
@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(here, monkeypatch):
     assert failure("in") == "cannot list it: Permission denied"
 
 
-def test_a_pattern_is_its_matches_sorted(here):
+def test_a_pattern_gives_its_matches_sorted(here):
     touch(here / "b1.jpg", here / "a1.jpg", here / "a.txt", here / "sub/a1.jpg")
     (here / "d1.jpg").mkdir()
     assert found("*1.jpg") == ["a1.jpg", "b1.jpg"]
@@ -136,12 +136,12 @@ def test_a_pattern_is_its_matches_sorted(here):
     assert found("a*") == ["a.txt", "a1.jpg"]
 
 
-def test_two_stars_search_deeper(here):
+def test_two_stars_match_any_folders(here):
     touch(here / "a.jpg", here / "x/b.jpg", here / "x/y/c.jpg", here / "x/y/d.png")
     assert found("**/*.jpg") == ["a.jpg", "x/b.jpg", "x/y/c.jpg"]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(here):
+def test_a_file_named_like_a_pattern_is_a_file(here):
     touch(here / "a[1].jpg", here / "a1.jpg", here / "in[1]/b.jpg")
     assert found("a[1].jpg") == ["a[1].jpg"]
     assert found("in[1]") == ["in[1]/b.jpg"]
@@ -159,7 +159,7 @@ def test_a_missing_file_is_an_error(here, name):  # noqa: ARG001 - an empty fold
 
 @pytest.mark.parametrize("name", ["link.jpg", "a[1].jpg"])
 @pytest.mark.parametrize("target", ["gone.jpg", "link.jpg"])
-def test_a_link_that_leads_nowhere_is_an_error(here, name, target):
+def test_a_broken_link_is_an_error(here, name, target):
     touch(here / "a1.jpg")
     (here / name).symlink_to(target)
     assert failure(name) == "no such file"
@@ -201,7 +201,7 @@ def test_a_list_names_files(here):
 
 
 @pytest.mark.parametrize("name", ["gone.jpg", "in", "http://127.0.0.1:1/a.jpg", "*", "a\0.jpg"])
-def test_what_a_list_names_and_cannot_be_read_is_an_error(here, name):
+def test_an_unreadable_name_in_a_list_is_an_error(here, name):
     (here / "in").mkdir()
     Path("list").write_text(f"{name}\n")
     (item,) = Sources([], SourceOptions(files_from="list"))
@@ -232,7 +232,7 @@ def test_a_name_that_is_too_long_is_an_error_of_the_list():
         (["a.jpg"], {"end_s": math.nan}),
     ],
 )
-def test_requests_that_make_no_sense_are_refused(names, options):
+def test_invalid_requests_are_refused(names, options):
     with pytest.raises(UsageError) as caught:
         Sources(names, SourceOptions(**options))
     assert caught.value.hint
@@ -258,7 +258,7 @@ def test_a_stream_that_cannot_be_opened_is_an_error(name, reason):
     assert reason in failure(name)
 
 
-def test_errors_and_sources_tell_no_secret(caplog):
+def test_errors_and_sources_contain_no_secrets(caplog):
     names = [
         f"{scheme}://eve:hunter2@127.0.0.1:1/{path}?channel=1&key=hunter2"
         for scheme in ("rtsp", "http")
@@ -286,7 +286,7 @@ def test_totals_grow_as_inputs_are_found(here):
     assert totals == [3, 4, 4, 5, *[9] * 6]
 
 
-def test_a_video_that_holds_less_than_it_says_corrects_the_total(here):
+def test_a_video_with_missing_frames_corrects_the_total(here):
     data = number_video.write(here / "v.avi", 60, code="MJPG").read_bytes()
     Path("v.avi").write_bytes(data[: len(data) // 2])
     with Sources(["v.avi"]) as sources:
@@ -297,7 +297,7 @@ def test_a_video_that_holds_less_than_it_says_corrects_the_total(here):
 
 
 @pytest.mark.usefixtures("here")
-def test_nothing_follows_when_it_is_closed():
+def test_a_closed_source_yields_nothing():
     touch("a.jpg", "b.jpg")
     sources = Sources(["a.jpg", "b.jpg"])
     assert next(iter(sources)).origin.source == "a.jpg"
@@ -307,13 +307,13 @@ def test_nothing_follows_when_it_is_closed():
 
 
 @pytest.mark.usefixtures("here")
-def test_it_may_be_closed_before_it_is_used():
+def test_sources_may_be_closed_before_use():
     with Sources(["a.jpg"]) as sources:
         pass
     assert list(sources) == []
 
 
-def test_another_thread_that_waits_is_ended(here, monkeypatch):  # noqa: ARG001
+def test_closing_ends_another_thread_that_waits(here, monkeypatch):  # noqa: ARG001
     inlet, outlet = os.pipe()
     with os.fdopen(inlet) as stdin, os.fdopen(outlet, "wb"):
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -326,7 +326,7 @@ def test_another_thread_that_waits_is_ended(here, monkeypatch):  # noqa: ARG001
 
 
 @pytest.mark.usefixtures("here")
-def test_a_folder_is_not_read_before_its_turn():
+def test_a_folder_is_not_read_before_it_is_reached():
     touch("a.jpg", "in/b.jpg")
     sources = iter(Sources(["a.jpg", "in"]))
     next(sources)

@@ -10,7 +10,7 @@ from detcli.source.sources import InputGuard, SourceOptions
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working folder, so that names can be short."""
+    """Change to a folder with inputs, so that names can be short."""
     monkeypatch.chdir(tmp_path)
     touch("in/a.jpg", "in/b.jpg", "in/x.csv", "in/x[1].jpg", "in/deep/d.jpg", "in/v.mp4", "-")
     Path("link.jpg").symlink_to("in/a.jpg")
@@ -50,13 +50,13 @@ def touch(*names):
         ([], [], ["in/a.jpg"]),
     ],
 )
-def test_the_guard_knows_the_inputs(here, names, inside, outside):  # noqa: ARG001
+def test_the_guard_recognises_the_inputs(here, names, inside, outside):  # noqa: ARG001
     guard = InputGuard(names)
     assert [name for name in inside if Path(name) not in guard] == []
     assert [name for name in outside if Path(name) in guard] == []
 
 
-def test_folders_count_as_deep_as_they_are_searched(here):  # noqa: ARG001
+def test_folders_count_only_as_deep_as_they_are_searched(here):  # noqa: ARG001
     assert Path("in/deep/d.jpg") in InputGuard(["in"], SourceOptions(recursive=True))
     written = SourceOptions(recursive=True, written=(Path("in/deep"),))
     assert Path("in/deep/d.jpg") not in InputGuard(["in"], written)
@@ -80,7 +80,7 @@ def test_with_a_list_anything_may_be_an_input(here, files_from):
     assert (Path("list.txt") in guard) == (files_from == "list.txt")
 
 
-def test_nothing_is_looked_at_for_a_file_that_is_not_there(here, monkeypatch):  # noqa: ARG001
+def test_a_new_file_needs_no_lookup(here, monkeypatch):  # noqa: ARG001
     def refuse(path):
         raise AssertionError(path)
 
@@ -92,6 +92,6 @@ def test_nothing_is_looked_at_for_a_file_that_is_not_there(here, monkeypatch):  
             assert Path("in/a.jpg") in guard
 
 
-def test_other_things_are_no_inputs(here):  # noqa: ARG001
+def test_streams_and_cameras_are_not_files(here):  # noqa: ARG001
     assert "in/a.jpg" not in InputGuard(["in/a.jpg"])
     assert None not in InputGuard(["in/a.jpg"])

@@ -18,14 +18,14 @@ from detcli.source.stdin import read_stdin
 
 
 def encode(grey, suffix=".jpg"):
-    """A picture file of one grey."""
+    """A uniformly grey picture file."""
     encoded, data = cv2.imencode(suffix, np.full((24, 32, 3), grey, np.uint8))
     assert encoded
     return data.tobytes()
 
 
 def grey(item):
-    """The grey of an item's picture, to the next ten; or its error."""
+    """The grey of an item's picture, rounded to tens; or its error."""
     try:
         return int(round(item.load().pixels.mean(), -1))
     except DecodeError as error:
@@ -33,7 +33,7 @@ def grey(item):
 
 
 class Writer:
-    """Writes to standard input, as far as a test lets it."""
+    """Writes to standard input on a test's request."""
 
     def __init__(self, monkeypatch):
         inlet, self._outlet = os.pipe()
@@ -63,7 +63,7 @@ def writer(monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch, tmp_path):
-    """Source, number and grey of the pictures in some bytes, and the total."""
+    """Frame number and grey of the pictures in some bytes, and the total."""
 
     def read(data, **options):
         (tmp_path / "stdin").write_bytes(data)
@@ -88,18 +88,18 @@ def test_pictures_of_a_stream_are_numbered(read):
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\xff\xd8", b"hello" * 100, encode(50)[:-2]])
-def test_what_is_no_picture_is_an_error(read, data):
+def test_input_that_is_not_a_picture_is_an_error(read, data):
     ((frame, text),), total = read(data)
     assert (frame, total) == (None, 1)
     assert isinstance(text, str)
 
 
-def test_what_follows_a_picture_in_its_file_is_no_matter(read):
+def test_bytes_after_a_picture_are_ignored(read):
     assert read(encode(50) + b"made by a phone") == ([(None, 50)], 1)
 
 
 def test_a_picture_that_opencv_can_read_is_read(read):
-    """Stray bytes between the parts of a file are none of the splitter's business."""
+    """Stray bytes between segments are left to the decoder."""
     picture = encode(50)
     data = picture[:20] + b"stray" + picture[20:]
     assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) is not None
@@ -154,7 +154,7 @@ def test_the_first_picture_does_not_wait_forever(writer, monkeypatch):
     monkeypatch.setattr(module, "IDLE_S", 0.2)
     items = read_stdin(DecodeOptions(), SourceProgress())
     writer.write(encode(50))
-    first = next(items)  # nothing follows, and the pipe is open
+    first = next(items)  # no more bytes come, but the pipe stays open
     assert (first.origin.frame, grey(first)) == (0, 50)
     writer.write(encode(100))
     second = next(items)
@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
         finally:
             tracemalloc.stop()
 
-    assert peak(10_000) < peak(100) + 100_000  # the stream has millions
+    assert peak(10_000) < peak(100) + 100_000  # the stream has millions of bytes
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from detcli.source.video import FrameOptions, read_video
 
 
 def read(path, **options):
-    """Items of a video, and the total that is known in the end."""
+    """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
     items = list(read_video(name, partial(open_file, name), FrameOptions(**options), progress))
@@ -28,7 +28,7 @@ def read(path, **options):
 
 
 def split(items):
-    """Numbers that the frames show, and the error behind them, if there is one."""
+    """The numbers that the frames show, and the final error, if any."""
     error = None
     if items and items[-1].origin.clip is None:
         with pytest.raises(InputError) as caught:
@@ -79,7 +79,7 @@ def test_frames_are_colour_pictures_in_full_size(video):
         ({"end_s": 1000}, range(300)),
     ],
 )
-def test_some_frames_are_chosen_exactly(video, suffix, options, expected):
+def test_the_requested_frames_are_chosen_exactly(video, suffix, options, expected):
     path = video(suffix, 300)
     if not expected:
         assert split(read(path, **options))[0] == []
@@ -104,7 +104,7 @@ def test_the_rate_is_that_of_the_chosen_frames(video):
 
 
 @pytest.mark.parametrize("start_s", [3, 20])
-def test_a_start_behind_the_end_is_an_error(video, start_s):
+def test_a_start_after_the_end_is_an_error(video, start_s):
     shown, error = split(read(video(), start_s=start_s))
     assert shown == []
     assert "it ends at 1.96 s" in error
@@ -130,7 +130,7 @@ def test_the_total_is_known_at_the_first_frame(video):
     ],
 )
 def test_frames_are_upright(video, matrix, turned):
-    """Phones write the picture as the sensor sees it, and a matrix that turns it."""
+    """Phones store the picture as the sensor sees it, with a rotation matrix."""
     path = video(frames=3)
     plain = read(path)[2].load().pixels
     one, last = 1 << 16, 1 << 30
@@ -144,19 +144,19 @@ def test_frames_are_upright(video, matrix, turned):
 
 
 @pytest.mark.parametrize("suffix", ["avi", "mkv", "webm", "ts"])
-def test_a_video_that_breaks_off_gives_what_is_there_and_an_error(video, suffix):
+def test_a_truncated_video_gives_its_frames_and_an_error(video, suffix):
     path = video(suffix, 200)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     shown, error = split(read(path))
     assert 50 < len(shown) < 150
     assert shown == list(range(len(shown)))
-    if suffix != "ts":  # which declares nothing
+    if suffix != "ts":  # which declares no number of frames
         assert f"breaks off: {len(shown)} of 200 frames are there" in error
         assert split(read(path, end_s=1)) == (list(range(25)), None)
         assert "breaks off" in split(read(path, start_s=100))[1]
 
 
-def test_a_video_whose_end_is_blank_breaks_off(video):
+def test_a_video_with_a_blank_end_breaks_off(video):
     path = video("avi", 200)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
@@ -183,8 +183,8 @@ def test_damaged_frames_are_left_out_and_counted(video):
     assert error == "50 frames, 1 of them damaged and left out"
 
 
-def test_frames_that_are_not_meant_to_be_shown_are_not_missed(video):
-    """A cut without encoding anew leaves frames before it in the file."""
+def test_hidden_frames_are_not_reported_missing(video):
+    """A cut without re-encoding leaves frames before it in the file."""
     path = video("mp4", 50)
     data = bytearray(path.read_bytes())
     edit = data.index(b"elst") + 12
@@ -201,13 +201,13 @@ def test_frames_can_be_too_large(video):
     assert "too large" in split(read(video(), max_pixels=100))[1]
 
 
-def test_a_video_that_is_not_there_is_an_error(tmp_path):
+def test_a_missing_video_is_an_error(tmp_path):
     items = read(tmp_path / "gone.mp4")
     assert "cannot be read" in split(items)[1]
 
 
 class Double:
-    """Stands in for a capture: refuses frames that are not listed, and tells made-up times."""
+    """A capture that fails on frames that are not listed, with made-up times."""
 
     def __init__(self, positions, *, rate=10.0, declared=0.0):
         self._positions = positions
@@ -244,17 +244,17 @@ def times(positions, **options):
     return [(item.origin.frame, item.origin.time_s) for item in items if item.origin.clip]
 
 
-def test_times_that_make_no_sense_follow_from_the_rate():
+def test_implausible_times_are_derived_from_the_rate():
     positions = [0.0, 100.0, 0.0, math.nan, -5.0, 500.0, 1e300 * 1e300, 700.0]
     expected = [(number, pytest.approx(number / 10)) for number in range(8)]
     assert times(positions) == expected
 
 
-def test_times_never_go_back():
+def test_times_never_decrease():
     assert times([0.0, 5000.0, 200.0], rate=0.0) == [(0, 0.0), (1, 5.0), (2, 5.0)]
 
 
-def test_damaged_frames_have_numbers():
+def test_damaged_frames_are_numbered():
     assert times([0.0, None, None, 300.0]) == [(0, 0.0), (3, pytest.approx(0.3))]
 
 
@@ -266,7 +266,7 @@ def test_the_end_is_found_whatever_is_declared(declared):
     assert double.grabbed < 3000
 
 
-def test_the_capture_is_released_when_nobody_wants_more():
+def test_the_capture_is_released_when_closed():
     double = Double([0.0, 100.0])
     items = read_video("v", lambda: double, FrameOptions(), SourceProgress(1))
     next(items)
@@ -275,16 +275,16 @@ def test_the_capture_is_released_when_nobody_wants_more():
     assert double.released == 1
 
 
-def test_a_search_for_the_start_can_be_ended():
+def test_seeking_to_the_start_can_be_stopped():
     progress = SourceProgress(1)
     double = Double([0.0] * 10**6, rate=0.0)
     double.grab = lambda: progress.stop.set() or True
     assert list(read_video("v", lambda: double, FrameOptions(start_s=10), progress)) == []
-    assert double.released == 2  # once more from the beginning, when the search had failed
+    assert double.released == 2  # opened again from the beginning after seeking failed
 
 
-def test_where_frames_come_irregularly_the_start_is_counted_to():
-    """There the number of a frame does not follow from its time."""
+def test_irregular_frames_are_counted_up_to_the_start():
+    """The number of a frame then does not follow from its time."""
 
     class Irregular(Double):
         def set(self, *_):
@@ -304,7 +304,7 @@ def test_where_frames_come_irregularly_the_start_is_counted_to():
 
 
 @pytest.mark.parametrize("name", ["car-detection.mp4", "bottle-detection.mp4"])
-def test_real_videos_are_read_to_their_ends(shared, name):
+def test_real_videos_are_read_to_the_end(shared, name):
     path = shared(f"data/videos/{name}")
     items = read(path, stride=10)
     frames = {"car-detection.mp4": 377, "bottle-detection.mp4": 1189}[name]

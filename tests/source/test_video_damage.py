@@ -53,7 +53,7 @@ DAMAGE = """
 
 @pytest.mark.parametrize("suffix", CODES)
 def test_damage_ends_in_frames_or_errors(video, tmp_path, suffix):
-    """In a process of its own, as it might end it; and without a word from FFmpeg."""
+    """In a separate process, which might crash, and without output from FFmpeg."""
     path = video(suffix, 200)
     (tmp_path / "damaged").mkdir()
     finished = subprocess.run(
