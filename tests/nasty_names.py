@@ -1,4 +1,4 @@
-"""Names that make trouble in a folder, and any other text."""
+"""Names that cause trouble in folders, and a strategy for any text."""
 
 from hypothesis import strategies as st
 

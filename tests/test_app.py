@@ -1,4 +1,4 @@
-"""The `detcli` command as a whole: help, version, start-up, the last resort."""
+"""The `detcli` command as a whole: help, version, start-up, unexpected errors."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "hugging
 
 
 def imported_by(*arguments, environment=None):
-    """Modules that a run of the command line has loaded."""
+    """Modules that a run of the command line loads."""
     code = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
@@ -44,7 +44,7 @@ def imported_by(*arguments, environment=None):
         ["schema"],
     ],
 )
-def test_nothing_heavy_is_loaded_for_help_and_the_like(arguments):
+def test_help_loads_nothing_heavy(arguments):
     assert imported_by(*arguments) & HEAVY == set()
 
 
@@ -55,7 +55,7 @@ def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_pictur
     assert imported_by(*arguments) & {"onnx", "rich", "platformdirs", "huggingface_hub"} == set()
 
 
-def test_a_model_that_was_fetched_starts_as_fast(hub, make_model, make_picture):
+def test_a_fetched_model_loads_no_more(hub, make_model, make_picture):
     hub.add("yolov10n", make_model(tail="authors").read_bytes())
     arguments = ["predict", "-q", make_picture("a.png")]
     assert "huggingface_hub" in imported_by(*arguments)
@@ -74,7 +74,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert set(finished.stdout.decode().split()) & HEAVY == set()
 
 
-def test_public_names_are_there_and_no_others():
+def test_public_names_are_complete():
     names = {name for name in package.__all__ if getattr(package, name) is not None}
     assert names == set(package.__all__)
     assert {*package._HOMES, "__version__"} == set(package.__all__)  # noqa: SLF001 - must agree

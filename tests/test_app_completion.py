@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: what they are told, and the real shells where they are."""
+"""Completion in bash, zsh and fish: the candidates, and the real shells if installed."""
 
 import os
 import shutil
@@ -11,14 +11,14 @@ import pytest
 
 @pytest.fixture
 def environment(tmp_path):
-    """One in which `detcli` is this one, and nothing is written to the user's home."""
+    """An environment with this `detcli` and a temporary home."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
 
 
 @pytest.fixture
 def shell(environment):
-    """Run a script in a shell; skips where that is not installed."""
+    """Run a script in a shell; skips if the shell is not installed."""
 
     def run(name, script):
         if shutil.which(name) is None:
@@ -38,7 +38,7 @@ def shell(environment):
 
 
 def asked(shell, line):
-    """Variables by which a shell asks for what may follow a line."""
+    """Variables with which a shell asks for completions of a line."""
     words = line.split(" ")
     if shell == "bash":
         return {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
@@ -56,7 +56,7 @@ def asked(shell, line):
         ("detcli doctor --format ", "table"),
     ],
 )
-def test_what_a_shell_is_told(detcli, name, line, found):
+def test_candidates(detcli, name, line, found):
     variables = {"_DETCLI_COMPLETE": f"complete_{name}", **asked(name, line)}
     done = detcli(env={**os.environ, **variables})
     assert found in done.stdout

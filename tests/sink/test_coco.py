@@ -82,7 +82,7 @@ def evaluate(truth, results):
     return evaluation.stats[0]
 
 
-def test_an_element_a_detection(save):
+def test_one_element_per_detection(save):
     path = save(found("5.jpg", (1.5, 2.25, 4.5, 9, 0.51239, 2)))
     assert json.loads(path.read_text()) == [
         {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.51239}
@@ -90,7 +90,7 @@ def test_an_element_a_detection(save):
 
 
 @pytest.mark.parametrize("records", [[], [picture(count=0)], [failure()]])
-def test_nothing_found_is_an_empty_array(save, records):
+def test_an_empty_array_without_detections(save, records):
     assert json.loads(save(*records).read_text()) == []
 
 
@@ -110,7 +110,7 @@ def test_boxes_elsewhere_find_nothing(save, truth):
     assert evaluate(truth, results) == pytest.approx(0)
 
 
-def test_a_class_that_is_no_category_is_left_out(save, truth):
+def test_a_class_without_a_category_is_left_out(save, truth):
     record = found("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
     with pytest.warns(UserWarning, match="yeti"):
         path = save(record, numbers=NumbersFromFile(truth))
@@ -126,14 +126,14 @@ def test_boxes_are_those_of_the_full_picture(save, tmp_path):
 
 
 @pytest.mark.parametrize("second", ["y/5.png", "x/5.jpg", "d"])
-def test_an_id_is_given_once(save, second):
+def test_duplicate_ids_are_refused(save, second):
     records = [picture("x/5.jpg"), picture(second, index=4)]
     with pytest.raises(UsageError, match="image id 5") as caught:
         save(*records)
     assert str(caught.value).startswith(second)
 
 
-def test_frames_are_numbered_as_they_come(save):
+def test_frames_have_their_places_as_ids(save):
     path = save(*(frame(number, count=1) for number in (0, 1)))
     assert [one["image_id"] for one in json.loads(path.read_text())] == [1, 2]
 

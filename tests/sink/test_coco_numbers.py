@@ -42,7 +42,7 @@ def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1(source, number)
     assert NumbersFromNames().image_id(picture(source, index=30)) == number
 
 
-def test_frames_of_a_video_called_by_a_number_have_their_places():
+def test_frames_of_a_video_named_by_a_number_have_their_places():
     from detcli.record import Clip
 
     assert NumbersFromNames().image_id(frame(3, Clip("9.mp4", 10.0))) == 4
@@ -69,11 +69,11 @@ def test_coco_numbers_are_those_of_the_published_file(shared):
 
 
 @pytest.mark.parametrize("source", ["a.jpg", "./a.jpg", "x/y/a.jpg", "/x/a.jpg"])
-def test_a_picture_is_known_by_its_file_name(instances, source):
+def test_pictures_are_found_by_file_name(instances, source):
     assert instances({"a.jpg": 5, "b.jpg": 6}).image_id(picture(source)) == 5
 
 
-def test_folders_in_the_list_tell_pictures_of_one_name_apart(instances):
+def test_folders_in_the_list_distinguish_pictures_of_one_name(instances):
     numbers = instances({"train/a.jpg": 5, "val/a.jpg": 6, "val/b.jpg": 7})
     assert numbers.image_id(picture("data/val/a.jpg")) == 6
     assert numbers.image_id(picture("data/train/a.jpg")) == 5
@@ -95,11 +95,11 @@ def test_a_frame_has_no_id_in_a_list(instances):
 
 
 @pytest.mark.parametrize("name", ["dog", "Dog", " dog "])
-def test_categories_are_known_by_name(instances, name):
+def test_categories_are_found_by_name(instances, name):
     assert instances({}).category_id(1, ("x", name, "cat")) == 11
 
 
-def test_a_class_that_is_no_category_is_left_out_and_said_once(instances):
+def test_a_class_without_a_category_is_left_out_with_one_warning(instances):
     numbers = instances({})
     with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
         assert numbers.category_id(0, ("yeti", "cat")) is None
@@ -108,13 +108,13 @@ def test_a_class_that_is_no_category_is_left_out_and_said_once(instances):
         assert numbers.category_id(0, ("yeti", "cat")) is None
 
 
-def test_a_model_of_which_no_class_is_a_category_is_a_usage_error(instances):
+def test_a_model_without_any_category_is_a_usage_error(instances):
     with pytest.raises(UsageError, match="none of the model's classes") as caught:
         instances({}).category_id(0, ("class_0", "class_1"))
     assert "--names" in caught.value.hint
 
 
-def test_a_list_without_categories_leaves_the_numbers(instances):
+def test_a_list_without_categories_keeps_class_ids(instances):
     assert instances({}, categories=()).category_id(1, ("x", "y")) == 1
     assert instances({}, categories=()).category_id(79, COCO) == 90
 

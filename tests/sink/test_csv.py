@@ -1,4 +1,4 @@
-"""CSV that the csv module, and so a spreadsheet, reads back."""
+"""CSV, read back by the csv module."""
 
 import csv
 from functools import partial
@@ -41,17 +41,17 @@ def read_back(tmp_path):
     return read
 
 
-def test_the_columns_are_a_promise():
+def test_the_columns_are_fixed():
     assert ",".join(COLUMNS) == (
         "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error"
     )
 
 
-def test_an_empty_run_has_the_header_alone(read_back):
+def test_an_empty_run_writes_only_the_header(read_back):
     assert read_back() == []
 
 
-def test_a_row_a_detection(read_back):
+def test_one_row_per_detection(read_back):
     (row, again) = read_back(picture(index=7, count=2))
     values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,".split(",")
     assert row == again == dict(zip(COLUMNS, values, strict=True))
@@ -63,12 +63,12 @@ def test_a_frame_has_its_number_and_time(read_back):
     assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
 
 
-def test_a_frame_whose_time_nobody_knows(read_back):
+def test_a_frame_without_a_time(read_back):
     (row,) = read_back(frame(3, count=1, time_s=None))
     assert (row["frame"], row["time_s"]) == ("3", "")
 
 
-def test_a_row_an_error(read_back):
+def test_one_row_per_error(read_back):
     (row,) = read_back(failure(index=3))
     filled = {name: value for name, value in row.items() if value != ""}
     assert filled == {"source": "torn.jpg", "index": "3", "error": "it is torn"}
@@ -80,13 +80,13 @@ def test_a_picture_without_detections_has_no_row(read_back):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_odd_names_come_back(read_back, name):
+def test_odd_names_survive(read_back, name):
     one, other = read_back(picture(name, name), failure(name, name))
     assert (one["source"], one["class_name"]) == (name, name)
     assert (other["source"], other["error"]) == (name, name)
 
 
-def test_what_is_no_unicode_becomes_an_escape(read_back):
+def test_invalid_unicode_is_escaped(read_back):
     (row,) = read_back(picture("\udcff.jpg", "\udcfe"))
     assert (row["source"], row["class_name"]) == ("\\udcff.jpg", "\\udcfe")
 

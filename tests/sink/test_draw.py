@@ -48,7 +48,7 @@ def test_no_detections_no_change():
     np.testing.assert_array_equal(out, image)
 
 
-def test_the_box_is_where_the_detection_is():
+def test_the_box_is_at_the_detection():
     out = drawn(grey(200, 200), (60, 80, 160, 180))
     colour = class_colour(0)
     for x, y in ((60, 130), (160, 130), (110, 180), (160, 80)):
@@ -57,7 +57,7 @@ def test_the_box_is_where_the_detection_is():
     assert (out[190:] == GREY).all()
 
 
-def test_colours_of_the_first_80_classes_can_be_told_apart():
+def test_the_first_80_classes_have_distinct_colours():
     colours = np.float32([[class_colour(class_id) for class_id in range(80)]]) / 255
     points = cv2.cvtColor(colours, cv2.COLOR_BGR2Lab)[0]
     alike = [
@@ -100,7 +100,7 @@ def test_any_size_of_picture_and_box_can_be_drawn(size, relative):
 
 
 def _ink(out):
-    """The colour of the text: black or white, which nothing else in these pictures has."""
+    """Grey of the text: black or white, which nothing else in these pictures has."""
     return 0 if (out == 0).all(axis=-1).any() else 255
 
 
@@ -161,7 +161,7 @@ def test_odd_names_do_not_stop_drawing(name):
     assert drawn(grey(60, 80), (10, 10, 50, 50), name=name).shape == (60, 80, 3)
 
 
-def test_a_name_that_is_no_unicode_does_not_end_the_process():
+def test_an_invalid_unicode_name_does_not_end_the_process():
     code = """if True:
         import numpy as np
         from detcli.detections import Detections

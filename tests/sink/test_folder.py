@@ -25,7 +25,7 @@ def names(folder, *records, suffix=".txt"):
     return [folder.file_of(record, suffix).name for record in records]
 
 
-def test_the_folder_is_made_with_those_above(tmp_path):
+def test_the_folder_is_made_with_its_parents(tmp_path):
     OutputFolder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
 
@@ -36,30 +36,30 @@ def test_a_file_in_place_of_the_folder_is_an_output_error(tmp_path):
         OutputFolder(tmp_path / "out")
 
 
-def test_pictures_are_called_after_their_files(folder):
+def test_pictures_are_named_after_their_files(folder):
     assert names(folder, picture("x/a.jpg"), picture("y/a.png"), picture("b")) == [
         *("a.txt", "a-2.txt", "b.txt")
     ]
 
 
-def test_frames_are_called_after_their_video_and_number(folder):
+def test_frames_are_named_after_their_video_and_number(folder):
     assert names(folder, frame(0), frame(5)) == ["film_0.txt", "film_5.txt"]
 
 
-def test_frames_of_videos_of_one_name_do_not_meet(folder):
+def test_frames_of_videos_of_one_name_do_not_collide(folder):
     other = Clip("elsewhere/film.mp4", 10.0)
     assert names(folder, frame(0), frame(0, other), frame(1, other), frame(0)) == [
         *("film_0.txt", "film-2_0.txt", "film-2_1.txt", "film-3_0.txt")
     ]
 
 
-def test_frames_and_pictures_do_not_meet(folder):
+def test_frames_and_pictures_do_not_collide(folder):
     assert names(folder, picture("film_0.png"), frame(0), picture("film-2_0.jpg")) == [
         *("film_0.txt", "film-2_0.txt", "film-2_0-2.txt")
     ]
 
 
-def test_live_frames_come_together_and_keep_their_names(folder):
+def test_interleaved_live_frames_keep_their_names(folder):
     mixed = [frame(0, DOOR), frame(0, YARD), frame(1, DOOR), frame(2, DOOR), frame(1, YARD)]
     assert names(folder, *mixed) == [
         *("camera-0_0.txt", "camera-1_0.txt", "camera-0_1.txt", "camera-0_2.txt", "camera-1_1.txt")
@@ -89,12 +89,12 @@ def test_an_input_is_never_the_path(tmp_path):
     assert folder.member(tmp_path / "cat", "b", 0, ".txt").name == "b_0_2.txt"
 
 
-def test_an_earlier_run_is_written_over(tmp_path):
+def test_files_of_an_earlier_run_are_overwritten(tmp_path):
     (tmp_path / "a.txt").write_text("")
     assert names(OutputFolder(tmp_path), picture("a.jpg")) == ["a.txt"]
 
 
-def test_an_earlier_run_is_kept_by_one_that_goes_on_with_it(tmp_path):
+def test_a_resumed_run_keeps_earlier_files(tmp_path):
     for name in ("a.txt", "film_0.txt"):
         (tmp_path / name).write_text("")
     (tmp_path / "b.txt").symlink_to("nowhere")
@@ -116,9 +116,7 @@ def test_memory_does_not_grow_with_the_frames_of_a_video(folder):
 
 
 @given(st.lists(st.tuples(anything, st.booleans()), max_size=8))
-def test_whatever_inputs_are_called_their_files_are_in_the_folder_and_differ(
-    tmp_path_factory, sources
-):
+def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     folder = OutputFolder(tmp_path_factory.mktemp("out"))
     paths = []
     for source, moving in sources:

@@ -13,7 +13,7 @@ OTHER = Clip("other.avi", 10.0)
 
 @pytest.fixture
 def seen():
-    """What began and what ended."""
+    """Log of begins and ends."""
     return []
 
 
@@ -30,7 +30,7 @@ def per_clip(seen):
 
 
 def visit(per_clip, *records):
-    """What is kept for each of these."""
+    """The states of these records."""
     states = []
     for record in records:
         states.append(per_clip.of(record))
@@ -44,7 +44,7 @@ def test_frames_of_a_video_share_one(per_clip, seen):
     assert seen == ["+in/film.avi"]
 
 
-def test_the_next_video_ends_the_one_before(per_clip, seen):
+def test_the_next_video_ends_the_previous_one(per_clip, seen):
     visit(per_clip, frame(0), frame(1), frame(0, OTHER))
     assert seen == ["+in/film.avi", "-in/film.avi", "+other.avi"]
     per_clip.close()
@@ -52,13 +52,13 @@ def test_the_next_video_ends_the_one_before(per_clip, seen):
 
 
 @pytest.mark.parametrize("again", [0, 1])
-def test_the_same_video_once_more_is_another(per_clip, seen, again):
+def test_the_same_video_again_is_a_new_one(per_clip, seen, again):
     one, _, other = visit(per_clip, frame(0), frame(1), frame(again))
     assert one is not other
     assert seen == ["+in/film.avi", "-in/film.avi", "+in/film.avi"]
 
 
-def test_live_sources_come_together(per_clip, seen):
+def test_live_sources_are_interleaved(per_clip, seen):
     one, other, *rest = visit(
         *(per_clip, frame(0, DOOR), frame(0, YARD), frame(1, DOOR), frame(0, OTHER)),
         *(frame(1, YARD), frame(2, DOOR)),
@@ -69,13 +69,13 @@ def test_live_sources_come_together(per_clip, seen):
     assert sorted(seen[3:]) == ["-camera:0", "-camera:1", "-other.avi"]
 
 
-def test_frames_without_a_clip_are_told_by_their_source(per_clip):
+def test_frames_without_a_clip_are_grouped_by_source(per_clip):
     piped = [numbered(number) for number in range(3)]
     one, *others = visit(per_clip, *piped)
     assert others == [one, one]
 
 
-def test_one_that_cannot_be_ended_does_not_keep_the_others(seen):
+def test_a_failing_end_does_not_keep_the_others(seen):
     def end(source):
         seen.append(source)
         if source == YARD.source:

@@ -1,4 +1,4 @@
-"""A picture for each detection."""
+"""One picture per detection."""
 
 from dataclasses import replace
 
@@ -107,17 +107,18 @@ def test_folders_do_not_depend_on_what_comes_first(save):
     assert list(save(found((0, 0, 9, 9, 1), names=names))) == ["a_b-2/a_0.png"]
 
 
-@pytest.mark.parametrize("name", NASTY)
-def test_any_class_has_a_folder_inside(tmp_path, name):
-    sink = CropSink(OutputFolder(tmp_path / "out"))
-    sink.write(found((0, 0, 9, 9, 0), source=name, names=(name,)))
-    (folder,) = (tmp_path / "out").iterdir()
-    (crop,) = folder.iterdir()
-    assert crop.is_file()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+def test_any_class_has_a_folder_inside(tmp_path):
+    for number, name in enumerate(NASTY):
+        out = tmp_path / str(number)
+        sink = CropSink(OutputFolder(out))
+        sink.write(found((0, 0, 9, 9, 0), source=name, names=(name,)))
+        (folder,) = out.iterdir()
+        (file,) = folder.iterdir()
+        assert file.is_file(), name
+    assert len(list(tmp_path.iterdir())) == len(NASTY)
 
 
-def test_an_input_is_never_written_over(save, tmp_path):
+def test_an_input_is_never_overwritten(save, tmp_path):
     mine = tmp_path / "out" / "cat" / "a_0.png"
     mine.parent.mkdir(parents=True)
     mine.write_text("kept")

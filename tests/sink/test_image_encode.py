@@ -26,7 +26,7 @@ def decoded(data):
 
 
 @pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
-def test_the_format_is_the_inputs(suffix):
+def test_the_format_is_that_of_the_input(suffix):
     data, written = encode(GREY, picture(f"in.d/a{suffix}"))
     assert written == suffix
     assert data.startswith(STARTS[suffix.lower()])

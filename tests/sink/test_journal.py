@@ -1,4 +1,4 @@
-"""A journal: what is in it is not done again, and nothing is there twice."""
+"""A journal: no record is lost, and none is written twice."""
 
 import json
 from collections import Counter
@@ -31,7 +31,7 @@ def sources(path):
 
 
 def run(path, names):
-    """What a run does: everything that is not there yet."""
+    """Run over all inputs that the journal does not have."""
     journal = Journal(path)
     for name in names:
         if not journal.skip(Origin(name)):
@@ -43,7 +43,7 @@ def run(path, names):
     journal.close()
 
 
-def test_a_second_run_goes_on(path):
+def test_a_second_run_continues(path):
     run(path, ["a", "b"])
     run(path, ["a", "b", "c"])
     assert sources(path) == ["a", "b", "c"]
@@ -55,13 +55,13 @@ def test_failures_are_tried_again(path):
     assert sources(path) == ["a", "c", "b"]
 
 
-def test_an_input_that_is_named_twice_is_there_twice(path):
+def test_an_input_named_twice_has_two_records(path):
     run(path, ["a"])
     run(path, ["a", "a", "b"])
     assert sorted(sources(path)) == ["a", "a", "b"]
 
 
-def test_frames_are_told_apart(path):
+def test_frames_are_distinguished(path):
     write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
     journal = Journal(path)
     assert [journal.skip(Origin("v.mp4", frame=frame)) for frame in (0, 1, 2)] == [
@@ -74,8 +74,8 @@ def test_frames_are_told_apart(path):
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_cut_anywhere_it_ends_complete(path, data):
-    """As if the run was killed while it wrote: at any byte."""
+def test_a_journal_torn_anywhere_can_be_completed(path, data):
+    """The run is killed at any byte that it writes."""
     path.unlink(missing_ok=True)
     names = [f"{number}.jpg" for number in range(5)]
     run(path, names)
@@ -85,14 +85,14 @@ def test_cut_anywhere_it_ends_complete(path, data):
     assert Counter(sources(path)) == Counter(names)
 
 
-def test_records_are_there_before_it_is_closed(path):
+def test_records_are_written_before_the_journal_is_closed(path):
     journal = Journal(path)
     journal.write(picture("a"))
     assert sources(path) == ["a"]
     journal.close()
 
 
-def test_odd_names_are_found_again(path):
+def test_odd_names_are_recognised(path):
     name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
     write(path, picture(name))
     journal = Journal(path)
@@ -127,12 +127,12 @@ def test_a_repaired_file_is_locked_too(path):
     journal.close()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(OutputError, match="nowhere"):
         Journal(tmp_path / "nowhere" / "run.jsonl")
 
 
-def test_a_full_disk_names_the_file_and_the_next_run_goes_on(path):
+def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
     names = [f"{number}.jpg" for number in range(20)]
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         run(path, names)

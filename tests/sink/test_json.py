@@ -1,4 +1,4 @@
-"""JSON: an array or lines, readable whatever was written."""
+"""JSON: an array or lines, valid whatever was written."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def test_records_come_back_in_order(read_back):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_odd_names_come_back(read_back, name):
+def test_odd_names_survive(read_back, name):
     one, other = read_back(picture(name, name), failure(name, name))
     assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
     assert (other["source"], other["error"]["message"]) == (name, name)
@@ -70,7 +70,7 @@ def test_names_beyond_ascii_stay_readable(tmp_path):
     assert "猫" in written(JsonLinesSink, tmp_path / "out", picture("猫"))
 
 
-def test_a_line_is_out_before_the_next_picture(monkeypatch):
+def test_each_line_is_flushed(monkeypatch):
     data = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, write_through=False))
     sink = JsonLinesSink(StandardOutput())
@@ -79,7 +79,7 @@ def test_a_line_is_out_before_the_next_picture(monkeypatch):
         assert data.getvalue().count(b"\n") == count
 
 
-def test_an_array_has_a_record_a_line(tmp_path):
+def test_an_array_has_one_record_per_line(tmp_path):
     text = written(JsonSink, tmp_path / "out", picture(), failure())
     assert [line[0] for line in text.splitlines()] == ["[", "{", "{", "]"]
     assert written(JsonSink, tmp_path / "empty") == "[]\n"

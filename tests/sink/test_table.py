@@ -36,7 +36,7 @@ def written(tmp_path):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What a terminal gets."""
+    """Output on a terminal."""
     for variable in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -60,18 +60,18 @@ def test_an_empty_run_writes_nothing(written):
     assert written() == ""
 
 
-def test_a_picture_has_a_heading_and_a_row_a_detection(written):
+def test_a_picture_has_a_heading_and_one_row_per_detection(written):
     heading, columns, *rows = written(picture(count=2)).splitlines()
     assert heading.split() == ["a.jpg", "60x40"]
     assert columns.split() == ["class", "score", "x1", "y1", "x2", "y2"]
     assert [row.split() for row in rows] == [["cat", "0.50", "1.0", "2.0", "3.0", "1234.6"]] * 2
 
 
-def test_nothing_found_is_said(written):
+def test_a_picture_without_detections_has_one_line(written):
     assert written(picture(count=0)) == "a.jpg  60x40  nothing found\n"
 
 
-def test_an_error_is_a_line(written):
+def test_an_error_has_one_line(written):
     assert written(failure()) == "torn.jpg: it is torn\n"
 
 
@@ -80,7 +80,7 @@ def test_an_error_comes_with_its_hint(written):
 
 
 @pytest.mark.parametrize("name", MARKUP)
-def test_markup_in_names_is_text(written, name):
+def test_markup_in_names_is_not_interpreted(written, name):
     heading, _, row = written(picture(name, name)).splitlines()
     assert heading == f"{name}  60x40"
     assert row.startswith(f"{name}  ")
@@ -88,14 +88,14 @@ def test_markup_in_names_is_text(written, name):
 
 
 @pytest.mark.parametrize("name", ["a,b", 'q"uote', "猫", "é", "😀"])
-def test_odd_names_are_written_as_they_are(written, name):
+def test_odd_names_are_unchanged(written, name):
     lines = written(picture(name, name), failure(name, name)).splitlines()
     assert lines[0] == f"{name}  60x40"
     assert lines[2].startswith(name)
     assert lines[3] == f"{name}: {name}"
 
 
-def test_what_is_no_unicode_becomes_an_escape(written):
+def test_invalid_unicode_is_escaped(written):
     lines = written(picture("\udcff", "\udcfe"), failure("\udcff", "\udcfe")).splitlines()
     assert lines[0] == "\\udcff  60x40"
     assert lines[2].startswith("\\udcfe")
@@ -127,7 +127,7 @@ def test_a_terminal_gets_colours(shown):
     assert "\x1b[36m" in shown(picture())
 
 
-def test_a_file_gets_none(written, monkeypatch):
+def test_a_file_gets_no_colours(written, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     assert "\x1b" not in written(picture(), failure(), picture(count=0))
 

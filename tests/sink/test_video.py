@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 import pytest
 from made_videos import DOOR, YARD, film, live, play
-from nasty_names import NASTY
 from sample_records import failed_frame, failure, frame, numbered, picture
 
 from detcli.geometry import Picture
@@ -44,17 +43,17 @@ def test_an_empty_run_makes_an_empty_folder(save):
     assert save() == {}
 
 
-def test_pictures_are_left_to_the_image_sink(save):
+def test_pictures_are_ignored(save):
     assert save(picture(), failure(), numbered(0)) == {}
 
 
-def test_a_frame_a_frame_in_order(save):
+def test_one_frame_per_record_in_order(save):
     (video,) = save(*film(20)).values()
     assert alike(video.shades, *range(0, 200, 10))
     assert video.size == (40, 60)
 
 
-def test_the_video_is_called_after_its_source_and_is_there_when_it_is_finished(tmp_path):
+def test_the_video_is_named_after_its_source_and_appears_when_finished(tmp_path):
     out = tmp_path / "out"
     sink = VideoSink(OutputFolder(out))
     for record in film(3):
@@ -65,25 +64,25 @@ def test_the_video_is_called_after_its_source_and_is_there_when_it_is_finished(t
 
 
 @pytest.mark.parametrize("rate", [0.5, 1, 12.5, 12.5 / 3, 23.976, 30000 / 1001, 30, 59.94, 240])
-def test_the_rate_is_the_clips(save, rate):
+def test_the_rate_is_that_of_the_clip(save, rate):
     (video,) = save(*film(5, Clip("a.mp4", rate))).values()
     assert video.rate == pytest.approx(rate, rel=2e-4)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf"), 90_000.0, 1e-9])
-def test_a_rate_that_is_none_becomes_the_usual(save, rate):
+def test_an_impossible_rate_becomes_the_default(save, rate):
     (video,) = save(*film(5, Clip("a.mp4", rate))).values()
     assert video.rate == LIVE_RATE
     assert len(video.shades) == 5
 
 
 @pytest.mark.parametrize("size", [(2, 2), (16, 16), (360, 640), (64, 8190), (1080, 1920)])
-def test_the_size_is_the_frames(save, size):
+def test_the_size_is_that_of_the_frames(save, size):
     (video,) = save(*(frame(number, size=size) for number in range(2))).values()
     assert video.size == size
 
 
-def test_an_odd_last_row_and_column_are_not_written(save):
+def test_an_odd_last_row_and_column_are_cut_off(save):
     (video,) = save(frame(0, size=(41, 61))).values()
     assert video.size == (40, 60)
 
@@ -114,11 +113,11 @@ def test_each_video_has_a_file(save):
     }
 
 
-def test_the_same_video_once_more_has_another_file(save):
+def test_the_same_video_again_has_another_file(save):
     assert list(save(*film(2), *film(2))) == ["film.mp4", "film-2.mp4"]
 
 
-def test_a_failed_frame_shows_the_one_before(save):
+def test_a_failed_frame_repeats_the_one_before(save):
     records = film(6, step=30)
     records[2:4] = [failed_frame(2), failed_frame(3)]
     records[5] = failed_frame(5)
@@ -126,12 +125,12 @@ def test_a_failed_frame_shows_the_one_before(save):
     assert alike(video.shades, 0, 30, 30, 30, 120, 120)
 
 
-def test_what_failed_before_the_first_frame_is_black(save):
+def test_failed_frames_at_the_start_are_black(save):
     (video,) = save(failed_frame(0), failed_frame(1), frame(2, shade=200)).values()
     assert alike(video.shades, 0, 0, 200)
 
 
-def test_a_video_of_which_every_frame_failed_has_no_file(save):
+def test_a_video_without_any_frame_has_no_file(save):
     assert save(failed_frame(0), failed_frame(1)) == {}
 
 
@@ -167,7 +166,7 @@ def test_live_frames_are_placed_by_their_time(save, times, shown):
     assert video.rate == LIVE_RATE
 
 
-def test_a_live_frame_that_failed_shows_the_one_before(save):
+def test_a_failed_live_frame_repeats_the_one_before(save):
     records = live(0, 1, 2, 3)
     records[1] = failed_frame(1, DOOR, time_s=1 / LIVE_RATE)
     (video,) = save(*records).values()
@@ -181,7 +180,7 @@ def test_a_long_pause_of_a_live_source_is_shortened(save):
     assert alike(video.shades, 0, *[20] * pause, 40, 60, 60, 80)
 
 
-def test_live_sources_that_come_together_have_a_file_each(save):
+def test_interleaved_live_sources_have_one_file_each(save):
     mixed = [
         record
         for pair in zip(live(0, 1, 2), live(0, 1, 2, clip=YARD, step=5), strict=True)
@@ -192,7 +191,7 @@ def test_live_sources_that_come_together_have_a_file_each(save):
     assert alike(videos["camera-1.mp4"].shades, 0, 5, 10)
 
 
-def test_an_input_is_never_written_over(save, tmp_path):
+def test_an_input_is_never_overwritten(save, tmp_path):
     mine = tmp_path / "out" / "film.mp4"
     save(*film(2))
     before = mine.read_bytes()
@@ -201,19 +200,19 @@ def test_an_input_is_never_written_over(save, tmp_path):
     assert len(play(tmp_path / "out" / "film-2.mp4").shades) == 5
 
 
-def test_another_run_writes_over_its_own_output(save):
+def test_another_run_overwrites_earlier_output(save):
     save(*film(2))
     assert len(save(*film(5))["film.mp4"].shades) == 5
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", ["..", "/etc/passwd", "nul\0", "\udcff", "猫" * 100, "%03d"])
 def test_any_name_is_saved_in_the_folder(save, tmp_path, name):
     assert len(save(frame(0, Clip(name, 5.0)))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("name", ["%03d", "new\nline", "concat:x", "猫 é", "a|b", "[x]*"])
-def test_any_folder_will_do(tmp_path, monkeypatch, name):
+def test_any_folder_name_works(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     sink = VideoSink(OutputFolder(Path(name)))
     sink.write(frame(0))

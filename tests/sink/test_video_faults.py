@@ -1,4 +1,4 @@
-"""Annotated videos where something goes wrong: what was written can be played."""
+"""Faults while annotated videos are written: the rest can be played."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_goes_is_an_output_error(tmp_path):
+def test_a_removed_folder_is_an_output_error(tmp_path):
     sink = VideoSink(OutputFolder(tmp_path / "out"))
     (tmp_path / "out").rmdir()
     with pytest.raises(OutputError, match=r"film\.mp4"):
@@ -106,7 +106,7 @@ FULL_DISK = """if True:
 
 
 def test_a_disk_that_fills_up(tmp_path):
-    """A real one, of 3 MiB, where this user may mount one."""
+    """A real disk of 3 MiB, if this user may mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount, unmount = map(shutil.which, ("mount", "umount"))

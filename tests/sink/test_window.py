@@ -1,4 +1,4 @@
-"""A window, mostly one that is only made up."""
+"""The window, mostly with a fake of OpenCV's."""
 
 import os
 import shutil
@@ -71,7 +71,7 @@ class Display:
 
 @pytest.fixture
 def display(monkeypatch):
-    """Windows can be opened."""
+    """A display on which windows open."""
     made_up = Display()
     monkeypatch.setattr(window, "cv2", made_up)
     monkeypatch.setattr(window, "check_display", lambda: None)
@@ -80,7 +80,7 @@ def display(monkeypatch):
 
 @pytest.fixture
 def probe(monkeypatch):
-    """What becomes of the process that tries to open a window."""
+    """Fake the outcome of the process that tries to open a window."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(window, "cv2", Display())
     monkeypatch.setenv("DISPLAY", ":9")
@@ -143,7 +143,7 @@ def test_closing_the_window_ends_the_run(display, record):
     sink.close()
 
 
-def test_a_window_that_was_closed_meanwhile_is_not_opened_again(display):
+def test_a_closed_window_is_not_opened_again(display):
     sink = WindowSink()
     sink.write(frame(0))
     display.open = False
@@ -152,7 +152,7 @@ def test_a_window_that_was_closed_meanwhile_is_not_opened_again(display):
     assert len(display.shown) == 1
 
 
-def test_an_error_shows_nothing(display):
+def test_a_failed_input_shows_nothing(display):
     sink = WindowSink()
     sink.write(failure())
     sink.write(failed_frame(0))
@@ -198,7 +198,7 @@ def test_without_a_display_nothing_is_tried(monkeypatch, probe):
     assert "--save" in caught.value.hint
 
 
-def test_a_display_that_is_not_there_is_an_output_error(probe):
+def test_a_missing_display_is_an_output_error(probe):
     probe(-6, "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n")
     with pytest.raises(OutputError, match=r"pictures: could not connect to display :9$"):
         WindowSink()
@@ -252,7 +252,7 @@ SHOW = """if True:
 
 
 def show(**environment):
-    """Show frames in a process of its own, and return what it says."""
+    """Show frames in another process, and return its output."""
     inherited = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
     run = [sys.executable, "-c", SHOW, str(Path(__file__).parents[1])]
     done = subprocess.run(
@@ -263,7 +263,7 @@ def show(**environment):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="displays have names on Linux")
 @pytest.mark.parametrize("environment", [{}, {"DISPLAY": ":987"}, {"WAYLAND_DISPLAY": "none"}])
-def test_opencv_does_not_end_the_process_where_there_is_no_display(environment):
+def test_opencv_does_not_end_the_process_without_a_display(environment):
     said, complaints = show(**environment)
     assert said.startswith("cannot show pictures: ")
     assert complaints == ""

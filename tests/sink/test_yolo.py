@@ -18,7 +18,7 @@ SIZE = 40, 60  # height, width
 
 
 def found(*rows):
-    """A picture of that size with rows x1, y1, x2, y2, score, class id."""
+    """A picture of a size, with rows x1, y1, x2, y2, score, class id."""
     table = np.array(rows, np.float32).reshape(-1, 6)
     detections = Detections(
         table[:, :4], table[:, 4], table[:, 5].astype(np.int64), ("cat", "dog", "cow")
@@ -44,7 +44,7 @@ def save(tmp_path):
     return write
 
 
-def test_a_line_a_box_centre_and_size_in_fractions(save):
+def test_one_line_per_box_with_centre_and_size_in_fractions(save):
     record = found((6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.5, 0))
     assert save(record) == {
         "a.txt": "2 0.200000 0.350000 0.200000 0.500000\n0 0.500000 0.500000 1.000000 1.000000\n"
@@ -61,7 +61,7 @@ def test_a_picture_without_detections_has_an_empty_file(save):
     assert save(found()) == {"a.txt": ""}
 
 
-def test_an_error_has_none(save):
+def test_a_failed_input_has_no_labels(save):
     assert save(failure(), failed_frame(3)) == {}
 
 
@@ -75,8 +75,8 @@ def test_fractions_are_those_of_the_full_picture(save):
     assert save(reduced) == save(record)
 
 
-def test_what_was_written_is_read_as_trainers_do(save, random):
-    """Five columns, classes that are whole, all else in 0..1, and no two lines the same."""
+def test_labels_are_valid_for_trainers(save, random):
+    """Five columns, integer classes, fractions in 0..1, and no duplicate lines."""
     corners = np.sort(random.random((50, 2, 2)).astype(np.float32), axis=1)
     boxes = (corners * np.float32([60, 40])).reshape(-1, 4)
     rows = np.column_stack([boxes, random.random(50), random.integers(0, 3, 50)])
@@ -91,7 +91,7 @@ def test_what_was_written_is_read_as_trainers_do(save, random):
     np.testing.assert_array_equal(read[:, 0], rows[:, 5])
 
 
-def test_an_earlier_runs_labels_are_replaced_even_by_none(save):
+def test_earlier_labels_are_replaced_even_by_an_empty_file(save):
     save(found((6, 4, 18, 24, 0.9, 2)))
     assert save(found()) == {"a.txt": ""}
 

@@ -1,7 +1,7 @@
-"""Reports: what a command found out, for people as tables, for programs as JSON.
+"""Reports of commands: tables for people, JSON for programs.
 
-A report is a frozen dataclass. Its JSON form is its fields, with `schema_version` before them; None
-is what was not measured or is not known.
+A report is a frozen dataclass. Its JSON form is its fields after `schema_version`; None stands for
+what is unknown or was not measured.
 """
 
 import json
@@ -38,7 +38,7 @@ class ReportFormat(StrEnum):
 
 
 def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
-    """The format asked for, or what suits standard output."""
+    """The requested format, else what suits standard output."""
     if wanted is not None:
         return wanted
     terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -54,8 +54,8 @@ def write_report(
 
     Args:
         report: A dataclass.
-        wanted: In which format; None for what suits standard output.
-        render: Makes what rich prints of it, part by part, for people.
+        wanted: The format; None for what suits standard output.
+        render: Makes the parts that rich prints for people.
     """
     from detcli.files import StandardOutput
 
@@ -68,7 +68,7 @@ def write_report(
         console = Console(file=output.file)
         with console.capture() as text:
             for part in render(report):
-                # A text that must not be wrapped, a command to be copied, is not cut off either.
+                # Text that must not be wrapped, such as a command to copy, is not cut off either.
                 console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
         output.write(text.get())
     output.commit()
@@ -81,7 +81,7 @@ def encode(report: "DataclassInstance") -> str:
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
-    """What JSON can hold of a value: dataclasses as objects, numbers that are none as None."""
+    """A value as JSON has it: dataclasses as objects, NaN and infinities as None."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> "Table":
-    """Titles and what there is to say of each, in two columns."""
+    """A table of two columns: titles and values."""
     from rich.table import Table
     from rich.text import Text
 
@@ -109,17 +109,17 @@ def facts(rows: Iterable[tuple[str, str]]) -> "Table":
 
 
 def line(*parts: tuple[str, str]) -> "Text":
-    """A line of texts, each with its style."""
+    """A line of texts with their styles."""
     from rich.text import Text
 
     return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)
 
 
 def processor_name(root: Path = Path("/")) -> str | None:
-    """What the CPU calls itself, as in "AMD EPYC"; None where nobody tells.
+    """The name of the CPU, such as "AMD EPYC"; None if it is unknown.
 
     Args:
-        root: Where the file system begins.
+        root: Root of the file system.
     """
     try:
         text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")

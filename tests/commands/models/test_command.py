@@ -28,7 +28,7 @@ def filled(hub, make_model):
 
 @pytest.fixture
 def bundled(tmp_path, monkeypatch, make_model):
-    """A stand-in for the model that comes with detcli, for commands in this process."""
+    """A stand-in for the bundled model, for commands in this process."""
     folder = tmp_path / "bundled"
     folder.mkdir()
     monkeypatch.setattr(zoo, "BUNDLED", folder)
@@ -36,7 +36,7 @@ def bundled(tmp_path, monkeypatch, make_model):
 
 
 def run(*arguments):
-    """A command in this process."""
+    """Run a command in this process."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -57,14 +57,14 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
     assert "fetching" not in again.stderr
 
 
-def test_quiet_fetches_in_silence(detcli, filled, make_picture):
+def test_quiet_fetches_silently(detcli, filled, make_picture):
     finished = detcli("predict", make_picture("a.png"), "-q", "-m", "yolov10n")
     assert (finished.returncode, finished.stderr) == (0, "")
     assert len(filled.ranges()) == 1
 
 
 @pytest.mark.parametrize("variables", [{}, {"HF_HUB_OFFLINE": "1"}])
-def test_without_a_network_there_are_three_ways_on(detcli, make_picture, variables):
+def test_without_a_network_the_hint_names_three_ways(detcli, make_picture, variables):
     finished = detcli("predict", make_picture("a.png"), env=os.environ | variables)
     assert finished.returncode == 4
     assert finished.stdout == ""
@@ -73,7 +73,7 @@ def test_without_a_network_there_are_three_ways_on(detcli, make_picture, variabl
     assert all(way in hint for way in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
 
 
-def test_offline_mode_uses_what_is_there(detcli, filled, make_picture):
+def test_offline_mode_uses_cached_files(detcli, filled, make_picture):
     detcli("models", "pull", "yolov10n")
     filled.requests.clear()
     finished = detcli("predict", make_picture("a.png"), env={**os.environ, "HF_HUB_OFFLINE": "1"})
@@ -89,7 +89,7 @@ def test_a_hub_that_hangs_is_an_error(detcli, filled, make_picture):
     assert "it does not answer" in finished.stderr
 
 
-def test_interrupted_and_gone_on_with(detcli, filled, make_picture):
+def test_an_interrupted_download_is_resumed(detcli, filled, make_picture):
     filled.faults.hang = "rest"
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
@@ -136,7 +136,7 @@ def test_nothing_about_the_user_is_sent(detcli, filled):
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_file_of_the_cache_is_not_written_over(invoke, make_picture):
+def test_a_cached_model_is_not_overwritten(invoke, make_picture):
     path = invoke("models", "pull", "yolov10n").stdout.strip()
     refused = invoke("predict", make_picture("a.png"), "-o", path)
     assert refused.returncode == 2

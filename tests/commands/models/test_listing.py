@@ -33,7 +33,7 @@ def test_before_anything_is_fetched(hub, tmp_path):
     assert hub.requests == []
 
 
-def test_after_fetching_a_branch_the_commit_is_told(hub):
+def test_a_fetched_branch_lists_its_commit(hub):
     hub.add("yolov10s", b"small")
     path = zoo.pull("yolov10s")
     fetched, half = by_name()["yolov10s"].files
@@ -43,7 +43,7 @@ def test_after_fetching_a_branch_the_commit_is_told(hub):
     assert half.state is FileState.TO_FETCH
 
 
-def test_a_bundled_model_that_is_gone(tmp_path):
+def test_a_missing_bundled_model(tmp_path):
     (tmp_path / "codes.onnx").unlink()
     (file,) = by_name()["codes"].files
     assert (file.state, file.bytes, file.path) == (FileState.MISSING, None, None)

@@ -50,7 +50,7 @@ def test_a_picture_gives_a_record(detcli, make_model, make_picture):
 
 
 def _grey_cells(finished):
-    """The grey ground scores 0.447 everywhere, which the default threshold lets through."""
+    """Detections of the grey background, which scores 0.447 and so passes the default threshold."""
     return json.loads(finished.stdout)["detections"][1:]
 
 
@@ -131,7 +131,7 @@ def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
 
 
-def test_an_input_is_never_written_over(invoke, make_model, make_picture, tmp_path):
+def test_an_input_is_never_overwritten(invoke, make_model, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 2, 3))
     before = picture.read_bytes()
     model = make_model()
@@ -142,7 +142,7 @@ def test_an_input_is_never_written_over(invoke, make_model, make_picture, tmp_pa
 
 
 def test_a_table_on_a_terminal(make_model, make_picture):
-    """A pseudo terminal in the place of stdout."""
+    """Stdout is a pseudo-terminal."""
     arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(), "--conf", 0.6]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
@@ -172,7 +172,7 @@ def test_quiet_and_verbose(detcli, make_model, make_picture):
 
 
 def test_messages_never_land_on_stdout(make_model, make_picture):
-    """With stderr closed, as by `2>&-`."""
+    """Stderr is closed, as by `2>&-`."""
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), "none.png"]
     finished = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *command, "-m", str(make_model())],  # noqa: S607 - any sh
@@ -182,8 +182,8 @@ def test_messages_never_land_on_stdout(make_model, make_picture):
     assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
 
 
-def test_options_of_a_gpu_hold_without_one(invoke, make_model, make_picture):
-    """One line in a script serves machines with and without a GPU."""
+def test_gpu_options_are_accepted_without_a_gpu(invoke, make_model, make_picture):
+    """One command line works on machines with and without a GPU."""
     options = ["--no-cuda-graph", "--gpu-mem-limit", "2GiB", "--device", "cpu"]
     finished = invoke("predict", make_picture("a.png"), "-m", make_model(), *options)
     assert finished.returncode == 0
@@ -223,7 +223,7 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         ([], 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
     ],
 )
-def test_errors_say_what_and_why_and_have_their_code(  # noqa: PLR0913, PLR0917 - fixtures
+def test_errors_have_a_message_and_an_exit_code(  # noqa: PLR0913, PLR0917 - fixtures
     options, exit_code, words, invoke, make_model, make_picture
 ):
     options = [str(make_model()) if option == "MODEL" else option for option in options]
@@ -255,7 +255,7 @@ def test_names_file_and_image_size(invoke, make_model, make_picture, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, tmp_path):
-    """The second input is a pipe that never ends, so that there is a time to interrupt at."""
+    """The second input is a pipe that never ends, which leaves time to interrupt."""
     pipe, output = tmp_path / "pipe.png", tmp_path / "out.json"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), str(pipe)]

@@ -1,4 +1,4 @@
-"""`detcli predict` when something goes wrong: kills, interrupts, refusals, terminals."""
+"""Faults of `detcli predict`: kills, interrupts, refusals, terminals."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from detcli.source.item import Item
 
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
-    """Killed at 20 moments from start to end, one good record an input is left."""
+    """A run killed at 20 moments ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
     command = [
         sys.executable,
@@ -92,8 +92,8 @@ def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
 
 
-def test_a_reader_that_leaves_while_the_network_runs(make_model, make_pictures):
-    """What a native library is amid must not abort the process at its end."""
+def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
+    """A thread inside a native library must not abort the process at its end."""
     model = make_model(size=None, batch=None, metadata={"imgsz": "[1280, 1280]", "stride": "8"})
     command = f"{sys.executable} -m detcli predict {make_pictures(90)} -m {model} -q --batch 30"
     finished = subprocess.run(
@@ -106,7 +106,7 @@ def test_a_reader_that_leaves_while_the_network_runs(make_model, make_pictures):
     assert finished.stderr == ""
 
 
-def test_interrupted_three_times_files_are_closed(make_model, make_video, tmp_path):
+def test_files_are_closed_after_three_interrupts(make_model, make_video, tmp_path):
     video = make_video(frames=2000, size=(256, 256))
     command = [sys.executable, "-m", "detcli", "predict", str(video), "-q", "-m"]
     command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
@@ -122,7 +122,7 @@ def test_interrupted_three_times_files_are_closed(make_model, make_video, tmp_pa
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
 
 
-def test_a_reader_that_leaves_ends_it_quietly(make_model, make_pictures):
+def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures):
     command = f"{sys.executable} -m detcli predict {make_pictures(60)} -m {make_model()} -q"
     finished = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
@@ -177,9 +177,7 @@ def test_no_progress_in_a_pipe(invoke, make_model, make_pictures):
         (["--device", "cpu,gpu"], "unknown device"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(
-    options, words, invoke, make_model, make_picture
-):
+def test_contradicting_options_are_a_usage_error(options, words, invoke, make_model, make_picture):
     finished = invoke("predict", make_picture("a.png"), "-m", make_model(), *options)
     assert finished.returncode == 2
     assert words in finished.stderr
@@ -187,7 +185,7 @@ def test_what_does_not_go_together_is_a_usage_error(
 
 
 @pytest.mark.parametrize("options", [["-o", "missing/x.csv"], ["--save", "a.json/folder"]])
-def test_a_sink_that_cannot_be_opened_leaves_other_results_alone(
+def test_a_sink_that_cannot_be_opened_leaves_other_files_alone(
     options, invoke, make_model, make_picture, tmp_path
 ):
     results = tmp_path / "a.json"
@@ -201,13 +199,13 @@ def test_a_sink_that_cannot_be_opened_leaves_other_results_alone(
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_nothing_to_do_is_a_usage_error(invoke, make_model):
+def test_no_input_is_a_usage_error(invoke, make_model):
     finished = invoke("predict", "-m", make_model())
     assert finished.returncode == 2
 
 
 def test_memory_is_not_held_for_a_long_list(make_model, make_picture):
-    """A thousand large pictures one after the other: with all of them held it would be 3 GB."""
+    """A thousand large pictures, which would take 3 GB together."""
     image = make_picture("large.jpg", size=(1000, 1000))
     names = f"{image}\n" * 1000
     limited = (

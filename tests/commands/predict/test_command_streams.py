@@ -1,4 +1,4 @@
-"""`detcli predict` as people leave it running: streams, several detectors, faults."""
+"""`detcli predict` on streams, with several detectors, and with all sinks."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_several_devices_share_the_inputs(invoke, make_model, make_pictures):
     assert [record["index"] for record in lines(finished.stdout)] == list(range(20))
 
 
-def test_batch_and_workers_are_said_when_asked_for(detcli, make_model, make_pictures):
+def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
     folder, model = make_pictures(3), make_model(batch=2)
     finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
     assert "batches of 2, detectors: 3" in finished.stderr
@@ -39,7 +39,7 @@ def test_batch_and_workers_are_said_when_asked_for(detcli, make_model, make_pict
     assert "batches of 5, detectors: 1" in finished.stderr
 
 
-def test_a_second_device_that_is_not_there_is_refused(detcli, make_model, make_pictures):
+def test_a_missing_second_device_is_refused(detcli, make_model, make_pictures):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     finished = detcli(
         *("predict", make_pictures(3), "-m", make_model(), "--device", "cpu,cuda:5"),
@@ -81,8 +81,8 @@ def test_a_list_of_files(detcli, make_model, make_pictures):
     assert len(lines(finished.stdout.decode())) == 5
 
 
-def test_a_list_is_read_as_it_comes(make_model, make_pictures):
-    """The record of the first name is there before the second is written."""
+def test_a_list_is_read_line_by_line(make_model, make_pictures):
+    """The first record comes before the second name is written."""
     first, second = sorted(make_pictures(2).iterdir())
     command = [sys.executable, "-m", "detcli", "predict", "--files-from", "-", "-q"]
     with subprocess.Popen(
@@ -140,7 +140,7 @@ def test_a_confidence_for_one_class(invoke, make_model, make_picture):
     assert [found["class_name"] for found in record["detections"]] == ["blue"]
 
 
-def test_one_class_for_each_anchor(invoke, make_model, make_picture):
+def test_one_class_per_anchor(invoke, make_model, make_picture):
     """Grey scores equally in all three classes."""
     image = make_picture("a.png")
     counts = []

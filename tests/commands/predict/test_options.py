@@ -1,4 +1,4 @@
-"""--fail-if."""
+"""Conditions of --fail-if."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ def test_conditions_are_read(text, condition):
 @pytest.mark.parametrize(
     "text", ["", "person", "person>", ">0", "person>x", "person=1", "person>-1"]
 )
-def test_anything_else_is_a_usage_error(text):
+def test_a_malformed_condition_is_a_usage_error(text):
     with pytest.raises(UsageError, match="is not a condition"):
         parse_condition(text, NAMES)
 
@@ -64,7 +64,7 @@ def test_counts_are_compared(text, holds):
     assert caught.value.exit_code == 6
 
 
-def test_all_that_hold_are_named():
+def test_all_conditions_that_hold_are_named():
     conditions = [parse_condition(text, NAMES) for text in ("person>0", "any>9", "any>1")]
     with pytest.raises(CheckError, match=r"person>0 \(2 found\), any>1 \(2 found\)"):
         check_conditions(conditions, Counter(person=2))

@@ -1,4 +1,4 @@
-"""What goes to stderr."""
+"""Messages on stderr."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Models by name, for the commands that take one."""
+"""Commands that fetch a model by its name."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ QUICK = ("--device", "cpu")
 
 @pytest.fixture
 def content(hub, make_model):
-    """What the hub has as yolov10n."""
+    """Content of yolov10n on the hub."""
     data = make_model().read_bytes()
     hub.add("yolov10n", data)
     return data

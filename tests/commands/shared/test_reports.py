@@ -29,7 +29,7 @@ class Outer:
 REPORT = Outer(Path("a.onnx"), {3: Inner((1.5, float("nan"), float("inf")))})
 
 
-def test_json_has_the_fields_and_null_for_numbers_that_are_none():
+def test_json_has_the_fields_and_null_for_nan():
     assert json.loads(encode(REPORT)) == {
         "schema_version": 1,
         "path": "a.onnx",
@@ -37,11 +37,11 @@ def test_json_has_the_fields_and_null_for_numbers_that_are_none():
     }
 
 
-def test_a_class_is_no_report():
+def test_a_class_is_not_a_report():
     assert to_json(Inner) is Inner
 
 
-def test_a_pipe_gets_json_and_whoever_asks_gets_a_table(capsys):
+def test_a_pipe_gets_json_unless_a_table_is_requested(capsys):
     write_report(REPORT, None, lambda _: ["never"])
     assert json.loads(capsys.readouterr().out)["path"] == "a.onnx"
     write_report(REPORT, ReportFormat.TABLE, lambda report: [f"at {report.path}", "end"])

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from detcli.commands.shared.reports import processor_name
 
 
-def test_linux_tells_in_a_file(tmp_path):
+def test_linux(tmp_path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("vendor_id\t: x\nmodel name\t: Made Up 9 \nflags : a\n")
     assert processor_name(tmp_path) == "Made Up 9"
 
 
-def test_macos_is_asked(tmp_path, monkeypatch):
+def test_macos(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="Apple M9\n"))
     assert processor_name(tmp_path) == "Apple M9"
@@ -20,7 +20,7 @@ def test_macos_is_asked(tmp_path, monkeypatch):
     assert processor_name(tmp_path) is None
 
 
-def test_elsewhere_python_may_know(tmp_path, monkeypatch):
+def test_other_systems(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(platform, "processor", lambda: "Intel64 Family 6")
     assert processor_name(tmp_path) == "Intel64 Family 6"
