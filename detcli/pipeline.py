@@ -96,7 +96,6 @@ class End:
     error: BaseException | None = None
 
 
-Batch = list[Entry]
 Event = Entry | Done | End | Fatal
 
 
@@ -125,7 +124,7 @@ class Pipeline:
         self._room = threading.Semaphore(room)
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._to_load: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
-        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()
 
     def run(
@@ -172,7 +171,7 @@ class Pipeline:
 
     def _gather(self) -> Iterator[Record]:
         """Gather entries into batches, and yield finished records in order."""
-        gathered: Batch = []
+        gathered: list[Entry] = []
         expected: deque[Entry] = deque()
         end = None
         silent_s = 0.0  # counted, not measured: the process may have been suspended for hours
@@ -259,7 +258,7 @@ class Worker:
 
     def __init__(
         self,
-        batches: "queue.SimpleQueue[Batch | None]",
+        batches: "queue.SimpleQueue[list[Entry] | None]",
         inbox: "queue.SimpleQueue[Event]",
         over: threading.Event,
     ) -> None:
@@ -297,7 +296,7 @@ class Worker:
             detector.close()
 
     def _work(self, detector: Detector) -> None:
-        running: deque[tuple[Batch, Pending | DetcliError]] = deque()
+        running: deque[tuple[list[Entry], Pending | DetcliError]] = deque()
         while True:
             try:
                 batch = self._batches.get(block=not running)
@@ -313,7 +312,7 @@ class Worker:
         while running:
             self._finish(detector, *running.popleft())
 
-    def _start(self, detector: Detector, batch: Batch) -> Pending | DetcliError:
+    def _start(self, detector: Detector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
         for entry in batch:
             while not entry.loaded.wait(POLL_S) and not self._over.is_set():
@@ -326,7 +325,9 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
 
-    def _finish(self, detector: Detector, batch: Batch, pending: Pending | DetcliError) -> None:
+    def _finish(
+        self, detector: Detector, batch: list[Entry], pending: Pending | DetcliError
+    ) -> None:
         """Wait for a batch, and set the records of its entries."""
         failure = pending if isinstance(pending, DetcliError) else None
         following: Iterator[Detections] = iter(())
