@@ -6,13 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from backend.cuda.doubles import open_on_host
 from backend.cuda.host_gpu import HostGpu
 from backend.cuda.shim import Shim, kernel_sources
-from benchmarks.gpu import bench, network, nms, selection, top_k
+from benchmarks.gpu import bench, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock, HostClock, TooSlowToQueueError
 from benchmarks.gpu.launches import launch_all
-from benchmarks.gpu.measure import Case, DisagreementError, Plan, Way, failures, measure
+from benchmarks.gpu.measure import Case, Plan, Way, failures, measure
+
+from detcli.commands.bench import sampling
+from detcli.commands.bench.topk import DisagreementError
 
 ONCE = Plan(samples=1)
 
@@ -97,30 +99,18 @@ def test_ties_are_forgiven_to_peers_only():
         nms.nearly(rows[:3], rows)
 
 
-def test_the_whole_way_is_measured_beside_the_usual_one(host, make_model, make_picture):
-    make_picture("pictures/a.png", ("red", 1, 1))
-    folder = make_picture("pictures/b.png", ("blue", 4, 5)).parent
-    setting = network.Setting(
-        {"float32": make_model(tail="ultralytics")},
-        [folder],
-        HostClock,
-        batches=(1, 3),
-        opener=lambda model, cuda_graph: open_on_host(host, model, uses_graph=cuda_graph),
-        provider="CPUExecutionProvider",
-        plan=ONCE,
-    )
-    records = list(network.records(setting))
-    assert [record["case"] for record in records] == [
-        f"batch {batch}, float32, {graph} CUDA graph"
-        for graph in ("with", "without")
-        for batch in (1, 3)
-    ]
-    assert failures(records) == []
-    ours, usual = records[1]["ways"]
-    assert ours["agrees"] == "570 of the CPU's 570, 570 of its own 570"
+def test_the_network_section_is_detcli_bench(make_model, make_picture, monkeypatch):
+    monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 0.0)
+    pictures = [make_picture("a.png", ("red", 1, 1))]
+    models = {"float32": make_model(batch=None), "broken": pictures[0]}
+    plan = Plan(seconds=0.05)
+    right, broken = bench.network_records("cpu", models, pictures, plan, batches=(2,))
+    assert right["case"] == "batch 2, float32, without CUDA graph"
+    [ours] = right["ways"]
     assert ours["pictures_a_second"] > 0
-    assert set(network.STAGES) <= set(ours)
-    assert "host" in usual or usual["missing"] == "PyTorch is not installed"
+    assert {"host", "preprocess", "network", "selection"} <= set(ours)
+    assert failures([right]) == []
+    assert failures([broken])
 
 
 class FakeCuda:

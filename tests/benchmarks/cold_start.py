@@ -1,30 +1,18 @@
-"""Times whole processes: `detcli predict` on one picture beside another program, taking turns.
+"""Times whole processes: `detcli predict` on one picture beside another program, in turns.
 
     python tests/benchmarks/cold_start.py MODEL PICTURE 'python bare.py MODEL PICTURE' [--runs 15]
 
-Prints medians of wall time and of peak resident memory, and their ratios pair by pair.
+Prints medians of wall time and peak resident memory, and the median ratios with their intervals.
 """
 
 import argparse
-import os
 import shlex
 import statistics
 import sys
-import time
 from pathlib import Path
 
-
-def run(command):
-    """Wall seconds and peak resident memory in MB of one run."""
-    start = time.perf_counter()
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    streams = [(os.POSIX_SPAWN_DUP2, quiet, 1), (os.POSIX_SPAWN_DUP2, quiet, 2)]
-    child = os.posix_spawnp(command[0], command, os.environ, file_actions=streams)
-    _, status, usage = os.wait4(child, 0)
-    os.close(quiet)
-    if status:
-        raise SystemExit(f"{shlex.join(command)} failed with status {status}")
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+from detcli.commands.bench.cold_start import run_process
+from detcli.commands.bench.sampling import median_interval
 
 
 def main():
@@ -39,21 +27,26 @@ def main():
     ours = [program, "predict", arguments.picture, "-m", arguments.model]
     commands = {"detcli predict": ours, "the other": shlex.split(arguments.other)}
     for command in commands.values():
-        run(command)  # fills the prepared-model cache and the file cache
-    figures = {name: [] for name in commands}
-    for _ in range(arguments.runs):
-        for name, command in commands.items():
-            figures[name].append(run(command))
-    for name, taken in figures.items():
-        seconds, memory = (statistics.median(column) for column in zip(*taken, strict=True))
+        run_process(command)  # fills the prepared-model cache and the file cache
+    rounds = [
+        {name: run_process(command) for name, command in commands.items()}
+        for _ in range(arguments.runs)
+    ]
+    for name in commands:
+        seconds = statistics.median(runs[name].whole_s for runs in rounds)
+        memory = statistics.median(runs[name].peak_memory for runs in rounds) / (1 << 20)
         print(f"{name:16} {seconds:6.3f} s  {memory:6.1f} MB")
-    pairs = list(zip(*figures.values(), strict=True))
-    for index, title in enumerate(("wall time", "peak memory")):
-        ratio = statistics.median(ours[index] / other[index] for ours, other in pairs)
-        print(f"{title}: {ratio:.2f} times the other's, median of {len(pairs)} pairs")
+    for title, field in (("wall time", "whole_s"), ("peak memory", "peak_memory")):
+        ratios = [
+            getattr(runs["detcli predict"], field) / getattr(runs["the other"], field)
+            for runs in rounds
+        ]
+        found = median_interval(ratios)
+        between = f", 95% interval {found.low:.2f} to {found.high:.2f}" if found else ""
+        print(f"{title}: {statistics.median(ratios):.2f} times the other's{between}")
     for option in ("--help", "--version"):
-        seconds = statistics.median(run([program, option])[0] for _ in range(arguments.runs))
-        print(f"detcli {option:10} {seconds:6.3f} s")
+        runs = [run_process([program, option]) for _ in range(arguments.runs)]
+        print(f"detcli {option:10} {statistics.median(run.whole_s for run in runs):6.3f} s")
 
 
 if __name__ == "__main__":

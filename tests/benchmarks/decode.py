@@ -1,4 +1,4 @@
-"""Times decoding: `cv2.imdecode` beside detcli, in full and with `--fast-decode`, taking turns.
+"""Times decoding: `cv2.imdecode` beside detcli, in full and with `--fast-decode`, in turns.
 
     python tests/benchmarks/decode.py FOLDER [--rounds 9] [--enlarge 4] [--for 640] [--plain-heap]
                                       [--model MODEL] [--conf 0.25]
@@ -9,20 +9,21 @@ as the same with the same class, an IoU of at least 0.98 and a score within 0.01
 
 import argparse
 import statistics
-import time
+from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 
 from detcli import Detector
+from detcli.commands.bench.sampling import take_turns
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.settings import Settings
 from detcli.source.decode import DecodeOptions, load_bytes
 
 
 def read(folder, factor):
-    """The JPEGs of a folder, enlarged so many times."""
+    """The JPEGs of a folder, enlarged by a factor."""
     for path in sorted(Path(folder).rglob("*.jpg")):
         data = path.read_bytes()
         if factor != 1:
@@ -32,23 +33,25 @@ def read(folder, factor):
         yield data
 
 
-def measure(ways, files, rounds):
-    """Print the median of each way, and its ratio to the first."""
-    taken = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, decode in ways.items():
-            start = time.perf_counter()
-            for data in files:
-                decode(data)
-            taken[name].append((time.perf_counter() - start) / len(files) * 1000)
-    first = statistics.median(taken[next(iter(ways))])
-    for name, figures in taken.items():
-        median = statistics.median(figures)
+def measure(decoders, files, rounds):
+    """Print the median of each decoder, and its ratio to the first."""
+
+    def all_files(decode):
+        for data in files:
+            decode(data)
+
+    calls = {name: partial(all_files, decode) for name, decode in decoders.items()}
+    taken = take_turns(calls, rounds=rounds)
+    medians = {
+        name: statistics.median(figures) / len(files) * 1000 for name, figures in taken.items()
+    }
+    first = next(iter(medians.values()))
+    for name, median in medians.items():
         print(f"{name:28} {median:7.2f} ms a picture  {first / median:5.2f} times as fast")
 
 
 def overlap(first, second):
-    """IoU of each box with each other one: `(N, 4)` and `(M, 4)` -> `(N, M)`."""
+    """IoU of each pair of boxes: `(N, 4)` and `(M, 4)` -> `(N, M)`."""
     corner = np.maximum(first[:, None, :2], second[None, :, :2])
     opposite = np.minimum(first[:, None, 2:], second[None, :, 2:])
     common = np.clip(opposite - corner, 0, None).prod(-1)
@@ -57,7 +60,7 @@ def overlap(first, second):
 
 
 def known(found, others):
-    """How many detections are among others too."""
+    """How many detections have a counterpart among others."""
     same = (
         (overlap(found.xyxy, others.xyxy) >= 0.98)
         & (np.abs(found.score[:, None] - others.score[None]) <= 0.01)
@@ -67,7 +70,7 @@ def known(found, others):
 
 
 def compare(files, arguments):
-    """Print how many boxes of one way of decoding the other has too."""
+    """Print how many boxes of either decoder the other finds too."""
     settings = Settings(conf=arguments.conf, imgsz=arguments.side if arguments.resizable else None)
     counts = np.zeros(4, int)
     with Detector(arguments.model, "cpu", settings) as detector:
@@ -100,12 +103,12 @@ def main():
     reduced = sum(picture.pixels.shape[:2] != picture.size for picture in pictures)
     size = statistics.median(picture.size[0] * picture.size[1] / 1e6 for picture in pictures)
     print(f"{len(files)} pictures of {size:.1f} megapixels, {reduced} large enough to be reduced")
-    ways = {
+    decoders = {
         "cv2.imdecode": lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
         "detcli": load_bytes,
         "detcli --fast-decode": lambda data: load_bytes(data, fast),
     }
-    measure(ways, files, arguments.rounds)
+    measure(decoders, files, arguments.rounds)
     if arguments.model:
         compare(files, arguments)
 

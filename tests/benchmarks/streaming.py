@@ -1,11 +1,11 @@
-"""What matters of a run that goes on for long: how soon it starts, and whether its memory is flat.
+"""Long runs: how soon they start, and whether their memory stays flat.
 
     python tests/benchmarks/streaming.py start MODEL PICTURE [--count 100000] [--rounds 7]
     python tests/benchmarks/streaming.py memory MODEL INPUT... [--frames 5000]
 
-`start` takes the time from starting the process to its first record, for one picture and for a
-folder of so many, taking turns. `memory` feeds INPUT, pictures or videos, again and again, and
-compares resident memory after 500 records with that at the end.
+`start` measures the time to the first record, for one picture and for a folder of COUNT pictures,
+in turns. `memory` repeats INPUT, pictures or videos, and compares resident memory after 500 records
+with that at the end.
 """
 
 import argparse
@@ -14,21 +14,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
+
+from detcli.commands.bench.sampling import take_turns
 
 COMMAND = [sys.executable, "-m", "detcli", "predict", "-q", "--format", "jsonl"]
 
 
-def first_record(*arguments: str) -> float:
-    """Seconds to the first record."""
-    start = time.perf_counter()
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE) as process:
+def start(source: str, model: Path) -> None:
+    """Run until the first record."""
+    command = [*COMMAND, source, "-m", str(model)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        seconds = time.perf_counter() - start
         process.kill()
-    return seconds
 
 
 def measure_start(model: Path, picture: Path, count: int, rounds: int) -> None:
@@ -44,11 +44,9 @@ def measure_start(model: Path, picture: Path, count: int, rounds: int) -> None:
                 original = name_of_it
                 original.write_bytes(picture.read_bytes())
         ways = {"one picture": str(folder / "00000000.jpg"), f"folder of {count}": name}
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(rounds):
-            for way, source in ways.items():
-                seconds[way].append(first_record(source, "-m", str(model)))
-    for way, times in seconds.items():
+        starts = {way: partial(start, source, model) for way, source in ways.items()}
+        taken = take_turns(starts, rounds=rounds)
+    for way, times in taken.items():
         print(f"{way:20} {statistics.median(times):.3f} s to the first record")
 
 
@@ -89,11 +87,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     ways = parser.add_subparsers(dest="way", required=True)
-    start = ways.add_parser("start")
-    start.add_argument("model", type=Path)
-    start.add_argument("picture", type=Path)
-    start.add_argument("--count", type=int, default=100_000)
-    start.add_argument("--rounds", type=int, default=7)
+    begin = ways.add_parser("start")
+    begin.add_argument("model", type=Path)
+    begin.add_argument("picture", type=Path)
+    begin.add_argument("--count", type=int, default=100_000)
+    begin.add_argument("--rounds", type=int, default=7)
     memory = ways.add_parser("memory")
     memory.add_argument("model", type=Path)
     memory.add_argument("inputs", nargs="+")

@@ -1,4 +1,4 @@
-"""Times a folder of pictures, warm, end to end: detcli's pipeline beside other ways, taking turns.
+"""Times a folder of pictures, warm, end to end: detcli's pipeline beside others, in turns.
 
     python tests/benchmarks/throughput.py MODEL FOLDER [--rounds 5] [--yolo]
 
@@ -10,7 +10,6 @@ with the sum of decoding, preprocessing and network measured alone.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import onnxruntime
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.device import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.commands.bench.sampling import take_turns
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.pipeline import Pipeline
 from detcli.source.decode import load_file
@@ -46,7 +46,7 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
 
 
 def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
-    """detcli's own pipeline."""
+    """The pipeline of `detcli predict`."""
     detector = Detector(model, "cpu", options=DeviceOptions(workers=workers))
 
     def run() -> int:
@@ -102,14 +102,8 @@ def main() -> None:
     }
     if options.yolo:
         ways["yolo predict"] = yolo(options.model, paths)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for round_number in range(options.rounds + 1):
-        for name, run in ways.items():
-            start = time.perf_counter()
-            count = run()
-            if round_number:  # the first warms up
-                seconds[name].append((time.perf_counter() - start) / count)
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    taken = take_turns(ways, rounds=options.rounds)
+    medians = {name: statistics.median(times) / len(paths) for name, times in taken.items()}
     best = medians[f"detcli, {cores} workers"]
     for name, median in medians.items():
         print(f"{name:20} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")

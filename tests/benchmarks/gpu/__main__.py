@@ -29,7 +29,7 @@ def look(seconds: float = 120) -> tuple[dict[str, Any], str]:
     Returns:
         The machine, and why its GPU cannot be used; one of them is empty.
     """
-    command = [sys.executable, "-m", "benchmarks.gpu.machine"]
+    command = [sys.executable, "-m", "benchmarks.gpu.devices"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:

@@ -6,20 +6,26 @@ The file is written anew after each case, so that what was measured is there wha
 """
 
 import argparse
+import itertools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import letterbox, network, nms, selection, top_k
+from benchmarks.gpu import letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
-from benchmarks.gpu.machine import clocks
 from benchmarks.gpu.measure import Plan, failures, measure
+from detcli.backend.device import DeviceOptions
+from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.run import measure as measure_model
+from detcli.errors import DetcliError
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")
+BATCHES = (1, 8, 32)
 FULL, QUICK = Plan(200, 0.6), Plan(40, 0.2)
 
 
@@ -36,9 +42,38 @@ def kernel_records(
         size: Which cases, "ALL", "QUICK" or "TINY".
     """
     clock = make_clock(gpu)
-    yield {"bandwidth": clock.bandwidth, "empty": clock.empty, "clocks": clocks()}
+    yield {"bandwidth": clock.bandwidth, "empty": clock.empty}
     for case in KERNELS[section].cases(gpu, getattr(KERNELS[section], size)):
         yield measure(clock, plan, case)
+
+
+def network_records(
+    device: str, models: dict[str, Path], images: list[Path], plan: Plan, batches=BATCHES
+) -> Iterator[dict[str, Any]]:
+    """`detcli bench` of each model and batch, with and without CUDA graph."""
+    if not models:
+        reason = "no model was given: MODEL=path/to/yolov10n.onnx"
+        yield {"case": "a real model", "ways": [{"way": "detcli", "missing": reason}]}
+    graphs = {"with": True, "without": False} if device.startswith("cuda") else {"without": False}
+    for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
+        request = BenchRequest(
+            *(str(model), Mode.LATENCY, device, tuple(map(str, images)), batch),
+            options=DeviceOptions(cuda_graph=graphs[graph]),
+            seconds=plan.seconds,
+            cold_starts=0,
+        )
+        entry: dict[str, Any] = {"way": "detcli"}
+        try:
+            latency = measure_model(request).report.latency
+            throughput = measure_model(replace(request, mode=Mode.THROUGHPUT)).report.throughput
+        except DetcliError as error:
+            entry["error"] = str(error)
+        else:
+            entry["host"] = asdict(latency.undisturbed)
+            entry["pictures_a_second"] = throughput.pictures_per_second
+            entry |= {one.name: asdict(one.summary) for one in latency.stages if one.summary}
+        case = f"batch {batch}, {name}, {graph} CUDA graph"
+        yield {"case": case, "batch": batch, "ways": [entry]}
 
 
 def write(path: Path, records: Iterator[dict[str, Any]], tell: Callable[[str], None]) -> list[str]:
@@ -76,7 +111,7 @@ def main() -> None:
     if arguments.section == "network":
         models = {"float32": arguments.model, "float16": arguments.model_fp16}
         models = {name: path for name, path in models.items() if path}
-        records = network.records(network.Setting(models, arguments.images, GpuClock, plan=plan))
+        records = network_records("cuda:0", models, arguments.images, plan)
     else:
         from detcli.backend.cuda.driver import Gpu
 

@@ -1,18 +1,13 @@
-"""One case, several ways to do it: first whether they agree, then how long each takes."""
+"""One case, several implementations: first whether they agree, then how long each takes."""
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
-class MissingError(Exception):
-    """Something is not installed, or not given; the message says what."""
-
-
-class DisagreementError(Exception):
-    """A way's answer is not the right one."""
+from detcli.commands.bench import sampling
+from detcli.commands.bench.report import Summary
+from detcli.commands.bench.topk import MissingError
 
 
 @dataclass(frozen=True)
@@ -97,19 +92,7 @@ def failures(records) -> list[str]:
     ]
 
 
-def summary(taken: list[float]) -> dict[str, float]:
-    """Of samples in seconds."""
-    ordered = sorted(taken)
-    tenth = len(ordered) // 10
-    return {
-        "median": statistics.median(ordered),
-        "p10": ordered[tenth],
-        "p90": ordered[-1 - tenth],
-        "samples": len(ordered),
-    }
-
-
-def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, float]:
+def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, Any]:
     """Call `take` with 0, 1, 2, ... and summarise what it returns."""
     taken: list[float] = []
     start = time.perf_counter()
@@ -117,7 +100,7 @@ def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, float]:
         taken.append(take(len(taken)))
         if len(taken) >= min(5, plan.samples) and time.perf_counter() - start > plan.seconds:
             break
-    return summary(taken)
+    return asdict(Summary.of(taken))
 
 
 def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
@@ -159,12 +142,10 @@ def _kernel_times(clock, plan: Plan, way: Way) -> dict[str, Any]:
     names, steps = zip(*way.kernels, strict=True)
     taken = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
     return {
-        name: summary(list(times))
+        name: asdict(Summary.of(times))
         for name, times in zip(names, zip(*taken, strict=True), strict=True)
     }
 
 
 def _host_time(way: Way, number: int) -> float:
-    start = time.perf_counter()
-    (way.finish or way.fetch)(way.enqueue(number))
-    return time.perf_counter() - start
+    return sampling.sample(lambda: (way.finish or way.fetch)(way.enqueue(number)))

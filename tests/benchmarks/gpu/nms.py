@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gpu.inputs import like_a_detector
-from benchmarks.gpu.measure import Case, DisagreementError, MissingError, Way
+from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import torch_on
 from benchmarks.gpu.selection import compare, on_the_host, ours, rows_of
 from detcli.backend import postprocess
 from detcli.backend.postprocess import SelectionOptions
+from detcli.commands.bench.topk import DisagreementError, MissingError, detector_head
 
 KEEP = 300
 INPUTS = 3
@@ -83,9 +83,10 @@ def _case(gpu, head, generator, scope):
 
 def crowded(generator, head):
     """Heads `(B, 4 + C, N)`, boxes as centre and size: forty objects, each found many times."""
-    scores = like_a_detector(generator, (head.batch, head.classes, head.anchors))
-    boxes = generator.random((head.batch, 4, head.anchors), np.float32) * np.float32(640)
-    for own_boxes, own_scores in zip(boxes, scores, strict=True):
+    heads = [detector_head(generator, head.classes, head.anchors) for _ in range(head.batch)]
+    for one in heads:
+        own_boxes, own_scores = one[:4], one[4:]
+        own_boxes *= np.float32(640)
         objects = generator.random((40, 4), np.float32) * np.float32(400) + np.float32(40)
         kinds = generator.integers(0, head.classes, 40)
         found = generator.permutation(head.anchors)[: head.candidates]
@@ -93,7 +94,7 @@ def crowded(generator, head):
         jitter = generator.normal(0, 8, (len(found), 4)).astype(np.float32)
         own_boxes[:, found] = np.abs(objects[which] + jitter).T
         own_scores[kinds[which], found] = generator.uniform(0.26, 0.99, len(found))
-    return np.concatenate([boxes, scores], axis=1).astype(head.dtype)
+    return np.stack(heads).astype(head.dtype)
 
 
 def nearly(rows, expected):

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from benchmarks.gpu.measure import MissingError
+from detcli.commands.bench.topk import MissingError
 
 
 def on_host(gpu) -> bool:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gpu.inputs import make_heads
-from benchmarks.gpu.launched import Watched
-from benchmarks.gpu.measure import Case, DisagreementError, Way
+from benchmarks.gpu.devices import Watched
+from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import torch_on, v10_postprocess
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import upload
 from detcli.backend.postprocess import SelectionOptions
+from detcli.commands.bench.topk import DisagreementError, detector_head
 
 KEEP = 300
 INPUTS = 3
@@ -64,6 +64,19 @@ TINY = (
     Head(batch=3, anchors=400, dtype="float16", kind="noise"),
     Head(batch=2, anchors=333, classes=3, anchors_first=True),
 )
+
+
+def make_heads(generator, shape, kind, dtype, canvas=640):
+    """Heads `(B, 4 + C, N)` with boxes x1, y1, x2, y2 on a canvas."""
+    batch, rows, anchors = shape
+    if kind == "noise":
+        heads = generator.random(shape, np.float32)
+    else:
+        heads = np.stack([detector_head(generator, rows - 4, anchors) for _ in range(batch)])
+    corner = generator.random((batch, 2, anchors), np.float32) * np.float32(canvas * 0.8)
+    side = generator.random((batch, 2, anchors), np.float32) * np.float32(canvas * 0.2)
+    heads[:, :4] = np.concatenate([corner, corner + side], axis=1)
+    return heads.astype(dtype)
 
 
 def cases(gpu, chosen=ALL) -> Iterator[Case]:

@@ -11,11 +11,12 @@ from contextlib import ExitStack
 import numpy as np
 
 import detcli
-from benchmarks.gpu.download import downloader
-from benchmarks.gpu.measure import Case, DisagreementError, Way
+from benchmarks.gpu.devices import downloader
+from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import CuPy, on_host, onnxruntime_with, torch_on
 from detcli.backend.cuda import topk
 from detcli.backend.cuda.topk import DeviceArray, upload
+from detcli.commands.bench.topk import DisagreementError, TopKTask, top_k_graph
 
 KEEP = 300
 INPUTS = 3
@@ -134,9 +135,9 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
     onnxruntime = onnxruntime_with(provider)
     device = ("cpu", 0) if on_host(gpu) else ("cuda", gpu.ordinal)
     settings = {"device_id": str(gpu.ordinal), "user_compute_stream": str(gpu.stream)}
-    session = onnxruntime.InferenceSession(
-        _top_k_graph(arrays[0].shape), providers=[(provider, {} if on_host(gpu) else settings)]
-    )
+    graph = top_k_graph(TopKTask("top_k", arrays[0], KEEP))
+    providers = [(provider, {} if on_host(gpu) else settings)]
+    session = onnxruntime.InferenceSession(graph, providers=providers)
     if session.get_providers()[0] != provider:
         raise DisagreementError(f"ONNX Runtime did not take {provider}")
     shape = (arrays[0].shape[0], KEEP)
@@ -161,21 +162,3 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
     parts = [(memory.address, shape, dtype) for memory, dtype in results]
     download = downloader(gpu, parts, scope)
     return Way(enqueue, lambda _: download())
-
-
-def _top_k_graph(shape) -> bytes:
-    from onnx import TensorProto, helper, numpy_helper
-
-    rows, result = list(shape), [shape[0], KEEP]
-    graph = helper.make_graph(
-        [helper.make_node("TopK", ["values", "k"], ["best", "indices"], axis=-1)],
-        "top_k",
-        [helper.make_tensor_value_info("values", TensorProto.FLOAT, rows)],
-        [
-            helper.make_tensor_value_info("best", TensorProto.FLOAT, result),
-            helper.make_tensor_value_info("indices", TensorProto.INT64, result),
-        ],
-        [numpy_helper.from_array(np.array([KEEP]), "k")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model.SerializeToString()
