@@ -99,7 +99,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
     from detcli.commands.eval.render import render
-    from detcli.commands.eval.run import DataOptions, EvalRequest, open_evaluation
+    from detcli.commands.eval.run import EvalRequest, open_evaluation
     from detcli.commands.shared.progress import Tally, count_on_stderr
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import run_options, set_up_process
@@ -126,7 +126,9 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     request = EvalRequest(
         run=run,
         model=run.find_model(),
-        data=DataOptions(data, images, split),
+        data=data,
+        images=images,
+        split=split,
         decode=DecodeOptions(max_pixels=max_pixels),
         advise=advise,
         plots=plots,

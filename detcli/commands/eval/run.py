@@ -67,28 +67,15 @@ USUAL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class DataOptions:
-    """The data to evaluate on.
-
-    Attributes:
-        data: COCO's `instances.json`; YOLO's `data.yaml`; a list of pictures, `.txt`; or a folder.
-        images: The folder of the pictures of an `instances.json`.
-        split: The part of a `data.yaml`; None for `val`.
-    """
-
-    data: Path
-    images: Path | None = None
-    split: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EvalRequest:
     """What to evaluate, and how.
 
     Attributes:
         run: Which model, where and how.
         model: The model's file.
-        data: The labelled pictures.
+        data: COCO's `instances.json`; YOLO's `data.yaml`; a list of pictures, `.txt`; or a folder.
+        images: The folder of the pictures of an `instances.json`; None for `images` beside it.
+        split: The part of a `data.yaml`; None for `val`.
         decode: How pictures are decoded.
         advise: Whether to look for the best confidences.
         plots: Folder for plots; None for none.
@@ -97,18 +84,24 @@ class EvalRequest:
 
     run: RunOptions
     model: LocatedModel
-    data: DataOptions
+    data: Path
+    images: Path | None
+    split: str | None
     decode: DecodeOptions
     advise: bool
     plots: Path | None
     coco: Path | None
 
 
-def open_dataset(options: DataOptions, class_count: int, findings: Findings) -> Dataset:
+def open_dataset(
+    data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
+) -> Dataset:
     """Read labels.
 
     Args:
-        options: Which data.
+        data: See `EvalRequest`, as for the next two.
+        images: The folder of the pictures of an `instances.json`.
+        split: The part of a `data.yaml`.
         class_count: Number of the model's classes, and of categories in data without names.
         findings: Receives what is wrong with the data.
 
@@ -116,20 +109,19 @@ def open_dataset(options: DataOptions, class_count: int, findings: Findings) -> 
         UsageError: The data cannot be read, or has nothing to evaluate.
         DependencyError: PyYAML is needed and not installed.
     """
-    data = options.data
     if not os.path.exists(data):
         raise UsageError(f"--data {data}: no such file or folder", "check the path")
     if data.is_file() and data.suffix.lower() == ".json":
-        if options.split is not None:
+        if split is not None:
             raise UsageError(f"--split: {data} has no parts", "name another instances.json")
-        dataset = read_coco(data, options.images, findings)
+        dataset = read_coco(data, images, findings)
     else:
-        if options.images is not None:
+        if images is not None:
             raise UsageError(
                 f"--images: {data} itself says where its pictures are",
                 "leave it out; it belongs to COCO's instances.json",
             )
-        dataset = read_yolo(data, options.split, class_count, findings)
+        dataset = read_yolo(data, split, class_count, findings)
     if not dataset.samples:
         raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):
@@ -161,7 +153,9 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
     findings = Findings()
     with request.run.open_detector(request.model) as detector:
         contract = detector.contract
-        dataset = open_dataset(request.data, contract.class_count, findings)
+        dataset = open_dataset(
+            request.data, request.images, request.split, contract.class_count, findings
+        )
         mapping = map_classes(contract.names, dataset, findings)
         yield Evaluation(request, detector, Collector(dataset, mapping, findings))
 
@@ -258,7 +252,7 @@ class Evaluation:
         self._request, self._detector, self._collector = request, detector, collector
         self._pipeline = request.run.open_pipeline(detector)
         samples = [str(sample.path) for sample in collector.samples]
-        guard = InputGuard([*samples, str(request.model.path), str(request.data.data)])
+        guard = InputGuard([*samples, str(request.model.path), str(request.data)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
         for path in (*written, *filter(None, [request.coco])):
             if path in guard:
@@ -318,7 +312,7 @@ class Evaluation:
         evaluated, names = len(collector.pictures), detector.contract.names
         plots: tuple[Path, ...] = ()
         if request.plots is not None:
-            title = f"{detector.model_name} on {request.data.data}, {evaluated} pictures"
+            title = f"{detector.model_name} on {request.data}, {evaluated} pictures"
             scores = [
                 (dataset.categories[index].name, score) for index, score in by_category.items()
             ]
@@ -335,7 +329,7 @@ class Evaluation:
                 request.run.model, digest, detector.device, detector.canvas, len(names)
             ),
             data=EvalData(
-                *(request.data.data, dataset.form, dataset.split, len(dataset.samples), evaluated),
+                *(request.data, dataset.form, dataset.split, len(dataset.samples), evaluated),
                 *(overall.curve.boxes, mapping.by, len(mapping.categories)),
             ),
             limits=EvalLimits(conf, settings.max_det, PER_CLASS, settings.nms),

@@ -10,6 +10,7 @@ a label file, is background. YOLO's trainers read data the same way, see
 https://docs.ultralytics.com/datasets/detect/.
 """
 
+import json
 import math
 import os
 import re
@@ -31,7 +32,7 @@ from detcli.commands.eval.dataset import (
     Sample,
 )
 from detcli.errors import DependencyError, SourceError, UsageError
-from detcli.model.names import COCO
+from detcli.model.names import COCO, parse_names
 from detcli.sink.coco import COCO_IDS
 from detcli.source.folders import is_video, search
 from detcli.source.item import Item
@@ -102,7 +103,10 @@ def _read_yaml(path: Path) -> Content:
 
 
 def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | None]:
-    """Names of the categories and their number; None for what the file does not give."""
+    """Names of the categories and their number; None for what the file does not give.
+
+    A gap in the ids becomes `class_1`.
+    """
     listed = content.get("names")
     if isinstance(listed, str) and listed not in NOTHING:
         raise UsageError(
@@ -110,33 +114,21 @@ def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | 
         )
     try:
         count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
-        if isinstance(listed, list):
-            names = [str(name).strip() for name in listed]
-        elif isinstance(listed, dict):
-            names = _in_order({int(key): str(name).strip() for key, name in listed.items()})
-        else:
-            return None, count
-    except (TypeError, ValueError) as error:
+        names = parse_names(json.dumps(listed)) if isinstance(listed, list | dict) else []
+    except (TypeError, ValueError):
+        names, count = None, None
+    if names is None:
         raise UsageError(
             f"{path}: names or nc are malformed",
             "make names a list, or a mapping from 0 on, and nc their number",
-        ) from error
+        )
+    if not names:
+        return None, count
     if count is not None and count != len(names):
         raise UsageError(
             f"{path}: nc is {count}, but names has {len(names)}", "correct one of the two"
         )
-    return tuple(names), len(names)
-
-
-def _in_order(by_id: Mapping[int, str]) -> list[str]:
-    """Names by class id; a gap becomes `class_1`.
-
-    Raises:
-        ValueError: The mapping is empty, or one number is far from the others.
-    """
-    if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
-        raise ValueError
-    return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
+    return tuple(name.strip() for name in names), len(names)
 
 
 def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
@@ -208,7 +200,11 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
         if key in unique:
             findings.add(Kind.REPEATED, name)
         unique.setdefault(key, name)
-    numbers = _image_ids(unique)
+    # Image ids are the names where all are numbers, as COCO's are; else the places, from 1.
+    stems = [Path(name).stem for name in unique]
+    numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
+    if len(set(numbers)) < len(stems):
+        numbers = list(range(1, len(stems) + 1))
     samples = []
     for number, (full, name) in zip(numbers, unique.items(), strict=True):
         there = os.path.isfile(full)
@@ -222,15 +218,6 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
         path = Path(name) if there else None
         samples.append(Sample(name, path, number, None, rows))
     return samples
-
-
-def _image_ids(names: Iterable[str]) -> list[int]:
-    """The pictures' names where all are numbers, as COCO's are; else their places, from 1."""
-    stems = [Path(name).stem for name in names]
-    numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
-    if len(set(numbers)) == len(stems):
-        return numbers
-    return list(range(1, len(stems) + 1))
 
 
 def _label_files(picture: Path) -> Iterator[Path]:
@@ -254,20 +241,16 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
         if not fields:
             continue
         try:
-            category, box = _category(fields[0]), _box([float(field) for field in fields[1:]])
-        except (ValueError, OverflowError) as error:
+            category, box = float(fields[0]), _box([float(field) for field in fields[1:]])
+            if not category.is_integer():
+                raise ValueError(f"class {fields[0]}")  # noqa: TRY301
+        except ValueError as error:
             findings.add(Kind.BAD_LABEL, f"{path}:{number}: {error}")
             continue
         if 0 <= category < class_count:
-            yield Object(box, category)
+            yield Object(box, int(category))
         else:
-            findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category}")
-
-
-def _category(text: str) -> int:
-    if (number := float(text)).is_integer():
-        return int(number)
-    raise ValueError(f"class {text}")
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category:.0f}")
 
 
 def _box(numbers: list[float]) -> tuple[float, float, float, float]:

@@ -5,13 +5,13 @@ import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
 from detcli.commands.eval.dataset import Findings
-from detcli.commands.eval.run import DataOptions, open_dataset
+from detcli.commands.eval.run import open_dataset
 from detcli.errors import UsageError
 
 
-def read(path, images=None, **options):
+def read(path, images=None, split=None):
     findings = Findings()
-    dataset = open_dataset(DataOptions(path, images, **options), 3, findings)
+    dataset = open_dataset(path, images, split, 3, findings)
     return dataset, {one.kind: one for one in findings.report()}
 
 

@@ -4,13 +4,13 @@ import pytest
 from labelled import MIXED, Scene, write_yolo
 
 from detcli.commands.eval.dataset import Findings
-from detcli.commands.eval.run import DataOptions, open_dataset
+from detcli.commands.eval.run import open_dataset
 from detcli.errors import DependencyError, UsageError
 
 
-def read(path, class_count=3, **options):
+def read(path, class_count=3, images=None, split=None):
     findings = Findings()
-    dataset = open_dataset(DataOptions(path, **options), class_count, findings)
+    dataset = open_dataset(path, images, split, class_count, findings)
     return dataset, {one.kind: one for one in findings.report()}
 
 
