@@ -37,7 +37,7 @@ def listing(folder):
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-def test_the_report_says_what_was_written(model, tmp_path):
+def test_the_report_describes_the_files(model, tmp_path):
     output = tmp_path / "body.onnx"
     report = converted(model, output)
     assert report.written

@@ -64,12 +64,12 @@ def test_both_files_the_steps_and_the_difference():
     assert "batch with" not in text
 
 
-def test_what_was_not_written_and_why():
+def test_reasons_for_not_writing():
     report = replace(REPORT, written=False, failures=("too far", "much too far"))
     assert text_of(report).endswith("not written: out.onnx\n  too far\n  much too far\n")
 
 
-def test_more_that_there_may_be_to_say():
+def test_borderline_boxes_and_batches():
     difference = replace(DIFFERENCE, borderline=2, batch=0.00123)
     text = text_of(replace(REPORT, difference=difference))
     assert "; 2 at the confidence threshold" in text

@@ -20,7 +20,7 @@ def test_the_defaults_go_by_the_lower_precision():
     assert tolerance_for({F32, I8}, {}) == REDUCED
 
 
-def test_what_is_asked_for_replaces_its_default_only():
+def test_wanted_values_replace_their_defaults_only():
     assert tolerance_for({F32}, {"corner": 5.0}) == Tolerance(0.001, 5.0, 0.0, 0.001)
 
 

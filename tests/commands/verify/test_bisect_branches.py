@@ -58,7 +58,7 @@ def test_the_reader_of_a_weight(bisected, weight, node, finding):
     assert [tensor.name for tensor in found.inputs] == {"add": [], "choose": ["x"]}[node]
 
 
-def test_what_is_inside_a_branch(bisected):
+def test_a_difference_inside_a_branch(bisected):
     wrong = parsed(IF)
     branch = next(a for a in maker(wrong, "z").attribute if a.name == "then_branch")
     branch.g.node[0].op_type = "Sub"

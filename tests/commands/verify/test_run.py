@@ -84,7 +84,7 @@ def test_two_models_with_tensors_and_the_node(make_model, tmp_path):
     assert len(report.failures) == 3
 
 
-def test_what_is_no_detector_has_tensors(make_model, tmp_path):
+def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
     path = tmp_path / "b.onnx"
     model = onnx.load(make_model())
     model.graph.output[0].name = "cells"
@@ -135,7 +135,7 @@ def test_two_that_find_nothing_prove_nothing(make_model):
     assert verified(*models, items=ITEMS[:1], tensors=True).agree  # these are something
 
 
-def test_batches_and_what_is_left_over(make_model):
+def test_batches_and_a_rest(make_model):
     report = verified(make_model(batch=2), make_model("b.onnx"))
     assert report.agree
     assert [picture.left for picture in report.detections.pictures] == [0, 1, 2]
