@@ -25,7 +25,7 @@ GuardOption = Annotated[
     bool,
     typer.Option(
         "--guard-transpose",
-        help="Add a Concat after a Transpose that feeds an output, which some engines drop.",
+        help="Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
     ),
 ]
 HalfOption = Annotated[
