@@ -13,7 +13,7 @@ from detcli.errors import DependencyError, DetcliError, DetcliWarning, DeviceErr
 
 if TYPE_CHECKING:
     from detcli.backend.protocol import Backend, Engine, Ranker
-    from detcli.backend.runtime.tensors import TensorSession
+    from detcli.backend.runtime.session import TensorSession
     from detcli.model.prepared import PreparedModel
 
 __all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tensors"]

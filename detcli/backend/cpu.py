@@ -9,8 +9,7 @@ from detcli.backend.device import Device, DeviceOptions, available_cores
 from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import CPU, open_session, run
-from detcli.backend.runtime.tensors import TensorSession
+from detcli.backend.runtime.session import CPU, TensorSession, open_session, run
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
@@ -42,8 +41,8 @@ def open_tensors(
 class CpuBackend:
     """Runs a model on the CPU; its buffers are NumPy arrays.
 
-    The network takes its time from one call to the next, and a larger batch makes it no faster:
-    one picture at a time. Several sessions of one core each do more than one session on all.
+    Larger batches are not faster here, so a batch is one picture. Several sessions with one core
+    each do more than one session on all cores.
     """
 
     device = "cpu"
@@ -53,8 +52,8 @@ class CpuBackend:
         """Load a model.
 
         Args:
-            model: What to load.
-            workers: How many such backends share the cores.
+            model: The model.
+            workers: How many backends share the cores.
         """
         self._contract = model.contract
         self.batch = model.contract.batch or 1
@@ -82,7 +81,7 @@ class CpuBackend:
         size, name = self._contract.batch, self._contract.input_name
         if size is None or size == len(buffer):
             return run(self._session, name, buffer)
-        # A graph with a fixed batch: in slices, the last one filled up.
+        # A graph with a fixed batch runs in slices, the last one padded.
         heads = []
         for start in range(0, len(buffer), size):
             part = buffer[start : start + size]
@@ -118,7 +117,7 @@ class CpuBackend:
             self._observer(stage)
 
     def close(self) -> None:
-        """Drop the session and its memory."""
+        """Drop the session with its memory."""
         self._session = None
 
 
@@ -128,7 +127,7 @@ class CpuRanker:
     device = "cpu"
 
     def upload(self, values: Floats) -> Floats:
-        """Return the array: it is there already."""
+        """Return the array, which is already there."""
         return values
 
     def top_k(self, values: Floats, k: int) -> tuple[Floats, Indices]:
@@ -140,4 +139,4 @@ class CpuRanker:
         return postprocess.select(head, options)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no memory is held."""

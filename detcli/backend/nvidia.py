@@ -1,4 +1,4 @@
-"""NVIDIA's driver, asked without any package: cheap where there is none."""
+"""NVIDIA's driver, queried by ctypes: without a package, and cheap on machines without a GPU."""
 
 import ctypes
 import sys
@@ -8,12 +8,12 @@ from detcli.errors import DeviceError
 
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
-NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE; also where CUDA_VISIBLE_DEVICES hides them all
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE; also if CUDA_VISIBLE_DEVICES hides all GPUs
 
-# Attributes of a device, as cuda.h numbers them.
+# Device attributes, numbered as in cuda.h.
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 
-LONGEST_NAME = 256  # bytes, with the NUL at its end
+MAX_NAME = 256  # bytes, with the final NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class GpuFacts:
 
     Attributes:
         name: Such as "NVIDIA H200".
-        capability: What it can compute, major and minor: (9, 0) is Hopper.
-        memory_bytes: All of its memory.
+        capability: Compute capability, major and minor: (9, 0) is Hopper.
+        memory_bytes: Size of its memory.
     """
 
     name: str
@@ -33,13 +33,13 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What the driver says of itself.
+    """What the driver reports.
 
     Attributes:
-        load_error: What the loader said, where the driver does not load.
-        status: What cuInit returned: 0, or CUDA's number of the error; None if it was not asked.
-        cuda: The newest CUDA that it runs, major and minor; None if it does not say.
-        gpus: Those that it shows.
+        load_error: The loader's message if the driver does not load.
+        status: Result of cuInit: 0, or CUDA's error number; None if the driver does not load.
+        cuda: The newest CUDA version it supports, major and minor; None if unknown.
+        gpus: The visible GPUs.
     """
 
     load_error: str | None = None
@@ -49,10 +49,10 @@ class DriverFacts:
 
 
 def count_gpus() -> int:
-    """Count the GPUs that the driver shows; 0 also where there is no driver.
+    """Count the visible GPUs; 0 without a driver.
 
     Raises:
-        DeviceError: There is a driver, but it does not work.
+        DeviceError: The driver does not work.
     """
     facts = ask_driver()
     if facts.status not in {None, 0, NO_DEVICE}:
@@ -64,27 +64,27 @@ def count_gpus() -> int:
 
 
 def ask_driver() -> DriverFacts:
-    """Ask the driver for all that it says without a context, which would take memory of the GPU."""
+    """Query the driver without a context, which would take GPU memory."""
     number, count = ctypes.c_int(), ctypes.c_int()
     try:
         driver = ctypes.CDLL(DRIVER)
-        # Answered even where nothing else works: 13020 is CUDA 13.2.
+        # Answers even if nothing else works: 13020 is CUDA 13.2.
         silent = driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value
         status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
         gpus = tuple(_describe(driver, ordinal) for ordinal in range(count.value))
-    except (OSError, AttributeError) as error:  # not there, or something else of that name
+    except (OSError, AttributeError) as error:  # missing, or another library of this name
         return DriverFacts(load_error=str(error))
     cuda = None if silent else (number.value // 1000, number.value % 1000 // 10)
     return DriverFacts(None, status, cuda, () if status else gpus)
 
 
 def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
-    """A GPU's name, capability and memory; what the driver does not answer stays empty."""
+    """A GPU's name, capability and memory; empty where the driver does not answer."""
     device, memory = ctypes.c_int(), ctypes.c_size_t()
-    name = ctypes.create_string_buffer(LONGEST_NAME)
+    name = ctypes.create_string_buffer(MAX_NAME)
     parts = (ctypes.c_int(), ctypes.c_int())
     driver.cuDeviceGet(ctypes.byref(device), ordinal)
-    driver.cuDeviceGetName(name, LONGEST_NAME, device)
+    driver.cuDeviceGetName(name, MAX_NAME, device)
     for part, attribute in zip(parts, (CAPABILITY_MAJOR, CAPABILITY_MINOR), strict=True):
         driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
@@ -93,7 +93,7 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
 
 
 def gpu_uuid(ordinal: int) -> str:
-    """The name under which the driver's tools know the GPU that CUDA gives that number.
+    """UUID, as in nvidia-smi, of the GPU with this CUDA ordinal.
 
     Returns:
         As in "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".
@@ -101,7 +101,7 @@ def gpu_uuid(ordinal: int) -> str:
     Raises:
         DeviceError: There is no such GPU, or the driver does not work.
     """
-    import uuid  # 2 ms that nobody else needs
+    import uuid  # takes 2 ms
 
     if ordinal >= count_gpus():
         raise DeviceError(f"there is no GPU number {ordinal}", "see what nvidia-smi lists")

@@ -1,11 +1,11 @@
-"""From the network's head to detections: the specification that every backend is held to.
+"""From the network's head to detections: the specification for every backend.
 
 The head of one picture is `(4 + C, N)`: four box rows in canvas pixels, then the score of each
-class after the sigmoid; N anchors. It is never transposed in memory: a `(N, 4 + C)` head comes in
+class after the sigmoid; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passed
 as a view with its axes swapped.
 
-`select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with the
-ties settled, so that its rows and their order are one certain answer:
+`select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
+settled, so that its rows and their order are fully determined:
 
 1. anchor score = maximum over the classes.
 2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
@@ -14,11 +14,11 @@ ties settled, so that its rows and their order are one certain answer:
 4. Keep scores strictly above `confidence`.
 
 NaN ranks below everything and is never kept. Scores are compared as float32; those of quantised
-heads may exceed 1 and are clipped to it when all is chosen.
+heads may exceed 1 and are clipped to 1 at the end.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
-suppression of each anchor's best class takes the place of steps 2 and 3. With `unique`, an
-anchor's best class is all that counts too: at most one row for each anchor.
+suppression of each anchor's best class replaces steps 2 and 3. With `unique`, only an anchor's
+best class counts too: at most one row for each anchor.
 """
 
 import warnings
@@ -38,17 +38,17 @@ Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
 WHY_NAN = ": an overflow in half precision, or a broken model"
-LOGITS = 2  # no score is above 1, but one step of a coarsely quantised head may take it to 1.5
+LOGITS = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
 NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Which detections are wanted.
+    """Which detections to keep.
 
     Attributes:
         confidence: Scores must be strictly above it.
-        max_det: At most so many detections in a picture.
+        max_det: Maximum number of detections in a picture.
         class_ids: Only these classes; None means all.
         nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
         unique: At most one detection for each anchor, of its best class.
@@ -62,7 +62,7 @@ class SelectionOptions:
 
 
 class SelectedRows(NamedTuple):
-    """The rows that were kept, best first; M of them."""
+    """The M rows that were selected, best first."""
 
     boxes: Floats  # (M, 4) x1, y1, x2, y2 in canvas pixels
     score: Floats  # (M,)
@@ -70,12 +70,12 @@ class SelectedRows(NamedTuple):
 
 
 def select(head: Head, options: SelectionOptions, *, cxcywh: bool = False) -> SelectedRows:
-    """Choose the detections of one picture.
+    """Select the detections of one picture.
 
     Args:
         head: `(4 + C, N)`.
-        options: With `class_ids`, the other classes are treated as if the head lacked them. With
-            `nms_iou`, by non-maximum suppression.
+        options: With `class_ids`, other classes are treated as if the head lacked them. With
+            `nms_iou`, non-maximum suppression is used.
         cxcywh: The box rows are centre and size instead of two corners.
 
     Returns:
@@ -93,12 +93,12 @@ def select(head: Head, options: SelectionOptions, *, cxcywh: bool = False) -> Se
 
 
 def as_selection(rows: Floats) -> SelectedRows:
-    """Read rows `(M, 6)` that a backend selected: x1, y1, x2, y2, score, class id."""
+    """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score, class id."""
     return _reported(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
 
 
 def warn_about_nan(count: int, scores: int) -> None:
-    """Report NaN among a picture's scores, if there is any."""
+    """Warn if there are NaN among a picture's scores."""
     if count:
         _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
 
@@ -106,7 +106,7 @@ def warn_about_nan(count: int, scores: int) -> None:
 def to_detections(
     selection: SelectedRows, letterbox: Letterbox, names: tuple[str, ...]
 ) -> Detections:
-    """Map the rows back to the picture; a box that holds a NaN is dropped with a warning."""
+    """Map the rows back to the picture; boxes that hold a NaN are dropped with a warning."""
     if selection.boxes.size and selection.boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(selection.boxes)
@@ -121,7 +121,7 @@ def to_detections(
 
 
 def _reported(boxes: Floats, score: Floats, class_id: Indices) -> SelectedRows:
-    """Clip the scores to 1, which those of quantised heads may exceed."""
+    """Clip the scores to 1, which quantised heads may exceed."""
     if score.size and score[0] > LOGITS:
         _warn("scores reach far above 1, as if the model ended without a sigmoid")
     return SelectedRows(boxes, np.minimum(score, np.float32(1)), class_id)
@@ -134,7 +134,7 @@ def _warn(what: str) -> None:
 def _select_one_to_one(
     scores: Floats, options: SelectionOptions
 ) -> tuple[Indices, Floats, Indices]:
-    """The four steps of the module: anchor, score and class row of each detection, best first."""
+    """Run the module's four steps: anchor, score and class row of each detection, best first."""
     anchors, floor = _best_anchors(_anchor_score(scores), options)  # (K,) best first
     kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
     above = np.flatnonzero(kept >= floor)
@@ -144,11 +144,11 @@ def _select_one_to_one(
 
 
 def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
-    """The anchors that steps 1 and 2 leave, best first, and the least score that can stay.
+    """The anchors that steps 1 and 2 leave, best first, and the lowest score that can be kept.
 
-    Two exact short cuts. An anchor whose best score is not above the confidence emits nothing,
-    and ranks behind all that do. And where `max_det` anchors are left, their best scores alone
-    fill step 3, so nothing below the least of these can be kept.
+    Two exact short cuts: an anchor whose best score is not above the confidence emits nothing and
+    ranks behind all that do; and if `max_det` anchors are left, their best scores alone fill step
+    3, so no score below the lowest of these can be kept.
     """
     confidence = np.float32(options.confidence)
     candidate = anchor_score > confidence
@@ -161,9 +161,9 @@ def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indi
 
 
 def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
-    """Each anchor with its best class only, if above the confidence; best first.
+    """Each anchor above the confidence with its best class only, best first.
 
-    Of equal classes the lowest, of equal anchors the lower. The `max_det` best, unless they are
+    Of equal classes the lowest, of equal anchors the lower. At most `max_det`, unless they are
     candidates for NMS.
     """
     anchor_score = _anchor_score(scores)  # (N,)
@@ -188,14 +188,14 @@ def _class_scores(head: Head, options: SelectionOptions) -> tuple[Floats, Indice
 def _anchor_score(scores: Floats) -> Floats:
     """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
     best: Floats = scores.max(axis=0)
-    if np.isnan(best.max()):  # `max` hands NaN on, so one value tells about all
+    if np.isnan(best.max()):  # `max` propagates NaN, so one value covers all
         warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
         best = np.fmax.reduce(scores, axis=0)
     return best
 
 
 def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
-    """Boxes of those anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
+    """Boxes of some anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
     boxes = head[:4, anchors].T.astype(np.float32)
     if not cxcywh:
         return boxes
@@ -206,16 +206,16 @@ def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
 def non_maximum_suppression(
     boxes: Floats, class_id: Indices, iou_threshold: float, limit: int
 ) -> Indices:
-    """Greedy NMS: a box goes if it overlaps a better, kept box of its own class too much.
+    """Greedy NMS: drop a box that overlaps a better, kept box of its own class too much.
 
     Args:
         boxes: `(N, 4)` x1, y1, x2, y2, best first.
         class_id: `(N,)`.
         iou_threshold: Boxes with an IoU strictly above it are duplicates.
-        limit: Stop after so many.
+        limit: Maximum number of boxes to keep.
 
     Returns:
-        `(M,)` indices of the boxes that stay, ascending, M <= limit.
+        `(M,)` indices of the kept boxes, ascending, M <= limit.
     """
     area = _area(boxes)
     remaining = np.arange(len(boxes))
@@ -230,7 +230,7 @@ def non_maximum_suppression(
 
 
 def _area(boxes: Floats) -> Floats:
-    """Area of each box, nothing for an inverted one: (N, 4) -> (N,)."""
+    """Area of each box, 0 for an inverted one: (N, 4) -> (N,)."""
     side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))
     area: Floats = side[:, 0] * side[:, 1]
     return area

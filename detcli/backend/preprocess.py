@@ -1,4 +1,4 @@
-"""From a picture to the network's input: the specification that every backend is held to.
+"""From a picture to the network's input: the specification for every backend.
 
 Resize with cv2.INTER_LINEAR, pad with grey (114), BGR -> RGB, divide by 255, HWC -> CHW, as
 Ultralytics' `LetterBox` and predictor do.
@@ -14,7 +14,7 @@ from detcli.opencv import cv2
 
 GREY = 114
 UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
-"""Each of the 256 pixel values as the network sees it; float16 is rounded from these."""
+"""Each of the 256 pixel values in the network's input; float16 is rounded from these."""
 
 
 def letterbox_image(image: Image, letterbox: Letterbox) -> Image:
@@ -38,7 +38,7 @@ def to_tensor(canvas: Image, out: npt.NDArray[Any]) -> None:
 def to_batch(
     picture: Picture, canvas: tuple[int, int], dtype: npt.DTypeLike, count: int
 ) -> npt.NDArray[Any]:
-    """A picture as a whole batch, `(count, 3, H, W)`: the same at each place of it.
+    """Repeat one picture to a whole batch, `(count, 3, H, W)`.
 
     Args:
         picture: The picture.

@@ -11,26 +11,26 @@ from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.backend.runtime.tensors import TensorSession
+    from detcli.backend.runtime.session import TensorSession
 
 Buffer = Any
-"""What flows between the stages of one backend: an array, or device memory. Opaque outside."""
+"""Passed between the stages of one backend: an array or device memory, opaque to others."""
 
 Pending = Callable[[], list[Detections]]
-"""Detections that the device may still be working on: calling it waits and hands out a copy."""
+"""Detections that the device may still be computing: a call waits and returns a copy."""
 
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
 
 
 class Backend(Protocol):
-    """One device's way from pictures to detections; every backend gives the same rows.
+    """From pictures to detections in three stages on one device, with the same rows on each.
 
     Attributes:
-        device: What records call it.
-        in_flight: How many batches are worth starting before the first is waited for.
-        batch: How many pictures at a time suit it.
-        workers: How many of its kind suit one another, each on a thread of its own.
+        device: The device's name, as in records.
+        in_flight: How many batches to start before waiting for the first.
+        batch: Best number of pictures in a batch.
+        workers: How many backends to run side by side, one per thread.
     """
 
     device: str
@@ -39,7 +39,7 @@ class Backend(Protocol):
     workers: int
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
-        """Letterbox pictures into the network's input, batch first."""
+        """Letterbox pictures into the network's input `(B, 3, H, W)`."""
 
     def infer(self, buffer: Buffer) -> Buffer:
         """Run the network body on a prepared batch.
@@ -53,7 +53,7 @@ class Backend(Protocol):
     ) -> Pending:
         """Select detections from the network's head, in pixels of each picture.
 
-        A device that works by itself may start on the next batch before this one's are read.
+        An asynchronous device may start on the next batch before these are read.
         """
 
     def observe(self, observer: Observer | None) -> None:
@@ -64,29 +64,29 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """Release the device's memory; `infer` raises InferenceError afterwards."""
+        """Release the device's memory; `infer` raises InferenceError from then on."""
 
 
 class Ranker(Protocol):
-    """One device's top-k and selection; results come back to the host.
+    """Top-k and selection on one device without a network; results are copied to the host.
 
     Attributes:
-        device: Where it computes.
+        device: The device's name.
     """
 
     device: str
 
     def upload(self, values: Floats) -> Any:  # noqa: ANN401 - opaque, as a backend's buffers
-        """Take an array to the device."""
+        """Copy an array to the device."""
 
     def top_k(self, values: Any, k: int) -> tuple[Floats, Indices]:  # noqa: ANN401
-        """Values and indices of `detcli.top_k` for what was uploaded."""
+        """Values and indices of an uploaded array, as from `detcli.top_k`."""
 
     def select(self, head: Any, options: SelectionOptions) -> SelectedRows:  # noqa: ANN401
-        """Detections of an uploaded head `(4 + C, N)` whose boxes are x1, y1, x2, y2."""
+        """Rows of an uploaded head `(4 + C, N)` whose boxes are x1, y1, x2, y2."""
 
     def close(self) -> None:
-        """Free what was uploaded."""
+        """Free the uploaded arrays."""
 
 
 class Engine(Protocol):

@@ -26,7 +26,7 @@ from detcli.model.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu
-    from detcli.backend.runtime.tensors import TensorSession
+    from detcli.backend.runtime.session import TensorSession
 
 __all__ = [
     "CudaBackend",
@@ -78,7 +78,7 @@ def open_tensors(
 
     require_provider(device.provider)
     from detcli.backend.runtime.providers import tensor_providers
-    from detcli.backend.runtime.tensors import TensorSession
+    from detcli.backend.runtime.session import TensorSession
 
     return TensorSession(str(device), tensor_providers(device, options), graph, title)
 

@@ -35,7 +35,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import DeviceMemory, Gpu, Pinned
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
     from detcli.backend.cuda.network import Network
 
 SLOTS = 2
@@ -236,7 +236,7 @@ class _PendingRows:
     def __init__(
         self,
         slot: Slot,
-        download: "Pinned",
+        download: "PinnedMemory",
         selection: SelectionKernels,
         letterboxes: Sequence[Letterbox],
         names: tuple[str, ...],

@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,27 +31,46 @@ Argument = int | np.uint32 | np.float32
 """Of a kernel: a Python int is an address, everything else is a NumPy scalar."""
 
 
-class DeviceMemory(Protocol):
-    """Some bytes of device memory."""
+class DeviceMemory:
+    """Some bytes of device memory, from `Gpu.allocate`."""
 
-    address: int
-    size: int
+    def __init__(self, buffer: Any) -> None:  # noqa: ANN401 - cuda-core's Buffer
+        self._buffer = buffer
+        self.address, self.size = int(buffer.handle), int(buffer.size)
 
     def close(self) -> None:
         """Free it, once the work that was enqueued before is done."""
+        self._buffer.close()  # in the order of its stream, which it keeps alive
 
 
-class Pinned(DeviceMemory, Protocol):
-    """Some bytes of page-locked host memory, which the GPU copies from and to by itself."""
+class PinnedMemory(DeviceMemory):
+    """Some bytes of page-locked host memory, which the GPU reads and writes directly.
 
-    array: npt.NDArray[np.uint8]
+    Attributes:
+        array: The bytes, `(size,)` uint8.
+    """
+
+    def __init__(self, buffer: Any) -> None:  # noqa: ANN401
+        super().__init__(buffer)
+        view = (ctypes.c_uint8 * self.size).from_address(self.address)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(view)
+
+    def close(self) -> None:
+        """Free it; `array` is empty afterwards."""
+        self.array = self.array[:0].copy()
+        super().close()
 
 
-class Event(Protocol):
-    """A point in the stream."""
+class Event:
+    """A point in the stream, from `Gpu.record`."""
+
+    def __init__(self, event: Any, gpu: "Gpu") -> None:  # noqa: ANN401 - cuda-core's Event
+        self._event, self._gpu = event, gpu
 
     def wait(self) -> None:
-        """Block until all that was enqueued before it is done."""
+        """Block until everything that was enqueued before it is done."""
+        with self._gpu._current():  # noqa: SLF001 - the two are one unit
+            self._event.sync()
 
 
 class Gpu:
@@ -103,16 +122,16 @@ class Gpu:
             MemoryError: There is not enough.
         """
         with self._current():
-            return _Allocation(self._device.allocate(size, stream=self._stream))
+            return DeviceMemory(self._device.allocate(size, stream=self._stream))
 
-    def pin(self, size: int) -> Pinned:
+    def pin(self, size: int) -> PinnedMemory:
         """Take page-locked host memory; its content is undefined.
 
         Raises:
             MemoryError: There is not enough.
         """
         with self._current():
-            return _PageLocked(self._page_locked.allocate(size))
+            return PinnedMemory(self._page_locked.allocate(size))
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes between two addresses, of the device or page-locked."""
@@ -144,7 +163,7 @@ class Gpu:
     def record(self) -> Event:
         """Mark what has been enqueued so far."""
         with self._current():
-            return _Mark(self._stream.record(), self)
+            return Event(self._stream.record(), self)
 
     def synchronize(self) -> None:
         """Wait for everything on this device, other streams' work included."""
@@ -169,36 +188,6 @@ class Gpu:
             if type(error).__name__ == "CUDAError":  # cuda-core's; not among its public names
                 raise _failure(str(error)) from error
             raise
-
-
-class _Allocation:
-    def __init__(self, buffer: Any) -> None:  # noqa: ANN401 - cuda-core's Buffer
-        self._buffer = buffer
-        self.address, self.size = int(buffer.handle), int(buffer.size)
-
-    def close(self) -> None:
-        self._buffer.close()  # in the order of its stream, which it keeps alive
-
-
-class _PageLocked:
-    def __init__(self, buffer: Any) -> None:  # noqa: ANN401
-        self._buffer = buffer
-        self.address, self.size = int(buffer.handle), int(buffer.size)
-        view = (ctypes.c_uint8 * self.size).from_address(self.address)
-        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(view)
-
-    def close(self) -> None:
-        self.array = self.array[:0].copy()
-        self._buffer.close()
-
-
-class _Mark:
-    def __init__(self, event: Any, gpu: Gpu) -> None:  # noqa: ANN401
-        self._event, self._gpu = event, gpu
-
-    def wait(self) -> None:
-        with self._gpu._current():  # noqa: SLF001 - the two are one unit
-            self._event.sync()
 
 
 @functools.lru_cache(maxsize=256)

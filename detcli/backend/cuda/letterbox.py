@@ -16,7 +16,7 @@ from detcli.backend.preprocess import UNIT
 from detcli.geometry import Image, Letterbox
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import DeviceMemory, Gpu, Pinned
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
 
 
 Taps = npt.NDArray[np.int32]
@@ -140,7 +140,7 @@ class LetterboxBatch:
     def enqueue(
         self,
         gpu: "Gpu",
-        staging: "Pinned",
+        staging: "PinnedMemory",
         device: "DeviceMemory",
         tensor: int,
         uploaded: Callable[[], None] = lambda: None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, Pinned
+    from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
 M = TypeVar("M", bound="DeviceMemory")
 
@@ -26,7 +26,7 @@ class Slot:
     def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
         self._device: dict[str, DeviceMemory] = {}
-        self._pinned: dict[str, Pinned] = {}
+        self._pinned: dict[str, PinnedMemory] = {}
         self._event: Event | None = None
         self.generation = 0
         self.finish: Callable[[], None] | None = None
@@ -39,7 +39,7 @@ class Slot:
         """
         return _grown(self._device, part, size, self._gpu.allocate)
 
-    def pinned(self, part: str, size: int) -> "Pinned":
+    def pinned(self, part: str, size: int) -> "PinnedMemory":
         """Page-locked memory of at least `size` bytes.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The shared libraries of a GPU: whether they load, and what brings those that do not.
+"""The shared libraries of a GPU: whether they load, and what installs those that do not.
 
 Only GPU backends and `detcli doctor` import this.
 """
@@ -24,12 +24,9 @@ CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
 STDOUT, STDERR = 1, 2  # file descriptors
 
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
-TENSORRT_PACKAGE = (
-    "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # from 11 on it is libnvinfer.so.11
-)
+TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
 
-# What a missing library belongs to, by the start of its name; and what brings it. The first that
-# fits counts.
+# What a missing library belongs to and what installs it, by the start of its name; first match.
 OWNERS = {
     "libcuda.": ("NVIDIA's driver", "install the NVIDIA driver"),
     "nvcuda": ("NVIDIA's driver", "install the NVIDIA driver"),
@@ -46,7 +43,7 @@ OWNERS = {
     "libm.so": ("this Linux", "use a newer release of the distribution"),
 }
 
-# What Linux's loader says, the C library's and no other's.
+# Messages of the loader of Linux's C library.
 MISSING = re.compile(r"(?P<library>[^:]+): cannot open shared object file: No such file")
 OLD = re.compile(r"(?P<library>[^:]+): version [`'](?P<version>.+?)' not found.*?(?P<by>[^/ ]+)\)")
 SYMBOL = re.compile(
@@ -60,9 +57,9 @@ class Unloadable:
 
     Attributes:
         library: Its file name.
-        reason: What is wrong with it; empty where it is missing.
-        owner: What it belongs to.
-        remedy: What brings it, a command or a sentence.
+        reason: What is wrong with it; empty if it is missing.
+        owner: The product it belongs to.
+        remedy: What installs it, a command or a sentence.
     """
 
     library: str
@@ -78,10 +75,11 @@ def require_provider(provider: str) -> None:
     """Make sure that an execution provider can be loaded.
 
     Args:
-        provider: ONNX Runtime's name of it, CUDA or TENSORRT.
+        provider: Its name in ONNX Runtime, CUDA or TENSORRT.
 
     Raises:
-        DeviceError: It cannot; the message names the library that is missing and what brings it.
+        DeviceError: The provider cannot be loaded; the message names the missing library, the hint
+            what installs it.
     """
     if provider not in onnxruntime.get_available_providers():
         raise DeviceError(
@@ -96,7 +94,7 @@ def require_provider(provider: str) -> None:
 
 
 def summary(failures: Sequence[Unloadable]) -> str:
-    """What is missing, then what is there and does not load."""
+    """List the missing libraries, then the faulty ones."""
     missing = [str(failure) for failure in failures if not failure.reason]
     faulty = [str(failure) for failure in failures if failure.reason]
     named = (("missing", missing), ("faulty", faulty))
@@ -104,14 +102,10 @@ def summary(failures: Sequence[Unloadable]) -> str:
 
 
 def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
-    """Load what a provider needs; what does not load, the driver first.
-
-    Args:
-        provider: ONNX Runtime's name of it, CUDA or TENSORRT.
-    """
+    """Load the libraries that a provider needs, and return those that fail, the driver's first."""
     with stdout_to_stderr():
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it cannot find
-            onnxruntime.preload_dlls()  # those that pip installed, which the loader would not find
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints failures
+            onnxruntime.preload_dlls()  # pip's copies, which the loader would not find
         failures = []
         for library in _needed(provider):
             try:
@@ -122,11 +116,11 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
 
 
 def explain(name: str, said: str) -> Unloadable:
-    """Understand what the loader said.
+    """Interpret the loader's error.
 
     Args:
-        name: File name of the library that was to be loaded; the fault may lie with another.
-        said: Text of the loader's error.
+        name: File name of the library to be loaded; the fault may lie with another.
+        said: The loader's message.
     """
     library, reason = name, ""
     if found := MISSING.match(said):
@@ -148,17 +142,17 @@ def explain(name: str, said: str) -> Unloadable:
 
 
 def _file(path: str) -> str:
-    """The last part of a path; the folders before it may name people."""
+    """The last part of a path; its folders may name people."""
     return path.rpartition("/")[2]
 
 
 def _needed(provider: str) -> Iterator[str | Path]:
-    """What to load, in order; a library finds what was loaded before it."""
+    """Libraries to load, in order; a library finds those loaded before it."""
     windows = sys.platform == "win32"
     prefix, suffix = ("", ".dll") if windows else ("lib", ".so")
     folder = Path(onnxruntime.__file__).parent / "capi"
     yield DRIVER
-    # The CUDA provider opens cuDNN when it first needs it, so it is not among its dependencies.
+    # The CUDA provider opens cuDNN at first use, so the loader does not list it as a dependency.
     yield "cudnn64_9.dll" if windows else "libcudnn.so.9"
     yield folder / f"{prefix}onnxruntime_providers_shared{suffix}"
     yield folder / f"{prefix}onnxruntime_providers_cuda{suffix}"
@@ -168,7 +162,7 @@ def _needed(provider: str) -> Iterator[str | Path]:
 
 
 def _tensorrt_libraries(*, windows: bool) -> Iterator[str | Path]:
-    """TensorRT's libraries: pip's copy, which the loader does not find, or the system's."""
+    """TensorRT's libraries: pip's copies, which the loader does not find, or the system's."""
     names = (
         ("nvinfer_10.dll", "nvonnxparser_10.dll")
         if windows
@@ -183,21 +177,21 @@ def _tensorrt_libraries(*, windows: bool) -> Iterator[str | Path]:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send to standard error what anyone writes to standard output meanwhile, C or Python.
+    """Send everything written to standard output to standard error, from C or Python.
 
-    The file descriptor belongs to the whole process: for the short while in which a library is
-    loaded or set up, before any result is written.
+    The file descriptor belongs to the whole process, so only do this while a library is loaded or
+    set up, before any result is written.
     """
     _flush()
-    # First this one: a descriptor that is closed is the next to be given out.
+    # This one first: a closed descriptor is the next to be handed out.
     try:
         elsewhere = os.dup(STDERR)
     except OSError:
         elsewhere = os.open(os.devnull, os.O_WRONLY)
     try:
         try:
-            kept = os.dup(STDOUT)  # if that was closed, it is `elsewhere` by now
-        except OSError:  # unless standard input was closed as well, which became `elsewhere`
+            kept = os.dup(STDOUT)  # if it was closed, it is `elsewhere` by now
+        except OSError:  # unless standard input was closed too, and became `elsewhere`
             kept = None
         try:
             os.dup2(elsewhere, STDOUT)
@@ -215,7 +209,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Empty Python's buffer and C's; what stays in one comes out after the descriptor is back."""
+    """Flush Python's and C's buffers; the rest would come out once the descriptor is restored."""
     if sys.stdout is not None:
         sys.stdout.flush()
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)

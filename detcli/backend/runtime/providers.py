@@ -1,4 +1,4 @@
-"""What ONNX Runtime's GPU providers are told."""
+"""Options of ONNX Runtime's GPU providers."""
 
 import hashlib
 import logging
@@ -15,28 +15,28 @@ log = logging.getLogger(__name__)
 
 
 def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: bool) -> Provider:
-    """Build the options of the CUDA provider.
+    """The CUDA provider with its options.
 
     Args:
-        ordinal: CUDA's number of the device.
-        stream: Address of the stream that all work goes to.
+        ordinal: CUDA's number of the GPU.
+        stream: Address of the stream that runs all work.
         options: Of these, the memory limit.
         graph: Whether runs may be captured into CUDA graphs.
     """
     chosen = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        # The provider's default asks cuDNN for its slower heuristic (before cuDNN 9: it timed
-        # every algorithm, so that two runs could choose differently). This one plans a shape
-        # quickly, which a short run and every new shape feel, and always chooses the same.
+        # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
+        # so two runs could choose differently). This one plans each new shape quickly, which short
+        # runs feel, and always chooses the same.
         "cudnn_conv_algo_search": "HEURISTIC",
-        # The default rounds what float32 convolutions multiply to 10 bits of mantissa, but the
-        # boxes are to be the CPU's. Who wants the speed takes a float16 model.
+        # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
+        # boxes must equal the CPU's. A float16 model gives the speed.
         "use_tf32": "0",
     }
     if options.gpu_mem_limit is not None:
         chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)
-        # The default takes memory in doubling steps, and so more of the limit than it needs.
+        # The default grows in doubling steps, and so takes more of the limit than it needs.
         chosen["arena_extend_strategy"] = "kSameAsRequested"
     if graph:
         chosen["enable_cuda_graph"] = "1"
@@ -46,23 +46,23 @@ def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: b
 def tensorrt_provider(
     ordinal: int, stream: int, options: DeviceOptions, graph: bytes, input_dtype: str
 ) -> Provider:
-    """Build the options of the TensorRT provider.
+    """The TensorRT provider with its options.
 
-    Its CUDA graphs stay off: it keeps one, and replays it with the addresses of its capture even
-    if a run is bound to others.
+    Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
+    capture even if a run is bound to others.
 
     Args:
-        ordinal: CUDA's number of the device.
-        stream: Address of the stream that all work goes to.
+        ordinal: CUDA's number of the GPU.
+        stream: Address of the stream that runs all work.
         options: Of these, the memory limit and the precision.
-        graph: The model, which its engine in the cache belongs to.
+        graph: The model; the cached engine belongs to it.
         input_dtype: "float32" or "float16"; a float16 model runs in float16 in any case.
     """
     half = options.half or input_dtype == "float16"
     chosen = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        "trt_fp16_enable": str(half),  # it reads True and False, nothing else
+        "trt_fp16_enable": str(half),  # it only reads True and False
     }
     if options.gpu_mem_limit is not None:
         chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
@@ -81,12 +81,7 @@ def tensorrt_provider(
 
 
 def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provider]:
-    """Build the providers of a `TensorSession` on a GPU.
-
-    Args:
-        device: The GPU.
-        options: Of these, the memory limit and TensorRT's precision.
-    """
+    """Providers of a `TensorSession` on a GPU; of the options, memory limit and precision count."""
     ordinal = device.ordinal or 0
     name, chosen = cuda_provider(ordinal, 0, options, graph=False)
     # The runtime copies the arrays itself, so it uses a stream of its own.
@@ -99,13 +94,13 @@ def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provide
 
 
 def _cache_folders(graph: bytes) -> tuple[Path, Path]:
-    """Where the engines of a model lie, and what TensorRT learnt about the GPU by timing.
+    """Folders for a model's engines, and for what TensorRT has timed on the GPU.
 
-    The provider names an engine after the graph's tensors, not its weights: two trainings of one
-    architecture would take each other's. So each content has a folder of its own.
+    The provider names an engine after the graph's tensors, not its weights, so two trainings of
+    one architecture would share it. Each file content therefore gets its own folder.
 
     Raises:
-        OutputError: There is no cache, or it cannot be written to.
+        OutputError: The cache cannot be written to.
     """
     folder = cache_folder() / "tensorrt"
     engines = folder / hashlib.sha256(graph).hexdigest()

@@ -1,7 +1,7 @@
-"""ONNX Runtime, strictly: what was asked for runs, or an error says why not.
+"""Sessions that run where they were asked to, or raise an error that says why not.
 
-By itself `InferenceSession(providers=["CUDAExecutionProvider"])` raises nothing when CUDA does
-not load: it logs, and runs on the CPU.
+`InferenceSession(providers=["CUDAExecutionProvider"])` alone raises nothing when CUDA does not
+load: it logs a message and runs on the CPU.
 """
 
 import logging
@@ -16,12 +16,13 @@ import numpy.typing as npt
 from detcli.backend.runtime import onnxruntime, runtime_errors
 from detcli.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 
+Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]
 """An execution provider, as ONNX Runtime names it, and its options."""
 
 CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)
 
-FATAL = 4  # log severity: what goes wrong is reported as an error of ours, once
+FATAL = 4  # log severity: failures are reported once, as detcli's errors
 
 FAILURES = (
     runtime_errors.EPFail,
@@ -33,7 +34,7 @@ FAILURES = (
     runtime_errors.RuntimeException,
     RuntimeError,  # a dtype that NumPy lacks; bound buffers that do not fit
 )
-"""What ONNX Runtime raises."""
+"""Exceptions that ONNX Runtime raises."""
 
 CODE = re.compile(r"^\d+ : \w+ : ")
 SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
@@ -41,18 +42,17 @@ SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(con
 REFUSED_CAPTURE = "cannot use the graph capture feature"
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
 
-
 OUT_OF_MEMORY = (
     "out of memory",  # the CUDA runtime, and TensorRT in one of its spellings
     "outofmemory",
-    "out_of_memory",  # the driver's name of the error
+    "out_of_memory",  # the driver's name for the error
     "alloc_failed",  # cuBLAS and cuDNN
-    "failed to allocate memory",  # ONNX Runtime, when the driver has no more
-    "is smaller than requested bytes",  # its arena, at the limit that it was given
+    "failed to allocate memory",  # ONNX Runtime, when the driver has none left
+    "is smaller than requested bytes",  # its arena, at the limit it was given
 )
 
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
-"""Session configuration that makes ONNX Runtime keep what `check_placement` reads."""
+"""Session configuration that makes ONNX Runtime record what `placement` reads."""
 
 MAX_EXAMPLES = 3
 
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class CaptureRefusedError(ModelError):
-    """ONNX Runtime cannot capture this graph into a CUDA graph; without one it may well run."""
+    """ONNX Runtime cannot capture this graph into a CUDA graph, but may run it without one."""
 
 
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -68,14 +68,13 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
 
     Args:
         graph: A serialised ONNX graph.
-        providers: CPU, or what a GPU backend made of `providers.py`, after `require_provider` found
-            that they load: nodes that the first of them
-            does not know go to the next, in the end to the CPU; `-v` tells which.
-        title: What to call the model in errors.
-        threads: How many threads compute an operator on the CPU; 0 for one a core.
+        providers: CPU, or those of `providers.py`, which `require_provider` found to load. Nodes
+            that the first does not support go to the next, finally to the CPU; `-v` lists them.
+        title: The model's name in errors.
+        threads: Threads for each operator on the CPU; 0 means one per core.
 
     Raises:
-        DeviceError: A provider does not load, or runs no node.
+        DeviceError: A provider does not load, or the first runs no node.
         DeviceMemoryError: The model does not fit into the GPU's memory.
         CaptureRefusedError: CUDA graphs were asked for, and this graph does not allow them.
         ModelError: The runtime refuses the graph.
@@ -85,12 +84,12 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     options.intra_op_num_threads = threads
     if providers is CPU:
         return _create(graph, options, providers, title)
-    # What a GPU needs takes time to import, and the CPU should start fast.
+    # Imported here to keep the CPU's start fast.
     from detcli.backend.runtime.libraries import stdout_to_stderr
 
     names = [name for name, _ in providers]
     options.add_session_config_entry(RECORD_PLACEMENT, "1")
-    onnxruntime.set_default_logger_severity(FATAL)  # the providers log past their session
+    onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
     with stdout_to_stderr():
         session = _create(graph, options, providers, title)
     check_placement(session, names, title)
@@ -104,14 +103,14 @@ def _create(
     title: str,
 ) -> Any:  # noqa: ANN401
     try:
-        # Without `enable_fallback=0` it prints what went wrong, and tries again on the CPU.
+        # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
         return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
     except (*FAILURES, ValueError) as error:
         raise _creation_error(reason(error), title) from error
 
 
 def _creation_error(why: str, title: str) -> Exception:
-    """What it means that a session could not be made."""
+    """The error for a session that could not be created."""
     if REFUSED_CAPTURE in why:
         return CaptureRefusedError(f"{title}: {why}", "use --no-cuda-graph")
     if is_out_of_memory(why):
@@ -131,13 +130,12 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
     """Make sure that a session runs where it was asked to, and log what runs elsewhere.
 
     Args:
-        session: A session that was made with RECORD_PLACEMENT set to "1".
-        providers: ONNX Runtime's names of the execution providers that were asked for, the
-            wanted one first.
-        title: What to call the model.
+        session: A session created with RECORD_PLACEMENT set to "1".
+        providers: Names of the execution providers that were asked for, the wanted one first.
+        title: The model's name.
 
     Raises:
-        DeviceError: A provider did not load, or the wanted one took no node.
+        DeviceError: A provider did not load, or the wanted one runs no node.
     """
     wanted, loaded = providers[0], session.get_providers()
     if absent := [provider for provider in providers if provider not in loaded]:
@@ -145,12 +143,10 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
             f"ONNX Runtime chose {loaded[0]} instead of {absent[0]}",
             "use --device cpu to run there on purpose",
         )
-    if not hasattr(session, "get_provider_graph_assignment_info"):
-        log.info("%s: ONNX Runtime tells where nodes run from version 1.24 on", title)
+    nodes = placement(session)
+    if nodes is None:
+        log.info("%s: ONNX Runtime reports where nodes run from version 1.24 on", title)
         return
-    nodes: dict[str, list[Any]] = {}
-    for part in session.get_provider_graph_assignment_info():
-        nodes.setdefault(part.ep_name, []).extend(part.get_nodes())
     count = sum(map(len, nodes.values()))
     if count and not nodes.get(wanted):
         raise DeviceError(
@@ -163,16 +159,31 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
                      _summary(placed))  # fmt: skip
 
 
+def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
+    """Nodes of a session by the provider that runs them; None before ONNX Runtime 1.24."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return None
+    nodes: dict[str, list[Any]] = {}
+    for part in session.get_provider_graph_assignment_info():
+        nodes.setdefault(part.ep_name, []).extend(part.get_nodes())
+    return nodes
+
+
+def operator_of(node: Any) -> str:  # noqa: ANN401
+    """A node's operator, with its domain unless it is ONNX's own."""
+    return f"{node.domain}.{node.op_type}".lstrip(".")
+
+
 def _summary(nodes: Sequence[Any]) -> str:
-    """Operators with their number, the most frequent first, and a few names."""
-    operators = Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in nodes)
+    """Operators with their counts, the most frequent first, and the names of a few nodes."""
+    operators = Counter(map(operator_of, nodes))
     counts = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
     names = [node.name for node in nodes if node.name][:MAX_EXAMPLES]
     return f"{counts} (such as {', '.join(names)})" if names else counts
 
 
 def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
-    """Feed the input of that name and return the only output.
+    """Feed the named input and return the only output.
 
     Raises:
         InferenceError: The runtime failed, or the session has been closed.
@@ -186,13 +197,45 @@ def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]: 
     return np.asarray(output)
 
 
+class TensorSession:
+    """Any graph on any device, its tensors as arrays: to look into a network, not to be fast.
+
+    Attributes:
+        device: The device's name.
+    """
+
+    def __init__(
+        self, device: str, providers: Sequence[Provider], graph: bytes, title: str
+    ) -> None:
+        """Load a graph; `device` is the name, for the rest see `open_session`."""
+        self.device = device
+        self._session = open_session(graph, providers, title)
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """Feed the named input and return all outputs by name.
+
+        Raises:
+            InferenceError: The runtime failed.
+        """
+        try:
+            outputs = self._session.run(None, {name: tensor})
+        except FAILURES as error:
+            raise run_error(tensor.shape, reason(error)) from error
+        return {
+            name: np.asarray(output)
+            for name, output in zip(self._names, outputs, strict=True)
+            if isinstance(output, np.ndarray)  # not a sequence or a map
+        }
+
+
 def closed() -> InferenceError:
-    """Build the error for a session that has been closed."""
+    """The error for a session that has been closed."""
     return InferenceError("the detector has been closed", "use it inside its with block")
 
 
 def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
-    """Build the error for a run that failed on an input of that shape."""
+    """The error for a run that failed on an input of this shape."""
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {why}",
         "a graph with dynamic axes may need another --imgsz",
@@ -200,33 +243,31 @@ def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
 
 
 def reason(error: Exception) -> str:
-    """What ONNX Runtime says, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
+    """ONNX Runtime's message, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
     said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
     said = SOURCE_LINE.sub("", CODE.sub("", said))
     return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow
 
 
 def is_out_of_memory(reason: str) -> bool:
-    """Tell whether a library's message means that memory ran out."""
-    lowered = reason.lower()
-    return any(sign in lowered for sign in OUT_OF_MEMORY)
+    """Whether a library's message means that memory ran out."""
+    return any(sign in reason.lower() for sign in OUT_OF_MEMORY)
 
 
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
-    """Build the error for a batch that does not fit.
+    """The error for a batch that does not fit.
 
     Args:
         shape: `(B, 3, H, W)` of the network's input.
-        reason: What the library said.
-        fixed: The graph takes B pictures and no other number.
+        reason: The library's message.
+        fixed: Whether the graph takes exactly B pictures.
     """
     batch = shape[0]
+    first = (
+        "a model that was exported with a smaller batch" if fixed else f"a batch of {batch // 2}"
+    )
     if batch == 1:
         first = "a smaller --imgsz"
-    elif fixed:
-        first = "a model that was exported with a smaller batch"
-    else:
-        first = f"a batch of {batch // 2}"
     pictures = "1 picture" if batch == 1 else f"{batch} pictures"
     return DeviceMemoryError(
         f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
@@ -235,7 +276,7 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
 
 
 def model_out_of_memory(title: str, reason: str) -> DeviceMemoryError:
-    """Build the error for a model that does not even load."""
+    """The error for a model that does not fit at all."""
     return DeviceMemoryError(
         f"{title} does not fit into the GPU's memory: {reason}",
         "free some (nvidia-smi shows who holds it), allow more with --gpu-mem-limit, or use "

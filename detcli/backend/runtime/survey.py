@@ -6,37 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.backend.runtime import onnxruntime
-from detcli.backend.runtime.session import CPU, FAILURES, FATAL, Provider, open_session
+from detcli.backend.runtime.session import (
+    CPU,
+    FAILURES,
+    FATAL,
+    Provider,
+    open_session,
+    operator_of,
+    placement,
+)
 from detcli.errors import DetcliError
 
-
-def simplified(graph: bytes) -> bytes | None:
-    """What ONNX Runtime leaves of a graph: what can be computed beforehand has been.
-
-    Args:
-        graph: A serialised ONNX graph, all within itself.
-
-    Returns:
-        A serialised ONNX graph of the same inputs and outputs; None if it does not load.
-    """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-        file = Path(folder) / "simplified.onnx"  # it writes to a file, or not at all
-        options.optimized_model_filepath = str(file)
-        try:
-            onnxruntime.InferenceSession(
-                graph, options, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-            return file.read_bytes()
-        except (*FAILURES, ValueError, OSError):
-            return None
-
-
-# Where a node runs does not depend on how well it is tuned: the least effort builds an engine in
-# seconds instead of minutes.
 LEAST_EFFORT = {"trt_builder_optimization_level": "0"}
+"""Builds TensorRT's engine in seconds instead of minutes; nodes are placed the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +32,16 @@ class LeftNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the nodes of a graph would run, if a provider was asked for.
+    """Where the nodes of a graph would run if a provider was asked for.
 
     Attributes:
-        provider: ONNX Runtime's name of it.
-        usable: Whether it takes the graph here.
-        reason: Why not; empty if it does.
+        provider: Its name in ONNX Runtime.
+        usable: Whether it accepts the graph here.
+        reason: Why it does not; empty if it does.
         hint: What to do about that.
-        taken: How many nodes of each operator it takes, after ONNX Runtime's own simplifications;
-            None if it does not take the graph, or ONNX Runtime does not tell.
-        left: The nodes that it leaves to others; None where `taken` is.
+        taken: Number of nodes it runs by operator, after ONNX Runtime's own simplifications; None
+            if it does not accept the graph, or ONNX Runtime does not report it.
+        left: Nodes that it leaves to other providers; None where `taken` is.
     """
 
     provider: str
@@ -75,7 +57,7 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 
     Args:
         graph: A serialised ONNX graph.
-        title: What to call it in errors.
+        title: Its name in errors.
 
     Returns:
         A placement for each provider, ONNX Runtime's preferred one first, the CPU last.
@@ -84,7 +66,7 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 
 
 def refusal(graph: bytes, title: str) -> DetcliError | None:
-    """Why the CPU does not take a graph; None if it does."""
+    """Why the CPU does not accept a graph; None if it does."""
     try:
         open_session(graph, CPU, title)
     except DetcliError as error:
@@ -92,8 +74,32 @@ def refusal(graph: bytes, title: str) -> DetcliError | None:
     return None
 
 
+def simplified(graph: bytes) -> bytes | None:
+    """Simplify a graph as ONNX Runtime does, computing in advance what is constant.
+
+    Args:
+        graph: A serialised ONNX graph without external data.
+
+    Returns:
+        A serialised ONNX graph with the same inputs and outputs; None if the graph does not load.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = FATAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
+        file = Path(folder) / "simplified.onnx"  # it only writes to files
+        options.optimized_model_filepath = str(file)
+        try:
+            onnxruntime.InferenceSession(
+                graph, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+            return file.read_bytes()
+        except (*FAILURES, ValueError, OSError):
+            return None
+
+
 def _place(graph: bytes, name: str, title: str) -> Placement:
-    # Made for those who want a GPU: it looks for its libraries.
+    # Imported here: it searches for a GPU's libraries.
     from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
 
     providers: list[Provider] = [(name, {})]
@@ -102,18 +108,15 @@ def _place(graph: bytes, name: str, title: str) -> Placement:
     try:
         if name in {CUDA, TENSORRT}:
             require_provider(name)
-        session = open_session(graph, providers, title)
+        nodes = placement(open_session(graph, providers, title))
     except DetcliError as error:
         return Placement(name, usable=False, reason=str(error), hint=error.hint)
-    if not hasattr(session, "get_provider_graph_assignment_info"):
-        return Placement(name, usable=True)  # before ONNX Runtime 1.24
-    taken: Counter[str] = Counter()
-    left = []
-    for part in session.get_provider_graph_assignment_info():
-        for node in part.get_nodes():
-            operator = f"{node.domain}.{node.op_type}".lstrip(".")
-            if part.ep_name == name:
-                taken[operator] += 1
-            else:
-                left.append(LeftNode(node.name, operator, part.ep_name))
-    return Placement(name, usable=True, taken=dict(taken.most_common()), left=tuple(left))
+    if nodes is None:
+        return Placement(name, usable=True)
+    taken = Counter(map(operator_of, nodes.pop(name, ())))
+    left = tuple(
+        LeftNode(node.name, operator_of(node), provider)
+        for provider, placed in nodes.items()
+        for node in placed
+    )
+    return Placement(name, usable=True, taken=dict(taken.most_common()), left=left)

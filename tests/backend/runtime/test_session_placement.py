@@ -80,7 +80,7 @@ def test_an_older_onnxruntime_is_taken_at_its_word(info):
 
 @pytest.mark.skipif(
     not hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"),
-    reason="ONNX Runtime tells where nodes run from version 1.24 on",
+    reason="ONNX Runtime reports where nodes run from version 1.24 on",
 )
 def test_a_real_session(make_model, info):
     options = onnxruntime.SessionOptions()

@@ -4,7 +4,7 @@ import pytest
 
 from detcli.backend import open_tensors
 from detcli.backend.device import DeviceOptions
-from detcli.backend.runtime import libraries, tensors
+from detcli.backend.runtime import libraries, session
 from detcli.errors import DeviceError, InferenceError, ModelError
 
 
@@ -53,7 +53,7 @@ def opened(monkeypatch):
         opened.append((graph, providers, title))
         return Session()
 
-    monkeypatch.setattr(tensors, "open_session", open_session)
+    monkeypatch.setattr(session, "open_session", open_session)
     monkeypatch.setattr(libraries, "require_provider", opened.append)
     return opened
 
