@@ -4,15 +4,12 @@
     network.py     ONNX Runtime on device memory
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
-    ring.py        which memory a batch in flight owns
-    transfer.py    single arrays there and back
-    spill.py       memory for lists that are too long for shared memory
+    ring.py        the memory that a batch in flight owns
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
-    backend.py     all of it as a Backend
-    ranker.py      top-k and selection alone, as a Ranker
+    backend.py     all of it as a Backend, and as a Ranker
 
-Each kernel is held bit for bit to its NumPy specification; docs/kernels.md says why it is exact.
+Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why it is exact.
 """
 
 import contextlib
@@ -28,14 +25,7 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu
     from detcli.backend.runtime.session import TensorSession
 
-__all__ = [
-    "CudaBackend",
-    "DeviceArray",
-    "open_backend",
-    "open_ranker",
-    "open_tensors",
-    "top_k",
-]
+__all__ = ["DeviceArray", "open_backend", "open_ranker", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:

@@ -1,6 +1,6 @@
-"""The CUDA backend: letterbox, network and selection on one stream.
+"""The CUDA backend: letterbox, network and selection on one stream, and a Ranker without network.
 
-Pictures go up as bytes, and of each only its rows come back. The three stages enqueue work and
+Pictures are uploaded as bytes, and only their rows come back. The three stages enqueue work and
 return; the host waits where the rows are read.
 """
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.network import Network
 
 SLOTS = 2
-"""Batches in flight: one whose rows the host reads, one that the GPU works on."""
+"""Batches in flight: the host reads the rows of one while the GPU works on the other."""
 
 BATCH = 8
-"""Pictures at a time for a graph that takes any number."""
+"""Pictures in a batch for a graph that takes any number."""
 
-SELECTIONS = 8
-"""Workspaces that are kept; a short last batch or another canvas needs one of its own."""
+MAX_SELECTIONS = 8
+"""Workspaces to keep; a short last batch or another canvas needs its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Batch:
     """A batch on the GPU, between two stages.
 
     Attributes:
-        slot: The memory that it owns.
-        generation: The slot's, when the batch took it.
+        slot: The memory that the batch owns.
+        generation: The slot's generation when the batch took it.
         shape: `(B, 3, H, W)` of the network's input; B is a multiple of the graph's batch size.
         tensor: Address of the input.
         anchors: N, once the network has run.
@@ -73,8 +73,8 @@ class CudaBackend:
     """Runs a model on a GPU; its buffers are batches in device memory.
 
     Attributes:
-        device: What records call it, "cuda:0" or "tensorrt:0".
-        batch: How many pictures at a time suit it.
+        device: The device's name, "cuda:0" or "tensorrt:0".
+        batch: Best number of pictures in a batch.
     """
 
     in_flight = SLOTS
@@ -95,7 +95,7 @@ class CudaBackend:
         A graph with a fixed batch size gets empty pictures at the end, up to a multiple of it.
 
         Raises:
-            DeviceMemoryError: They do not fit.
+            DeviceMemoryError: The batch does not fit into the GPU's memory.
             InferenceError: The GPU failed, or the backend has been closed.
         """
         self._require_open()
@@ -140,10 +140,10 @@ class CudaBackend:
     def select(
         self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select on the GPU; calling what is returned waits for the rows."""
+        """Select on the GPU; the returned call waits for the rows."""
         slot = self._owned(buffer)
         if slot.finish is not None:
-            slot.finish()  # rows that another selection from this batch is still to read
+            slot.finish()  # another selection from this batch has rows to read
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), options)
             result = slot.device("result", selection.result_size)
@@ -153,22 +153,18 @@ class CudaBackend:
             self._ended(Stage.SELECTION)
             self._gpu.copy(download.address, result.address, selection.result_size)
             self._ended(Stage.DOWNLOAD)
-        rows = _PendingRows(slot, download, selection, letterboxes, self._contract.names)
-        return rows if self._observer is None else self._observed(rows)
-
-    def observe(self, observer: Observer | None) -> None:
-        """Tell an observer what has ended, once the GPU is idle."""
-        self._observer = observer
-
-    def _observed(self, pending: Pending) -> Pending:
-        """The same; mapping rows back to their pictures belongs to the selection, as on the CPU."""
+        pending = _PendingRows(slot, download, selection, letterboxes, self._contract.names)
 
         def wait() -> list[Detections]:
             found = pending()
-            self._ended(Stage.SELECTION)
+            self._ended(Stage.SELECTION)  # mapping rows back to their pictures belongs to it
             return found
 
         return wait
+
+    def observe(self, observer: Observer | None) -> None:
+        """Tell an observer which stage has ended, once the GPU is idle."""
+        self._observer = observer
 
     def _ended(self, stage: Stage) -> None:
         if self._observer is not None:
@@ -193,7 +189,7 @@ class CudaBackend:
             raise InferenceError("the detector has been closed", "use it inside its with block")
 
     def _owned(self, buffer: Batch) -> Slot:
-        """The batch's slot, if it has not been handed out again."""
+        """The batch's slot, unless it has been handed out again."""
         self._require_open()
         if buffer.generation != buffer.slot.generation:
             raise InferenceError(
@@ -205,7 +201,7 @@ class CudaBackend:
     def _selection(
         self, buffer: Batch, pictures: int, options: SelectionOptions
     ) -> SelectionKernels:
-        """Kernels and workspace for heads of this shape; the last few are kept."""
+        """Kernels and workspace for heads of this shape, cached."""
         head = HeadShape(
             batch=pictures,
             rows=4 + self._contract.class_count,
@@ -216,8 +212,8 @@ class CudaBackend:
         )
         kept = self._selections.pop((head, options), None)
         selection = kept or SelectionKernels(self._gpu, head, options)
-        self._selections[head, options] = selection  # the one used last comes last
-        if len(self._selections) > SELECTIONS:
+        self._selections[head, options] = selection  # the most recently used comes last
+        if len(self._selections) > MAX_SELECTIONS:
             self._selections.pop(next(iter(self._selections))).close()
         return selection
 
@@ -254,7 +250,7 @@ class _PendingRows:
         ]
 
     def _finish(self) -> None:
-        """Wait for the rows and copy them; the slot is free afterwards."""
+        """Wait for the rows and copy them, which frees the slot."""
         if self._rows is None:
             self._slot.wait()
             self._rows = self._selection.read(self._download.array)
@@ -266,10 +262,10 @@ class _PendingRows:
 
 
 class CudaRanker:
-    """Our kernels.
+    """Top-k and selection by the kernels alone.
 
     Attributes:
-        device: As in "cuda:0".
+        device: The device's name, as in "cuda:0".
     """
 
     def __init__(self, gpu: "Gpu", device: str) -> None:

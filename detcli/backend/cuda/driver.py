@@ -1,7 +1,7 @@
 """One GPU and one stream on it: memory, copies, events, launches.
 
-The only file that talks to CUDA's driver, through cuda-core and cuda-bindings. All work is
-asynchronous and runs in the order in which it was asked for; `Event.wait` is where the host waits.
+Only this file talks to CUDA's driver, through cuda-core and cuda-bindings. All work is asynchronous
+and runs in the order in which it was enqueued; `Event.wait` is where the host waits.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ except ImportError as error:
 from detcli.backend.nvidia import count_gpus
 
 Argument = int | np.uint32 | np.float32
-"""Of a kernel: a Python int is an address, everything else is a NumPy scalar."""
+"""Argument of a kernel: a Python int is an address, anything else a NumPy scalar."""
 
 
 class DeviceMemory:
@@ -77,7 +77,7 @@ class Gpu:
     """A GPU as the backend uses it.
 
     Attributes:
-        name: As the driver calls it, "NVIDIA H200".
+        name: The driver's name for it, "NVIDIA H200".
         ordinal: CUDA's number of the device.
         architecture: "sm_90".
         stream: Address of the stream.
@@ -89,8 +89,8 @@ class Gpu:
         Raises:
             DeviceError: There is no such device, or the driver does not work.
         """
-        # Not Device.get_all_devices(): that asks NVML, which counts the GPUs that
-        # CUDA_VISIBLE_DEVICES hides as well, and is missing in some containers.
+        # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
+        # hides, and is missing in some containers.
         count = count_gpus()
         if ordinal >= count:
             there = f"only {count}" if count else "NVIDIA's driver shows none"
@@ -116,19 +116,19 @@ class Gpu:
         self.stream = int(self._stream.handle)
 
     def allocate(self, size: int) -> DeviceMemory:
-        """Take device memory; its content is undefined.
+        """Allocate device memory; its content is undefined.
 
         Raises:
-            MemoryError: There is not enough.
+            MemoryError: The device has not enough memory left.
         """
         with self._current():
             return DeviceMemory(self._device.allocate(size, stream=self._stream))
 
     def pin(self, size: int) -> PinnedMemory:
-        """Take page-locked host memory; its content is undefined.
+        """Allocate page-locked host memory; its content is undefined.
 
         Raises:
-            MemoryError: There is not enough.
+            MemoryError: The host has not enough memory left.
         """
         with self._current():
             return PinnedMemory(self._page_locked.allocate(size))
@@ -146,7 +146,7 @@ class Gpu:
     def launch(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
     ) -> None:
-        """Run a kernel of `kernels/`, by name."""
+        """Enqueue a kernel of `kernels/` by its name."""
         with self._current():
             launch(self._stream, _config(grid, block), self._programs.kernel(kernel), *arguments)
 
@@ -154,8 +154,8 @@ class Gpu:
         """Compile the kernels, or take them from the cache.
 
         Raises:
-            DeviceError: The compiler does not know this GPU.
-            DependencyError: There is no compiler.
+            DeviceError: The compiler does not support this GPU.
+            DependencyError: The compiler is not installed.
         """
         with self._current():
             self._programs.load()
@@ -166,12 +166,12 @@ class Gpu:
             return Event(self._stream.record(), self)
 
     def synchronize(self) -> None:
-        """Wait for everything on this device, other streams' work included."""
+        """Wait for all work on this device, including that of other streams."""
         with self._current():
             _check(driver.cuCtxSynchronize())
 
     def close(self) -> None:
-        """Wait for the work, and drop the stream."""
+        """Wait for the work, then close the stream."""
         if not self._closed:
             self._closed = True
             self.synchronize()
@@ -179,8 +179,8 @@ class Gpu:
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
-        """Make the device the thread's, and CUDA's failures errors of ours."""
-        # Each time: ONNX Runtime, PyTorch or a second Gpu may have made another one current.
+        """Make the device the thread's current one, and translate CUDA's failures."""
+        # Each time: ONNX Runtime, PyTorch or a second Gpu may have switched to another device.
         self._device.set_current()
         try:
             yield
@@ -196,7 +196,7 @@ def _config(grid: tuple[int, int, int], block: int) -> LaunchConfig:
 
 
 def _check(result: tuple[Any, ...]) -> None:
-    """Raise what a call of cuda-bindings reports."""
+    """Raise the failure that a call of cuda-bindings returned."""
     if result[0] != driver.CUresult.CUDA_SUCCESS:
         raise _failure(result[0].name)
 

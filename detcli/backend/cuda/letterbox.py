@@ -1,7 +1,7 @@
-"""Pictures on their way to the network's input: one upload, one kernel.
+"""Letterboxes pictures into the network's input: one upload, one kernel.
 
 Everything that the kernel reads lies in one staging area: the values of the 256 levels, a
-descriptor for each picture, the tables of `backend.cuda.resize`, and the pictures as decoded.
+descriptor for each picture, the tables for resizing, and the pictures as decoded.
 """
 
 import functools
@@ -18,65 +18,11 @@ from detcli.geometry import Image, Letterbox
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
 
-
 Taps = npt.NDArray[np.int32]
 """`(length, 4)` int32, a row for each output pixel of an axis: near and far source pixel, and
-their weights, which add up to `ONE`."""
+their weights, which add up to `ONE`; OpenCV's INTER_LINEAR, bit for bit."""
 
 ONE = 2048
-
-
-@functools.lru_cache(maxsize=256)  # a few KiB each; the pictures of a set share a few sizes
-def column_taps(source: int, target: int) -> Taps:
-    """Taps along x, from a width of `source` pixels to one of `target`.
-
-    Examples:
-        >>> column_taps(2, 4).tolist()
-        [[0, 0, 2048, 0], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 2048, 0]]
-    """
-    near, fraction = _positions(source, target)
-    # Beyond the centre of the first or last pixel there is only that pixel.
-    beyond = (near < 0) | (near >= source - 1)
-    return _taps(near, np.where(beyond, np.float32(0), fraction), source)
-
-
-@functools.lru_cache(maxsize=256)
-def row_taps(source: int, target: int) -> Taps:
-    """Taps along y, from a height of `source` pixels to one of `target`.
-
-    Beyond the first or last row both taps are that row and the weights stay, which need not round
-    to the same result as one tap of full weight.
-
-    Examples:
-        >>> row_taps(2, 4).tolist()
-        [[0, 0, 512, 1536], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 1536, 512]]
-    """
-    near, fraction = _positions(source, target)
-    return _taps(near, fraction, source)
-
-
-def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Where each output pixel's centre lies: the source pixel before it, and how far behind.
-
-    In double, then rounded to float32 before it is taken apart.
-    """
-    scale = 1 / (target / source)
-    centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
-    near = np.floor(centre)
-    return near.astype(np.int32), centre - near
-
-
-def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
-    """Put a table together; it is shared by all callers and cannot be written to."""
-    one = np.float32(ONE)
-    taps = np.empty((len(near), 4), np.int32)
-    taps[:, 0] = np.clip(near, 0, source - 1)
-    taps[:, 1] = np.clip(near + 1, 0, source - 1)
-    taps[:, 2] = np.rint((np.float32(1) - fraction) * one)
-    taps[:, 3] = np.rint(fraction * one)
-    taps.flags.writeable = False
-    return taps
-
 
 ALIGNMENT = 16  # bytes; a tap is read at once
 BLOCK = 256  # threads: a tile of 32 by 8 pixels
@@ -98,27 +44,22 @@ PICTURE = np.dtype(
 
 
 class LetterboxBatch:
-    """Pictures of any sizes that become one tensor.
-
-    Gives bit for bit what `backend.preprocess` does.
+    """Pictures of any sizes that become one tensor, bit for bit that of `backend.preprocess`.
 
     Attributes:
         shape: `(B, 3, H, W)` of the tensor.
-        size: Bytes that it needs of page-locked memory to stage, and of the device's.
+        size: Bytes of the staging area, in page-locked and in device memory.
     """
 
     def __init__(
-        self,
-        images: Sequence[Image],
-        letterboxes: Sequence[Letterbox],
-        dtype: np.dtype[Any],
+        self, images: Sequence[Image], letterboxes: Sequence[Letterbox], dtype: np.dtype[Any]
     ) -> None:
-        """Decide where everything lies; nothing is copied yet.
+        """Lay out the staging area; nothing is copied yet.
 
         Args:
             images: `(H, W, 3)` uint8 BGR each; they may be views.
-            letterboxes: Theirs, all on the same canvas.
-            dtype: Of the tensor, float32 or float16.
+            letterboxes: One for each picture, all on the same canvas.
+            dtype: The tensor's, float32 or float16.
         """
         self.shape = (len(images), 3, *letterboxes[0].canvas)
         self.size = 0
@@ -147,13 +88,13 @@ class LetterboxBatch:
     ) -> None:
         """Stage everything, upload it and fill the tensor.
 
-        The pictures are copied at once and needed no more; the rest is asynchronous, and `staging`
-        must be left alone until the upload is done.
+        The pictures are copied before this returns. The rest is asynchronous: `staging` must not
+        change until the upload is done.
 
         Args:
-            gpu: Where `device` and the tensor are.
-            staging: At least `size` bytes, as of `device`.
-            device: Where the upload goes.
+            gpu: The GPU.
+            staging: At least `size` bytes.
+            device: At least `size` bytes, the target of the upload.
             tensor: Address of `shape` values in row-major order.
             uploaded: Called when the upload is enqueued, for measurements.
 
@@ -181,19 +122,71 @@ class LetterboxBatch:
         )
 
     def _reserve(self, size: int) -> int:
-        """Reserve some bytes; returns their offset."""
+        """Reserve bytes and return their offset."""
         offset = self.size
         self.size += math.ceil(size / ALIGNMENT) * ALIGNMENT
         return offset
 
     def _place(self, part: npt.NDArray[Any]) -> int:
-        """Reserve room for a part; returns its offset."""
+        """Reserve room for a part and return its offset."""
         offset = self._reserve(part.nbytes)
         self._parts.append((offset, part))
         return offset
 
     def _place_table(self, taps: Taps) -> int:
-        """Reserve room for a table, once for all pictures of the same size."""
+        """Reserve room for a table, once for all pictures of a size, and return its offset."""
         if id(taps) not in self._tables:
             self._tables[id(taps)] = self._place(taps)
         return self._tables[id(taps)]
+
+
+@functools.lru_cache(maxsize=256)  # a few KiB each; most pictures share a few sizes
+def column_taps(source: int, target: int) -> Taps:
+    """Taps along x, from a width of `source` pixels to one of `target`.
+
+    Examples:
+        >>> column_taps(2, 4).tolist()
+        [[0, 0, 2048, 0], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 2048, 0]]
+    """
+    near, fraction = _positions(source, target)
+    # Beyond the centre of the first or last pixel, that pixel has full weight.
+    beyond = (near < 0) | (near >= source - 1)
+    return _taps(near, np.where(beyond, np.float32(0), fraction), source)
+
+
+@functools.lru_cache(maxsize=256)
+def row_taps(source: int, target: int) -> Taps:
+    """Taps along y, from a height of `source` pixels to one of `target`.
+
+    Beyond the first or last row both taps are that row and the weights stay, which need not round
+    to the same result as one tap of full weight.
+
+    Examples:
+        >>> row_taps(2, 4).tolist()
+        [[0, 0, 512, 1536], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 1536, 512]]
+    """
+    near, fraction = _positions(source, target)
+    return _taps(near, fraction, source)
+
+
+def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Source pixel before each output pixel's centre, and the centre's distance behind it.
+
+    The centre is computed in float64 and rounded to float32 before it is split, as in OpenCV.
+    """
+    scale = 1 / (target / source)
+    centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
+    near = np.floor(centre)
+    return near.astype(np.int32), centre - near
+
+
+def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
+    """Build a table, read-only because all callers share it."""
+    one = np.float32(ONE)
+    taps = np.empty((len(near), 4), np.int32)
+    taps[:, 0] = np.clip(near, 0, source - 1)
+    taps[:, 1] = np.clip(near + 1, 0, source - 1)
+    taps[:, 2] = np.rint((np.float32(1) - fraction) * one)
+    taps[:, 3] = np.rint(fraction * one)
+    taps.flags.writeable = False
+    return taps

@@ -1,10 +1,10 @@
 """The network body on a GPU: it reads and writes device memory that its caller owns.
 
-Input and output are bound to addresses (I/O binding), on the stream that the session was opened
-with; nothing crosses to the host. Where a captured CUDA graph is replayed, ONNX Runtime launches
-one graph instead of some hundred kernels. A graph writes to the addresses that it was captured
-with, whatever is bound later, and nobody is told. So each pair of addresses has a graph of its
-own, and what is still needed must not lie at an address that a later run writes to.
+Input and output are bound to addresses (I/O binding) on the session's stream; nothing is copied to
+the host. If a captured CUDA graph is replayed, ONNX Runtime launches one graph instead of some
+hundred kernels. A graph silently writes to the addresses that it was captured with, whatever is
+bound later. So each pair of addresses has its own graph, and data that is still needed must not lie
+at an address that a later run writes to.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from detcli.backend.runtime.session import (
     FAILURES,
     FATAL,
     CaptureRefusedError,
+    Provider,
     closed,
     is_out_of_memory,
     open_session,
@@ -34,13 +35,11 @@ from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract
 from detcli.model.prepared import PreparedModel
 
-GRAPHS = 32
-"""At most so many are captured: each takes memory, and some runs to capture."""
+MAX_GRAPHS = 32  # each takes memory, and some runs to capture
 
-BINDINGS = 128
-"""At most so many are kept; making one anew costs microseconds."""
+MAX_BINDINGS = 128  # creating one again takes microseconds
 
-NO_GRAPH = -1  # the id that keeps ONNX Runtime from capturing a run
+NO_GRAPH = -1  # keeps ONNX Runtime from capturing a run
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
@@ -54,12 +53,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Binding:
-    """Addresses that are bound together.
+    """A pair of addresses that is bound.
 
     Attributes:
         io: ONNX Runtime's binding of input and output.
-        options: Of its runs.
-        graph: Id of the CUDA graph that they capture and replay.
+        options: Options of its runs.
+        graph: Id of the CUDA graph that the runs capture and replay.
     """
 
     io: Any
@@ -68,10 +67,10 @@ class _Binding:
 
 
 class Network:
-    """A session that runs on device addresses. For one thread: graphs are captured per thread.
+    """A session that runs on device addresses, for one thread: graphs are captured per thread.
 
     Attributes:
-        batch: The graph takes exactly so many pictures; None means any number.
+        batch: The number of pictures that the graph takes; None for any number.
         input_dtype: float32 or float16.
         output_dtype: float32 or float16, mostly that of the input.
         uses_graph: Whether runs are captured into CUDA graphs.
@@ -89,9 +88,9 @@ class Network:
         """Take over a session.
 
         Args:
-            session: Of `open_session`; made for CUDA graphs, if they are used.
-            contract: What its graph promises.
-            device_type: ONNX Runtime's name of the memory that addresses are in.
+            session: From `open_session`; opened for CUDA graphs if they are used.
+            contract: The graph's contract.
+            device_type: ONNX Runtime's name for the kind of memory.
             ordinal: Number of the device.
             uses_graph: Whether to capture CUDA graphs.
 
@@ -119,13 +118,13 @@ class Network:
     def head_shape(self, shape: Shape) -> tuple[int, int, int]:
         """Shape of the head for an input of shape `(B, 3, H, W)`.
 
-        Where the graph does not tell N, an ordinary run does, once for each H and W.
+        If the graph does not say N, an ordinary run finds it, once for each H and W.
 
         Returns:
             `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`.
 
         Raises:
-            DeviceMemoryError: That run does not fit.
+            DeviceMemoryError: That run does not fit into the GPU's memory.
             InferenceError: That run failed, or the network has been closed.
         """
         batch, _, height, width = shape
@@ -138,16 +137,16 @@ class Network:
     def run(self, input_address: int, output_address: int, shape: Shape) -> None:
         """Enqueue the network on the session's stream.
 
-        The first run of a pair of addresses is an ordinary one, so that a single picture is not
-        held up. The second captures a graph, if graphs are used, and later ones replay it.
+        The first run of a pair of addresses is an ordinary one, so a single picture need not wait
+        for a capture. If graphs are used, the second run captures one and later runs replay it.
 
         Args:
-            input_address: Where the elements of `shape` lie, of `input_dtype`, C-contiguous.
-            output_address: Where those of `head_shape(shape)` go, of `output_dtype`.
-            shape: `(B, 3, H, W)`; B is `batch`, where that is a number.
+            input_address: Address of `shape` values of `input_dtype`, C-contiguous.
+            output_address: Address for `head_shape(shape)` values of `output_dtype`.
+            shape: `(B, 3, H, W)`; B is `batch` unless that is None.
 
         Raises:
-            DeviceMemoryError: The batch does not fit.
+            DeviceMemoryError: The batch does not fit into the GPU's memory.
             InferenceError: The runtime failed, or the network has been closed.
         """
         key = (input_address, output_address, shape)
@@ -155,10 +154,10 @@ class Network:
             binding = self._bindings.get(key)
             if binding is None:
                 binding = self._bind(*key)
-            elif self.uses_graph and binding.graph == NO_GRAPH and self._captured < GRAPHS:
+            elif self.uses_graph and binding.graph == NO_GRAPH and self._captured < MAX_GRAPHS:
                 binding.graph, self._captured = self._captured, self._captured + 1
                 binding.options = self._run_options(binding.graph)
-            self._bindings.pop(key, None)  # one that fails is not kept
+            self._bindings.pop(key, None)  # not kept if it fails
             self._execute(binding)
             self._bindings[key] = binding
 
@@ -168,7 +167,7 @@ class Network:
         self._session = None
 
     def _execute(self, binding: _Binding) -> None:
-        """Run; where a graph cannot be captured or replayed, again and from now on without."""
+        """Run; if a graph cannot be captured or replayed, stop using graphs and run again."""
         try:
             self._session.run_with_iobinding(binding.io, binding.options)
         except FAILURES as error:
@@ -180,9 +179,9 @@ class Network:
             self._session.run_with_iobinding(binding.io, binding.options)
 
     def _bind(self, input_address: int, output_address: int, shape: Shape) -> _Binding:
-        """Bind a pair of addresses; those that were bound earliest make room."""
+        """Bind a pair of addresses, dropping the oldest bindings if there are too many."""
         for key in [key for key, old in self._bindings.items() if old.graph == NO_GRAPH]:
-            if len(self._bindings) < BINDINGS:
+            if len(self._bindings) < MAX_BINDINGS:
                 break
             del self._bindings[key]
         io = self._session.io_binding()
@@ -193,7 +192,7 @@ class Network:
         return _Binding(io, self._run_options(NO_GRAPH))
 
     def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
-        """Options of a run: which graph, and whether the host waits for the end."""
+        """Options of a run: its graph, and whether the host waits for the end."""
         options = onnxruntime.RunOptions()
         options.log_severity_level = FATAL
         if not wait:
@@ -203,7 +202,7 @@ class Network:
         return options
 
     def _count_anchors(self, height: int, width: int) -> int:
-        """N for that input size, from a run on the least batch of zeros."""
+        """N for an input size, from a run on the smallest batch of zeros."""
         zeros = np.zeros((self.batch or 1, 3, height, width), self.input_dtype)
         with self._failures(zeros.shape):
             options = self._run_options(NO_GRAPH, wait=True)
@@ -212,7 +211,7 @@ class Network:
 
     @contextlib.contextmanager
     def _failures(self, shape: tuple[int, ...]) -> Iterator[None]:
-        """Make ONNX Runtime's failures errors of ours, for an input of that shape."""
+        """Translate ONNX Runtime's failures on an input of this shape."""
         if self._session is None:
             raise closed()
         try:
@@ -233,40 +232,38 @@ def open_network(
     """Load a model on a GPU.
 
     Args:
-        model: What to load.
+        model: The model.
         device: The GPU; with TensorRT, nodes that it does not know run on CUDA.
         stream: Address of the stream that the network runs on.
         options: How to use the device.
 
     Raises:
         DeviceError: The GPU or its libraries cannot be used, or run no part of the model.
-        DeviceMemoryError: The model does not fit.
+        DeviceMemoryError: The model does not fit into the GPU's memory.
         ModelError: The runtime refuses the model.
     """
     contract, ordinal = model.contract, device.ordinal or 0
     plain = cuda_provider(ordinal, stream, options, graph=False)
+    providers: tuple[Provider, ...] = (plain,)
     if device.uses_tensorrt:
         engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
-        session = open_session(model.graph, (engine, plain), model.name)
-        return Network(session, contract, ordinal=ordinal)
-    if not _wants_graph(contract, options):
-        session = open_session(model.graph, (plain,), model.name)
-        return Network(session, contract, ordinal=ordinal)
-    try:
+        providers = (engine, plain)
+    elif _wants_graph(contract, options):
         capturing = cuda_provider(ordinal, stream, options, graph=True)
-        session = open_session(model.graph, (capturing,), model.name)
-        return Network(session, contract, ordinal=ordinal, uses_graph=True)
-    except CaptureRefusedError as error:
-        if options.cuda_graph:
-            warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
-        else:
-            log.info("without CUDA graphs: %s", error)
-    session = open_session(model.graph, (plain,), model.name)
+        try:
+            session = open_session(model.graph, (capturing,), model.name)
+            return Network(session, contract, ordinal=ordinal, uses_graph=True)
+        except CaptureRefusedError as error:
+            if options.cuda_graph:
+                warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
+            else:
+                log.info("without CUDA graphs: %s", error)
+    session = open_session(model.graph, providers, model.name)
     return Network(session, contract, ordinal=ordinal)
 
 
 def _wants_graph(contract: Contract, options: DeviceOptions) -> bool:
-    """Whether to try CUDA graphs: as was asked for, else where all shapes are static."""
+    """Whether to try CUDA graphs: as the options say, else if all shapes are static."""
     if options.cuda_graph is not None:
         return options.cuda_graph
     return None not in (contract.batch, contract.input_size)

@@ -1,8 +1,8 @@
-"""From the `.cu` files of `kernels/` to kernels that can be launched.
+"""Compiles the `.cu` files of `kernels/` and caches the result.
 
 NVRTC compiles each file for one architecture into a cubin: machine code, which needs no compiler
-in the driver, so that an older driver than NVRTC's own release will do. Cubins are kept in the
-cache folder; where that cannot be used, the files are compiled at every start.
+in the driver and so works with drivers older than NVRTC. Cubins are kept in the cache folder;
+without one, the files are compiled at every start.
 """
 
 import functools
@@ -21,7 +21,7 @@ from detcli.files import cache_folder
 KERNELS = Path(__file__).parent.resolve() / "kernels"
 
 CACHE_SIZE = 64 << 20
-"""Bytes; the cubins of one version for one architecture take a few hundred thousand."""
+"""Bytes; the cubins of one version for one architecture take a few hundred KB."""
 
 BLANK = "\0 \n"  # NVRTC's reports end with a zero byte
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @functools.cache
 def entry_points() -> dict[str, Path]:
-    """Name of each kernel, and the file that holds it."""
+    """File of each kernel by the kernel's name."""
     return {
         name: path
         for path in sorted(KERNELS.glob("*.cu"))
@@ -52,7 +52,7 @@ class Programs:
     """The kernels on the current device; each file is loaded when first needed.
 
     Attributes:
-        architecture: What they are compiled for, "sm_90".
+        architecture: The architecture that they are compiled for, "sm_90".
     """
 
     def __init__(self, architecture: str) -> None:
@@ -69,8 +69,8 @@ class Programs:
         """Find a kernel by name.
 
         Raises:
-            DeviceError: It cannot be compiled for this architecture.
-            DependencyError: NVRTC is not there.
+            DeviceError: The kernel cannot be compiled for this architecture.
+            DependencyError: NVRTC is not installed.
         """
         if name not in self._kernels:
             path = entry_points()[name]
@@ -84,19 +84,19 @@ def compile_file(path: Path, architecture: str) -> ObjectCode:
     """Compile a `.cu` file, or take it from the cache.
 
     Args:
-        path: The file; headers are looked for beside it.
-        architecture: "sm_90" and the like. Not "compute_90": that has no machine code.
+        path: The file; its headers lie beside it.
+        architecture: As in "sm_90"; "compute_90" would give no machine code.
 
     Raises:
-        DeviceError: It does not compile; the message begins with file and line.
-        DependencyError: NVRTC is not there.
+        DeviceError: The file does not compile; the message begins with file and line.
+        DependencyError: NVRTC is not installed.
     """
     source = path.read_text(encoding="utf-8")
     options = ProgramOptions(
         name=str(path),  # errors show it
         arch=architecture,
         std="c++17",
-        fma=False,  # a * b + c rounded once is not what NumPy computes
+        fma=False,  # NumPy rounds a * b + c twice
         include_path=str(path.parent),
     )
     key = make_program_cache_key(
@@ -120,7 +120,7 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
     try:
         compiled = Program(source, "c++", options).compile("cubin", logs=warnings)
     except Exception as error:
-        # The classes are not among the public names of cuda-core.
+        # cuda-core does not export these classes.
         match type(error).__name__:
             case "NVRTCError":
                 raise _compile_error(str(error), options) from error
@@ -132,7 +132,7 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
         raise
     if report := warnings.getvalue().strip(BLANK):
         log.warning("%s", report)
-    if not compiled.code:  # what "compute_90" gives, without an error
+    if not compiled.code:  # as "compute_90" gives, without an error
         raise DeviceError(
             f"{options.name}: there is no machine code for {options.arch}", "use --device cpu"
         )
@@ -140,11 +140,11 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
 
 
 def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
-    """The first of the compiler's errors, as file:line: reason."""
+    """The error for the first of the compiler's errors, as file:line: reason."""
     where, reason = str(options.name), report
     if found := SOURCE_ERROR.search(report):
         where, reason = f"{found['file']}:{found['line']}", found["reason"]
-    elif found := OTHER_ERROR.search(report):  # of the assembler, or about an option
+    elif found := OTHER_ERROR.search(report):  # from the assembler, or about an option
         reason = found["reason"]
     return DeviceError(
         f"{where}: does not compile for {options.arch}: {reason.strip(BLANK)}",
@@ -153,7 +153,7 @@ def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
 
 
 def _digest_of_headers(folder: Path) -> bytes:
-    """SHA-256 of the names and contents of all headers, any of which a file may include."""
+    """SHA-256 of the names and contents of all headers, which any file may include."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.cuh")):
         for part in (path.name.encode(), path.read_bytes()):
@@ -170,7 +170,7 @@ def _open_cache() -> FileStreamProgramCache | None:
 
 
 def _read(cache: FileStreamProgramCache | None, key: bytes) -> bytes | None:
-    """A cubin, if it is there and whole: the driver may crash on a damaged one."""
+    """A cubin from the cache, if it is intact: the driver may crash on a damaged one."""
     try:
         entry: bytes | None = cache.get(key) if cache is not None else None
     except OSError as error:
@@ -180,13 +180,13 @@ def _read(cache: FileStreamProgramCache | None, key: bytes) -> bytes | None:
         return None
     cubin, digest = entry[:-DIGEST_SIZE], entry[-DIGEST_SIZE:]
     if hashlib.sha256(cubin).digest() != digest:
-        log.info("a cached kernel is damaged: compiled anew")
+        log.info("a cached kernel is damaged and will be compiled again")
         return None
     return cubin
 
 
 def _write(cache: FileStreamProgramCache | None, key: bytes, cubin: bytes) -> None:
-    """Store a cubin with its digest behind it, where NVIDIA's tools do not mind it."""
+    """Store a cubin followed by its digest, which NVIDIA's tools ignore."""
     if cache is None:
         return
     try:

@@ -1,8 +1,8 @@
 """A ring of slots: the memory that one batch owns from its upload to its rows.
 
-While the host reads the rows of one batch, the GPU works on the next. Nothing is shared between
-two batches in flight, so that no replay of a CUDA graph, which writes where the previous one wrote,
-can reach memory that is still being read. A slot is handed out again only when its rows are copied.
+While the host reads the rows of one batch, the GPU works on the next. Two batches in flight share
+nothing, so no replay of a CUDA graph, which writes where the previous one wrote, can reach memory
+that is still being read. A slot is only handed out again when its rows have been copied.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ class Slot:
 
     Attributes:
         generation: How often the slot has been handed out.
-        finish: Copies the rows to where the caller will look for them; None when there are none.
+        finish: Copies the rows out of the slot; None if there are none to copy.
     """
 
     def __init__(self, gpu: "Gpu") -> None:
@@ -32,10 +32,10 @@ class Slot:
         self.finish: Callable[[], None] | None = None
 
     def device(self, part: str, size: int) -> "DeviceMemory":
-        """Device memory of at least `size` bytes, the same as long as that is enough.
+        """Device memory of at least `size` bytes, reused while it is large enough.
 
         Raises:
-            MemoryError: The device has not enough.
+            MemoryError: The device has not enough memory left.
         """
         return _grown(self._device, part, size, self._gpu.allocate)
 
@@ -43,13 +43,13 @@ class Slot:
         """Page-locked memory of at least `size` bytes.
 
         Raises:
-            MemoryError: The host has not enough.
+            MemoryError: The host has not enough memory left.
         """
         return _grown(self._pinned, part, size, self._gpu.pin)
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[None]:
-        """Make what is enqueued in the block the slot's work, also where the block fails."""
+        """Make the work that is enqueued in the block the slot's, even if the block fails."""
         try:
             yield
         finally:
@@ -77,7 +77,7 @@ class Ring:
         self._next = 0
 
     def take(self) -> Slot:
-        """Hand out the slot that has been out the longest, once its rows are copied."""
+        """Hand out the oldest slot, once its rows are copied."""
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         if slot.finish is not None:
@@ -87,7 +87,7 @@ class Ring:
         return slot
 
     def close(self) -> None:
-        """Copy what is still to be read, then free everything; the stream must be idle."""
+        """Copy the rows that are not read yet, then free everything; the stream must be idle."""
         for slot in self._slots:
             if slot.finish is not None:
                 slot.finish()

@@ -1,10 +1,10 @@
-"""Selection on the GPU: the head stays in device memory, rows and counts come out.
+"""Selection on the GPU: reads the head in device memory, writes rows and counts.
 
-`backend.postprocess` is the specification, and the rows are its rows, bit for bit.
+`backend.postprocess` is the specification; the rows equal its rows bit for bit.
 
-    class_max   for each anchor its best class, its best and its second best score
-    select      one block a picture: the best anchors, then the best of their scores
-    rank_anchors, nms   instead of `select`, with an IoU limit
+    class_max           best class, best and second best score of each anchor
+    select              one block per picture: the best anchors, then the best of their scores
+    rank_anchors, nms   instead of `select` if there is an IoU limit
 """
 
 from collections.abc import Sequence
@@ -48,27 +48,27 @@ class HeadShape:
 
 
 class Rows(NamedTuple):
-    """What was selected from one picture."""
+    """The rows that were selected from one picture."""
 
     values: npt.NDArray[np.float32]  # (M, 6) x1, y1, x2, y2 in canvas pixels, score, class id
     nan_count: int  # scores that are NaN
 
 
 class SelectionKernels:
-    """The kernels' launches for heads of one shape and one set of options.
+    """The kernels and their workspace for heads of one shape and one set of options.
 
-    The workspace is used by one run after another, which the stream keeps apart; results go where
-    the caller says.
+    Runs share the workspace, since the stream runs them one after another; results go to memory of
+    the caller.
 
     Attributes:
-        max_det: Rows that there is room for in a picture.
-        score_count: Scores of a picture that are looked at, N x C.
+        max_det: Maximum number of rows of a picture.
+        score_count: Scores of a picture that take part, N x C.
         result_size: Bytes of a result: counts `(B, 2)` uint32, of rows and of NaN scores, then
             rows `(B, max_det, 6)` float32, see `Rows`.
     """
 
     def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
-        """Take the workspace.
+        """Allocate the workspace.
 
         Raises:
             MemoryError: The device has not enough memory left.
@@ -91,7 +91,7 @@ class SelectionKernels:
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def _workspace(self, head: HeadShape, listed: int) -> dict[str, int]:
-        """Bytes of each part."""
+        """Bytes of each part of the workspace."""
         anchors, pictures = 4 * head.batch * head.anchors, 4 * head.batch
         suppressed = self._options.nms_iou is not None
         return {
@@ -127,7 +127,7 @@ class SelectionKernels:
         rest((at("nan_count"), result, result + 8 * head.batch))
 
     def _select(self, found: tuple[int, int, int]) -> None:
-        """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
+        """Launch steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         wanted = (unsigned(self.max_det), unsigned(options.unique), np.float32(options.confidence))
         best = (at("best_key"), at("second_key"), at("best_class"))
@@ -136,7 +136,7 @@ class SelectionKernels:
         self._gpu.launch(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)
 
     def _suppress(self, found: tuple[int, int, int]) -> None:
-        """Non-maximum suppression instead."""
+        """Launch non-maximum suppression instead."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         grid = (head.batch, 1, 1)
         ranked = (at("ranked"), at("ranked_count"))
@@ -173,6 +173,6 @@ class SelectionKernels:
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:
-    """Where each part begins, and where the last one ends."""
+    """Offset of each part, then the end of the last."""
     ends = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes])
     return [0, *ends.tolist()]

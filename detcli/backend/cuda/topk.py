@@ -1,4 +1,7 @@
-"""top_k on the GPU, for rows of any length; `detcli.top_k` is the specification."""
+"""Arrays in device memory, and top_k of them for rows of any length.
+
+`detcli.top_k` is the specification.
+"""
 
 import functools
 import math
@@ -18,7 +21,7 @@ SHARED_LIST = 2048
 
 MIN_CHUNK = 8192
 MAX_GRID = 65535  # rows of a launch
-MAX_ROW = 1 << 31  # indices are 32 bits wide on the way
+MAX_ROW = 1 << 31  # the kernels' indices have 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,10 @@ class DeviceArray:
     """A contiguous array in device memory, as torch and CuPy read and write it.
 
     Attributes:
-        address: Where it begins.
+        address: Address of the first element.
         shape: Its shape.
         dtype: Its element type.
-        owner: Memory that is freed when nobody holds it any more; None if the caller keeps it.
+        owner: The memory, which is freed with the last reference; None if the caller keeps it.
     """
 
     address: int
@@ -39,7 +42,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Numba's protocol, version 3, with nothing left to wait for."""
+        """Numba's protocol, version 3; the content is complete."""
         return {
             "data": (self.address, False),
             "shape": self.shape,
@@ -51,19 +54,19 @@ class DeviceArray:
 
 
 def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401, FBT001, FBT002 - the signature of torch.topk
-    """Return the k largest entries along the last axis, and where they are, on a GPU.
+    """Return the k largest entries along the last axis and their indices, on a GPU.
 
-    The answer is that of `detcli.top_k`: of equals the lower index first, NaN below everything,
-    -0 equal to +0; any row length. Arrays on the GPU stay there, and so do the results; a NumPy
-    array is copied there and the results back.
+    The result is that of `detcli.top_k`: of equals the lower index first, NaN below everything,
+    -0 equal to +0; any row length. For arrays on the GPU the results are there too; a NumPy array
+    is copied there and the results back.
 
     Args:
         values: `(..., N)` float32 or float16: a NumPy array, anything with
             `__cuda_array_interface__` (torch, CuPy) that is contiguous, or, for a bare pointer,
             `DeviceArray(pointer, shape, dtype)`.
-        k: How many; more than N means all N.
+        k: Number of entries; more than N means all N.
         sorted: Largest first; otherwise the same set, ordered by index.
-        gpu: The GPU that holds them; the first one by default.
+        gpu: The GPU that holds the values; the first one by default.
 
     Returns:
         Values `(..., min(k, N))` with the dtype of `values`, and int64 indices of that shape.
@@ -71,7 +74,7 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
 
     Raises:
         ValueError: `k` is negative, or `values` has no axis or is not contiguous.
-        TypeError: Another dtype.
+        TypeError: `values` has another dtype.
         MemoryError: The device has not enough memory left.
         InferenceError: The GPU failed.
     """
@@ -102,12 +105,12 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
 
 
 def spill_capacity(k: int) -> int:
-    """Keys that the k largest of something need in device memory: a power of two, or nothing."""
+    """Keys of device memory that a list of the k largest needs: a power of two, or 0."""
     return 1 << (k - 1).bit_length() if k > SHARED_LIST else 0
 
 
 def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
-    """Copy an array to new device memory; an empty one gets a byte."""
+    """Copy an array to new device memory of at least one byte, and wait for it."""
     memory, staging = gpu.allocate(max(array.nbytes, 1)), gpu.pin(max(array.nbytes, 1))
     staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     gpu.copy(memory.address, staging.address, array.nbytes)
@@ -119,7 +122,7 @@ def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
 def download(
     gpu: "Gpu", address: int, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
-    """Copy an array from device memory."""
+    """Copy an array from device memory, and wait for it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     staging = gpu.pin(max(size, 1))
     gpu.copy(staging.address, address, size)
@@ -136,13 +139,13 @@ def _enqueue(
     *,
     sorted: bool,  # noqa: A002
 ) -> None:
-    """Launch the kernels, for as many rows at a time as a grid holds."""
+    """Launch the kernels, each for as many rows as a grid holds."""
     length, k = array.shape[-1], best[0].shape[-1]
     rows = math.prod(array.shape[:-1])
     spill = spill_capacity(k)
     chunk = _chunk_length(length, k)
     chunks = -(-length // chunk)
-    kept = chunks * k if chunks > 1 else 0  # keys of a row that its chunks leave
+    kept = chunks * k if chunks > 1 else 0  # keys that the chunks of a row leave
     step = min(rows, MAX_GRID)
     workspace = gpu.allocate(8 * step * (kept + spill) or 8)
     keys, spilled = workspace.address if kept else 0, workspace.address + 8 * step * kept
@@ -163,10 +166,10 @@ def _enqueue(
 
 
 def _chunk_length(length: int, k: int) -> int:
-    """How a row is cut: in one piece if it is short or much of it is wanted.
+    """Length of the chunks of a row; the whole row if it is short or k is large.
 
-    A block reads its chunk, then one block reads k keys of each chunk; the two take about equally
-    long where the chunk is as long as the geometric mean of N and k.
+    A block reads its chunk, then one block reads k keys of each chunk; both take about equally long
+    if the chunk is as long as the geometric mean of N and k.
     """
     chunk = max(MIN_CHUNK, math.isqrt(length * k))
     return chunk if k <= SHARED_LIST and length >= 2 * chunk else length
@@ -178,8 +181,8 @@ def _device_array(gpu: "Gpu", values: Any) -> DeviceArray:  # noqa: ANN401
     shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
     packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     if told.get("strides") not in (None, packed):
-        raise ValueError("the array is not contiguous; make it so first")
-    if told.get("stream", 1) is not None:  # torch, of version 2, says nothing about it
+        raise ValueError("the array is not contiguous")
+    if told.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
         gpu.synchronize()
     return DeviceArray(told["data"][0], shape, dtype)
 

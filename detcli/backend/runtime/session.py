@@ -263,11 +263,11 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
         fixed: Whether the graph takes exactly B pictures.
     """
     batch = shape[0]
-    first = (
-        "a model that was exported with a smaller batch" if fixed else f"a batch of {batch // 2}"
-    )
+    first = f"a batch of {batch // 2}"
     if batch == 1:
         first = "a smaller --imgsz"
+    elif fixed:
+        first = "a model that was exported with a smaller batch"
     pictures = "1 picture" if batch == 1 else f"{batch} pictures"
     return DeviceMemoryError(
         f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",

@@ -236,7 +236,7 @@ def test_a_gpu_that_fails_at_the_end_is_released_all_the_same(shim, make_model, 
 
 
 def test_few_workspaces_are_kept(host_gpu, make_model, random, monkeypatch):
-    monkeypatch.setattr(module, "SELECTIONS", 2)
+    monkeypatch.setattr(module, "MAX_SELECTIONS", 2)
     model = make_model(batch=None)
     backend = open_on_host(host_gpu, prepare(model))
     batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]

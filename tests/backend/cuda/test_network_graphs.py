@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detcli.backend.cuda import network as module
-from detcli.backend.cuda.network import BINDINGS, GRAPHS, Network, open_network
+from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import CaptureRefusedError
@@ -139,15 +139,15 @@ def test_neither_graphs_nor_bindings_grow_without_end(contract):
     session = Session()
     network = Network(session, contract, uses_graph=True)
     for _ in range(3):
-        for number in range(2 * BINDINGS):
+        for number in range(2 * MAX_BINDINGS):
             network.run(number, 1_000_000 + number, SHAPE)
     network.run(0, 1_000_000, SHAPE)
     for _ in range(3):
-        for number in range(GRAPHS + 5):
+        for number in range(MAX_GRAPHS + 5):
             network.run(number, 1_000_000 + number, SHAPE)
-    assert len(session.captured) <= GRAPHS
-    assert len(network._bindings) <= BINDINGS  # noqa: SLF001 - what is counted
-    for kind, written in session.runs[-(GRAPHS + 5) :]:
+    assert len(session.captured) <= MAX_GRAPHS
+    assert len(network._bindings) <= MAX_BINDINGS  # noqa: SLF001 - what is counted
+    for kind, written in session.runs[-(MAX_GRAPHS + 5) :]:
         assert kind in ("ordinary", "replayed")
         assert written >= 1_000_000
 
@@ -157,7 +157,7 @@ def test_a_captured_pair_stays_bound_whatever_else_comes(contract):
     network = Network(session, contract, uses_graph=True)
     for _ in range(2):
         network.run(1, 2, SHAPE)
-    for number in range(2 * BINDINGS):
+    for number in range(2 * MAX_BINDINGS):
         network.run(number, 1000 + number, SHAPE)
     network.run(1, 2, SHAPE)
     assert session.runs[-1] == ("replayed", 2)
