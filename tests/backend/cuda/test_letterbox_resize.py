@@ -1,4 +1,6 @@
-"""The tables against cv2.resize, bit for bit."""
+"""The tables for resizing against cv2.resize, bit for bit."""
+
+import itertools
 
 import cv2
 import numpy as np
@@ -12,7 +14,7 @@ SPECIAL = [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 12
 
 
 def resize(image, width, height):
-    """Resize with nothing but the tables and integers, as the module describes it."""
+    """Resize with the tables and integer arithmetic, as the kernel does."""
     near, far, near_weight, far_weight = column_taps(image.shape[1], width).T[..., np.newaxis]
     columns = image[:, near[:, 0]] * near_weight + image[:, far[:, 0]] * far_weight
     columns >>= 4
@@ -32,7 +34,7 @@ def noise(random, height, width):
 
 
 def sizes(random, count):
-    """Heights and widths before and after: any of them, many powers of two, some kept or halved."""
+    """Heights and widths before and after: many powers of two, some kept or halved."""
     for _ in range(count):
         either = np.stack([random.choice(SPECIAL, 4), random.integers(1, 300, 4)])
         height, width, new_height, new_width = random.permuted(either, axis=0)[0].tolist()
@@ -49,23 +51,21 @@ def sizes(random, count):
         yield height, width, new_height, new_width
 
 
-def test_2000_sizes(random):
-    for height, width, new_height, new_width in sizes(random, 2000):
+def test_1000_sizes(random):
+    for height, width, new_height, new_width in sizes(random, 1000):
         check(noise(random, height, width), new_width, new_height)
 
 
-@pytest.mark.parametrize("width", SPECIAL)
-@pytest.mark.parametrize("height", SPECIAL)
-def test_half_size_is_the_mean_of_four_pixels(height, width, random):
-    image = noise(random, 2 * height, 2 * width)
-    check(image, width, height)
-    four = image.reshape(height, 2, width, 2, 3).sum((1, 3))
-    np.testing.assert_array_equal(resize(image, width, height), (four + 2) >> 2)
+def test_half_size_is_the_mean_of_four_pixels(random):
+    for height, width in itertools.product(SPECIAL, SPECIAL):
+        image = noise(random, 2 * height, 2 * width)
+        check(image, width, height)
+        four = image.reshape(height, 2, width, 2, 3).sum((1, 3))
+        np.testing.assert_array_equal(resize(image, width, height), (four + 2) >> 2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_extreme_sizes(random):
+    for before, (height, width) in (
         ((1, 1), (1, 1)),
         ((1, 1), (640, 640)),
         ((640, 480), (1, 1)),
@@ -80,41 +80,27 @@ def test_half_size_is_the_mean_of_four_pixels(height, width, random):
         ((1080, 1920), (360, 640)),
         ((1080, 810), (640, 480)),
         ((480, 640), (960, 1280)),
-    ],
-)
-def test_extreme_sizes(change, random):
-    before, (height, width) = change
-    check(noise(random, *before), width, height)
+    ):
+        check(noise(random, *before), width, height)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (17, 31), (64, 64), (1, 300)])
-def test_the_same_size_changes_nothing(size, random):
+def test_the_same_size_changes_nothing(random):
     """`preprocess` does not resize then."""
-    image = noise(random, *size)
-    np.testing.assert_array_equal(resize(image, size[1], size[0]), image)
+    for height, width in [(1, 1), (17, 31), (64, 64), (1, 300)]:
+        image = noise(random, height, width)
+        np.testing.assert_array_equal(resize(image, width, height), image)
 
 
-@pytest.mark.parametrize("level", [0, 1, 127, 254, 255])
-def test_a_plain_picture_stays_plain_or_is_what_opencv_makes_of_it(level):
-    for height, width in [(13, 29), (128, 3), (333, 77)]:
-        check(np.full((50, 60, 3), level, np.uint8), width, height)
+def test_plain_pictures():
+    for level in (0, 1, 127, 254, 255):
+        for height, width in [(13, 29), (128, 3), (333, 77)]:
+            check(np.full((50, 60, 3), level, np.uint8), width, height)
 
 
 def test_black_and_white(random):
     for height, width, new_height, new_width in sizes(random, 200):
         image = noise(random, height, width) // 128 * np.uint8(255)
         check(image, new_width, new_height)
-
-
-@pytest.mark.parametrize(
-    "view",
-    [np.s_[:, ::2], np.s_[::3], np.s_[5:90, 7:81], np.s_[::-1], np.s_[:, ::-1], np.s_[..., ::-1]],
-    ids=str,
-)
-def test_pictures_that_are_views(view, random):
-    image = noise(random, 100, 100)[view]
-    assert not image.flags.c_contiguous or view == np.s_[5:90, 7:81]
-    check(image, 64, 48)
 
 
 @pytest.fixture
@@ -134,7 +120,7 @@ def test_without_vector_instructions(switch, random):
 
 
 @given(st.integers(1, 10**5), st.integers(1, 5000))
-def test_tables_hold_neighbours_and_whole_weights(source, target):
+def test_tables_hold_neighbours_and_weights_that_add_up(source, target):
     for taps in (column_taps(source, target), row_taps(source, target)):
         near, far, near_weight, far_weight = taps.T
         assert taps.shape == (target, 4)

@@ -39,7 +39,7 @@ def all_low(random, shape):
 
 
 def like_a_detector(random, shape):
-    """A few objects, each found by neighbouring anchors, above a noisy ground."""
+    """A few objects above noise."""
     ground = random.random(shape, np.float32) ** 8
     return np.where(
         random.random(shape, np.float32) < 0.002, random.random(shape, np.float32), ground
@@ -49,7 +49,7 @@ def like_a_detector(random, shape):
 SCORES = (noise, all_equal, three_levels, oddities, all_low, like_a_detector)
 
 
-def make_head(  # noqa: PLR0913, PLR0917 - one argument a property of the head
+def make_head(  # noqa: PLR0913, PLR0917 - one argument for each property of the head
     random, batch, classes, anchors, scores=noise, dtype=np.float32
 ):
     """A head (B, 4 + C, N) with boxes in a 640 canvas."""
@@ -57,10 +57,10 @@ def make_head(  # noqa: PLR0913, PLR0917 - one argument a property of the head
     return np.concatenate([boxes, scores(random, (batch, classes, anchors))], axis=1).astype(dtype)
 
 
-def select(  # noqa: PLR0913 - one argument a property of the head
+def select(  # noqa: PLR0913 - one argument for each property of the head
     gpu, heads, options, *, anchors_first=False, cxcywh=False, runs=1
 ):
-    """What the kernels select from (B, 4 + C, N)."""
+    """Rows that the kernels select from (B, 4 + C, N)."""
     batch, rows, anchors = heads.shape
     shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name)
     uploaded = upload(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
@@ -88,62 +88,52 @@ def assert_as_specified(found, heads, options, *, cxcywh=False):
             assert rows.nan_count == np.count_nonzero(np.isnan(head[4:][classes]))
 
 
-@pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("anchors", ANCHORS)
-def test_any_shape(gpu, random, anchors, scores):
+def test_any_shape(gpu, random, anchors):
     """All N, C and K, both dtypes, layouts and box formats, one picture and three."""
-    options = itertools.cycle(itertools.product((False, True), repeat=3))
-    for _ in range(SCORES.index(scores)):  # another combination for the same shape
-        next(options)
-    for classes, max_det in itertools.product(CLASSES, WANTED):
-        if anchors * classes > 3_000_000 and max_det != 300:
-            continue  # 33600 x 365: once for each kind of scores is slow enough
-        half, anchors_first, cxcywh = next(options)
-        heads = make_head(
-            random,
-            3 if anchors * classes < 100_000 else 1,
-            classes,
-            anchors,
-            scores,
-            np.float16 if half else np.float32,
-        )
-        options = SelectionOptions(0.25 if max_det == 300 else 0.0, max_det, None, None)
-        found = select(gpu, heads, options, anchors_first=anchors_first, cxcywh=cxcywh)
-        assert_as_specified(found, heads, options, cxcywh=cxcywh)
+    combinations = list(itertools.product((False, True), repeat=3))
+    for first, scores in enumerate(SCORES):  # another combination for the same shape
+        layouts = itertools.islice(itertools.cycle(combinations), first, None)
+        for classes, max_det in itertools.product(CLASSES, WANTED):
+            if anchors * classes > 3_000_000 and max_det != 300:
+                continue  # 33600 x 365: once for each kind of scores is slow enough
+            half, anchors_first, cxcywh = next(layouts)
+            batch, dtype = (
+                3 if anchors * classes < 100_000 else 1,
+                np.float16 if half else np.float32,
+            )
+            heads = make_head(random, batch, classes, anchors, scores, dtype)
+            options = SelectionOptions(0.25 if max_det == 300 else 0.0, max_det, None, None)
+            found = select(gpu, heads, options, anchors_first=anchors_first, cxcywh=cxcywh)
+            assert_as_specified(found, heads, options, cxcywh=cxcywh)
 
 
-@pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("confidence", [0.0, 0.25])
-def test_the_head_of_yolov10(gpu, random, scores, batch, confidence):
-    heads = make_head(random, batch, 80, 8400, scores)
-    options = SelectionOptions(confidence, 300, None, None)
-    assert_as_specified(select(gpu, heads, options), heads, options)
+def test_the_head_of_yolov10(gpu, random):
+    for scores, batch, confidence in itertools.product(SCORES, (1, 3), (0.0, 0.25)):
+        heads = make_head(random, batch, 80, 8400, scores)
+        options = SelectionOptions(confidence, 300, None, None)
+        assert_as_specified(select(gpu, heads, options), heads, options)
 
 
-@pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.parametrize("anchors", [1, 33, 1025, 8400])
-@pytest.mark.parametrize("max_det", [1, 300, 5000])
-def test_one_class_an_anchor(gpu, random, scores, anchors, max_det):
-    heads = make_head(random, 2, 5, anchors, scores)
-    options = SelectionOptions(0.25, max_det, None, None, unique=True)
-    assert_as_specified(select(gpu, heads, options), heads, options)
+def test_one_class_an_anchor(gpu, random):
+    for scores, anchors, max_det in itertools.product(SCORES, (1, 33, 1025, 8400), (1, 300, 5000)):
+        heads = make_head(random, 2, 5, anchors, scores)
+        options = SelectionOptions(0.25, max_det, None, None, unique=True)
+        assert_as_specified(select(gpu, heads, options), heads, options)
 
 
-@pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.parametrize("max_det", [SHARED_LIST, SHARED_LIST + 1, 5000, 10**9])
-def test_more_rows_than_fit_into_shared_memory(gpu, random, scores, max_det):
-    heads = make_head(random, 2, 3, 2500, scores)
-    options = SelectionOptions(0.0, max_det, None, None)
-    assert_as_specified(select(gpu, heads, options), heads, options)
+def test_more_rows_than_fit_into_shared_memory(gpu, random):
+    for scores, max_det in itertools.product(SCORES, (SHARED_LIST, SHARED_LIST + 1, 10**9)):
+        heads = make_head(random, 2, 3, 2500, scores)
+        options = SelectionOptions(0.0, max_det, None, None)
+        assert_as_specified(select(gpu, heads, options), heads, options)
 
 
-@pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.parametrize("nms_iou", [None, 0.5])
-def test_chosen_classes(gpu, random, scores, nms_iou):
-    heads = make_head(random, 2, 80, 1025, scores)
-    options = SelectionOptions(0.25, 300, frozenset({79, 0, 33}), nms_iou)
-    assert_as_specified(select(gpu, heads, options), heads, options)
+def test_selected_classes(gpu, random):
+    for scores, nms_iou in itertools.product(SCORES, (None, 0.5)):
+        heads = make_head(random, 2, 80, 1025, scores)
+        options = SelectionOptions(0.25, 300, frozenset({79, 0, 33}), nms_iou)
+        assert_as_specified(select(gpu, heads, options), heads, options)
 
 
 def test_a_negative_confidence_keeps_negative_scores(gpu, random):
@@ -154,26 +144,24 @@ def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     assert_as_specified(found, heads, options)
 
 
-def test_a_second_run_finds_the_workspace_as_the_first_left_it(gpu, random):
+def test_runs_share_a_workspace(gpu, random):
     heads = make_head(random, 2, 80, 1025, oddities)
     options = SelectionOptions(0.25, 300, None, None)
     assert_as_specified(select(gpu, heads, options, runs=3), heads, options)
 
 
-@pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize(
     ("anchors", "max_det"),
     [*itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]), (2100, 10**9), (8400, 300)],
 )
-def test_non_maximum_suppression(gpu, random, scores, anchors, max_det):
-    heads = make_head(random, 2, 5, anchors, scores)
-    heads[:, :4] *= np.float32(0.25)  # crowded
-    heads[:, :4, ::50] = np.nan
-    heads[:, 2, 1::50] = np.inf
-    heads[:, 2, 2::50] *= -1
-    for cxcywh in (True, False):
+def test_non_maximum_suppression(gpu, random, anchors, max_det):
+    for scores, cxcywh in itertools.product(SCORES, (True, False)):
+        heads = make_head(random, 2, 5, anchors, scores)
+        heads[:, :4] *= np.float32(0.25)  # crowded
+        heads[:, :4, ::50] = np.nan
+        heads[:, 2, 1::50] = np.inf
+        heads[:, 2, 2::50] *= -1
         options = SelectionOptions(0.25, max_det, None, nms_iou=0.45)
         with np.errstate(invalid="ignore"):  # inf - inf
-            assert_as_specified(
-                select(gpu, heads, options, cxcywh=cxcywh), heads, options, cxcywh=cxcywh
-            )
+            found = select(gpu, heads, options, cxcywh=cxcywh)
+            assert_as_specified(found, heads, options, cxcywh=cxcywh)
