@@ -9,7 +9,7 @@ import onnx
 
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import to_batch
-from detcli.backend.runtime.tensors import TensorSession
+from detcli.backend.runtime.session import TensorSession
 from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.plan import SidePlan, image_input
