@@ -209,7 +209,7 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
         (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is not a size"),
         (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
-        (["--model", "MODEL", "--conf", "2"], 2, "confidence lies between 0 and 1"),
+        (["--model", "MODEL", "--conf", "2"], 2, "use a confidence between 0 and 1"),
         (["--model", "MODEL", "--max-det", "0"], 2, "max_det is 0"),
         (["--model", "MODEL", "--nms", "0"], 2, "nms is 0"),
         (["--model", "MODEL", "--imgsz", "33"], 2, "takes 64x64 pictures only"),
