@@ -13,10 +13,25 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
+from detcli.commands.bench.report import RunReport, SweepReport, TopKReport
+from detcli.commands.convert.report import Conversion
+from detcli.commands.doctor.report import DoctorReport
+from detcli.commands.eval.dataset import Kind
+from detcli.commands.eval.report import EvalReport
+from detcli.commands.inspect.report import Inspection
+from detcli.commands.models.listing import Listing
+from detcli.commands.verify.report import VerifyReport
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
+    "bench": RunReport | SweepReport | TopKReport,
+    "convert": Conversion,
+    "doctor": DoctorReport,
+    "eval": EvalReport,
+    "inspect": Inspection,
+    "models": Listing,
     "predict": RecordJson,
+    "verify": VerifyReport,
 }
 """What each command prints as JSON: a report, or one of several."""
 
@@ -25,6 +40,9 @@ EITHER = {"predict": [["width", "height", "detections", "model", "device"], ["er
 
 PATTERNS = {"sha256": "^[0-9a-f]{64}$", "inputs_sha256": "^[0-9a-f]{64}$"}
 """What texts look like, by field."""
+
+CHOICES = {"Finding.kind": [kind.value[0] for kind in Kind]}
+"""Texts of which there are few, by `Type.field`."""
 
 LENGTHS = {"box": 4}
 """How many entries lists have, by field."""
@@ -117,6 +135,8 @@ def _finish(kind: str, schema: dict[str, Any], docstring: str) -> None:
                 )
             elif part.get("type") == "string" and name in PATTERNS:
                 part["pattern"] = PATTERNS[name]
+            elif part.get("type") == "string" and f"{kind}.{name}" in CHOICES:
+                part["enum"] = CHOICES[f"{kind}.{name}"]
             elif part.get("type") == "array" and name in LENGTHS:
                 part["minItems"] = part["maxItems"] = LENGTHS[name]
         if name in described:

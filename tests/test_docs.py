@@ -185,6 +185,14 @@ def test_the_schema_on_the_page_is_the_programs(generate):
     assert "urn:detcli:predict" in text
 
 
+def test_schemas_follow_from_the_reports(generate):
+    folders = (ROOT / "detcli/commands").glob("*/schema.json")
+    assert {path.parent.name for path in folders} == {*generate.REPORTS}
+    for command in generate.REPORTS:
+        kept = (ROOT / "detcli/commands" / command / "schema.json").read_text(encoding="utf-8")
+        assert kept == generate.schema(command), f"{command}: run make docs"
+
+
 def test_every_option_is_explained():
     """Click prints an option without help as a line that ends after its type."""
     text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")

@@ -6,11 +6,13 @@ not exist on the device.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.bench.request import Mode
+from detcli.timing import Stage
 
 MIN_FOR_P90, MIN_FOR_P99 = 10, 100
 """Samples; with fewer, the percentile would be the maximum under another name."""
@@ -111,7 +113,7 @@ class WarmUp:
 class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
-    name: str
+    name: Stage
     summary: Summary | None
     share: float | None
 
@@ -265,7 +267,7 @@ class BaselineComparison:
 class RunReport:
     """One measurement of latency or throughput."""
 
-    kind: str
+    kind: Literal["run"]
     machine: BenchMachine
     software: Software
     model: BenchModel
@@ -319,12 +321,15 @@ class SweepPoint:
 class SweepReport:
     """All combinations of some values."""
 
-    kind: str
+    kind: Literal["sweep"]
     mode: Mode
     axes: dict[str, tuple[str, ...]]
     machine: BenchMachine
     software: Software
     points: tuple[SweepPoint, ...]
+
+
+TaskName = Literal["top_k", "selection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +346,7 @@ class TopKTiming:
 class TopKCase:
     """A task of one size, by every implementation; the first is detcli's."""
 
-    task: str
+    task: TaskName
     n: int
     k: int
     ways: tuple[TopKTiming, ...]
@@ -354,7 +359,7 @@ class TopKReport:
     `clock_share` is the largest fraction of a figure that went into timing.
     """
 
-    kind: str
+    kind: Literal["topk"]
     machine: BenchMachine
     software: Software
     device: str

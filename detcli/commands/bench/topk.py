@@ -23,7 +23,7 @@ from detcli.commands.bench.machine import (
     describe_machine,
     describe_software,
 )
-from detcli.commands.bench.report import Summary, TopKCase, TopKReport, TopKTiming
+from detcli.commands.bench.report import Summary, TaskName, TopKCase, TopKReport, TopKTiming
 from detcli.commands.bench.request import Mode, TopKRequest
 from detcli.commands.bench.sampling import Samples, sampling_share, take_turns
 from detcli.errors import CheckError, DeviceError
@@ -61,12 +61,12 @@ class TopKTask:
     """Something to be done with an array of random numbers.
 
     Attributes:
-        name: "top_k" or "selection".
+        name: What is to be done.
         values: A row `(N,)`, or a head `(4 + C, N)`.
         k: How many values are wanted.
     """
 
-    name: str
+    name: TaskName
     values: Floats
     k: int
 

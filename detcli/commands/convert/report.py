@@ -1,6 +1,12 @@
 """The report of a conversion; `detcli schema convert` describes its JSON."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+StepName = Literal[
+    "names", "metadata", "imgsz", "batch", "cut", "half", "int8", "end-to-end", "guard-transpose"
+]
+"""The option that asks for a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +20,7 @@ class Step:
         nodes: Number of nodes in the graph after it.
     """
 
-    name: str
+    name: StepName
     changed: bool
     finding: str
     nodes: int

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import to_batch
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.report import Step
+from detcli.commands.convert.report import Step, StepName
 from detcli.errors import ModelError, SourceError
 from detcli.geometry import Picture
 from detcli.model.contract import Contract
@@ -82,7 +82,7 @@ class Steps:
             UsageError: The names or the size do not fit the model.
         """
         wanted = self._options
-        steps: list[tuple[bool, str, _Step]] = [
+        steps: list[tuple[bool, StepName, _Step]] = [
             (wanted.names is not None, "names", self._names),
             (bool(wanted.metadata), "metadata", self._metadata),
             (wanted.cut, "cut", self._cut),
@@ -97,7 +97,7 @@ class Steps:
             if asked_for:
                 self._apply(name, step)
 
-    def _apply(self, name: str, step: "_Step") -> None:
+    def _apply(self, name: StepName, step: "_Step") -> None:
         known = infer_shapes(self.model)
         contract = recognise(known, self._title, self._options.box_format)
         converted, finding = step(known, contract)

@@ -86,11 +86,11 @@ def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[Mod
         )
         yield ModelAdvice("names-missing", problem, fix)
     elif len(names) != detector.class_count:
-        fewer = "fewer" if len(names) < detector.class_count else "more"
+        too_few = len(names) < detector.class_count
         yield ModelAdvice(
-            f"names-{fewer}",
-            f"its metadata names {len(names)} classes, {fewer} than the {detector.class_count} of "
-            "its graph",
+            "names-fewer" if too_few else "names-more",
+            f"its metadata names {len(names)} classes, {'fewer' if too_few else 'more'} than the "
+            f"{detector.class_count} of its graph",
             fix,
         )
 

@@ -1,6 +1,7 @@
 """The report of `detcli inspect`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from detcli.backend.runtime.survey import Placement
 from detcli.model.contract import BoxFormat, Layout
@@ -99,7 +100,7 @@ class Quantisation:
         total: All convolutions and matrix products.
     """
 
-    form: str
+    form: Literal["QDQ", "QOperator", "dynamic", "weights"]
     quantised: int
     total: int
 
@@ -138,6 +139,26 @@ class Operations:
     uncounted: dict[str, int]
 
 
+AdviceCode = Literal[
+    "assumed-stride",
+    "bare-transpose",
+    "external-data",
+    "invalid",
+    "ir-too-new",
+    "names-fewer",
+    "names-missing",
+    "names-more",
+    "one-to-many",
+    "opset-too-new",
+    "opset-too-old",
+    "sparse-weights",
+    "top-k-cap",
+    "weights-as-inputs",
+    "weights-not-finite",
+]
+"""Kinds of advice, for programs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelAdvice:
     """Something about a model that deserves attention.
@@ -148,7 +169,7 @@ class ModelAdvice:
         fix: What to do about it.
     """
 
-    code: str
+    code: AdviceCode
     message: str
     fix: str
 
