@@ -185,6 +185,6 @@ def test_launching_does_not_count(cuda, monkeypatch):
     assert taken == pytest.approx([1e-5, 3e-5], abs=1e-9)
     assert clock.call(lambda: slowly(1e-5)) > 0.002
     clock.relax()
-    monkeypatch.setattr("benchmarks.gpu.clock.LONGEST_DELAY", 0.01)
+    monkeypatch.setattr("benchmarks.gpu.clock.MAX_DELAY", 0.01)
     with pytest.raises(TooSlowToQueueError):
         clock.queued(cuda.synchronize)

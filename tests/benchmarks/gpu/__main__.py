@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:tests python -m benchmarks.gpu --out build/gpu-check
 
-Writes gpu-check.json, gpu-check.md and gpu-check.log after each part, and goes on when a part
-fails. Exits with 1 if a check failed, with 5 if there is no GPU that can be used.
+Writes gpu-check.json, gpu-check.md and gpu-check.log after each part, and continues when a part
+fails. Exits with 1 if a check failed, with 5 if no GPU can be used.
 """
 
 import argparse
@@ -19,28 +19,28 @@ from benchmarks.gpu import parts, report
 BENCHMARKS = {"selection": 120, "top_k": 75, "letterbox": 75, "nms": 60, "network": 120}
 SANITIZERS = {"memcheck": 90, "racecheck": 90, "synccheck": 30, "initcheck": 30}
 TESTS = 150
-LEAST = 15
-"""Seconds. With less time left no part is begun."""
+MIN_SECONDS = 15
+"""Seconds. No part starts with less time left."""
 
 
 def look(seconds: float = 120) -> tuple[dict[str, Any], str]:
-    """Ask a process of its own, which leaves nothing on the GPU, what there is.
+    """Describe the machine, in another process so that no context stays on the GPU.
 
     Returns:
-        The machine, and why its GPU cannot be used; one of them is empty.
+        The machine, and why its GPU cannot be used; one of the two is empty.
     """
     command = [sys.executable, "-m", "benchmarks.gpu.devices"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        return {}, f"it does not answer for {seconds:.0f} s"
+        return {}, f"no answer for {seconds:.0f} s"
     if done.returncode:
         return {}, done.stderr.strip().rpartition("\n")[2]
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
 def run_all(runner: parts.Runner, arguments: argparse.Namespace) -> Iterator[parts.Part]:
-    """All parts: first whether the kernels are right, then how fast they are."""
+    """Run all parts: checks first, then timings."""
     options = ["--quick"] if arguments.quick else []
     models = [*_option("--model", arguments.model), *_option("--model-fp16", arguments.model_fp16)]
     yield parts.run_tests(runner, TESTS, arguments.tests)
@@ -54,7 +54,7 @@ def run_all(runner: parts.Runner, arguments: argparse.Namespace) -> Iterator[par
 
 
 def _in_time(runner, name, part, limit, *arguments) -> parts.Part:
-    if runner.left() < LEAST:
+    if runner.left() < MIN_SECONDS:
         return parts.Part(name, parts.NOT_RUN, "no time was left")
     return part(runner, limit, *arguments)
 
@@ -68,8 +68,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/gpu-check"), help="a folder")
     parser.add_argument("--quick", action="store_true", help="fewer cases and samples")
-    parser.add_argument("--minutes", type=float, default=8.0, help="after which nothing is begun")
-    parser.add_argument("--model", default="", help="an ONNX file, for the whole way")
+    parser.add_argument("--minutes", type=float, default=8.0, help="after which no part starts")
+    parser.add_argument("--model", default="", help="an ONNX file, for the section network")
     parser.add_argument("--model-fp16", default="", help="the same in float16")
     parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="pictures for it")
     parser.add_argument("--tests", nargs="*", default=["tests/backend"], help="for pytest")

@@ -1,8 +1,8 @@
-"""One section of the benchmark, in a process of its own: a GPU that failed is of no use after.
+"""One section of the benchmark, in its own process: a GPU is unusable after a failed kernel.
 
     PYTHONPATH=.:tests python -m benchmarks.gpu.bench selection --out selection.json
 
-The file is written anew after each case, so that what was measured is there whatever follows.
+The file is rewritten after each case, so that a later crash loses nothing.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def main() -> None:
     for failure in failed:
         print(failure)
     sys.stdout.flush()
-    os._exit(1 if failed else 0)  # libraries that share a GPU may not agree on who cleans up first
+    os._exit(1 if failed else 0)  # libraries sharing a GPU may clean up in conflict
 
 
 if __name__ == "__main__":

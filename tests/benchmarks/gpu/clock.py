@@ -1,10 +1,10 @@
 """How long the GPU takes: CUDA events around work that is queued behind a delay.
 
-Python needs longer to launch a kernel than many a kernel runs. A small kernel that only waits
-keeps the stream busy until everything is enqueued, so the events see the GPU's time alone. The
-cache is emptied, or filled, in front of the first event.
+Launching a kernel from Python takes longer than many kernels run. A small kernel that only waits
+keeps the stream busy until everything is enqueued, so the events measure the GPU alone. The cache
+is emptied, or filled, before the first event.
 
-HostClock stands in where there is no GPU; its figures mean nothing, but the code has run.
+HostClock replaces it in tests without a GPU; its figures are meaningless.
 """
 
 import itertools
@@ -23,8 +23,8 @@ FLUSHED = 256 << 20
 COPIED = 1 << 30
 """Bytes of the copy that measures the memory's bandwidth."""
 
-LONGEST_DELAY = 2.0
-"""Seconds. What takes longer to enqueue is not measured this way."""
+MAX_DELAY = 2.0
+"""Seconds; work that takes longer to enqueue cannot be timed."""
 
 DELAYS = Path(__file__).with_name("delay.cu")
 
@@ -86,7 +86,7 @@ class GpuClock:
             self._ask(self._driver.cuEventSynchronize(marks[-1]))
             if in_time:
                 return [self._between(*pair) for pair in itertools.pairwise(marks)]
-            if delay >= LONGEST_DELAY:
+            if delay >= MAX_DELAY:
                 raise TooSlowToQueueError(f"enqueuing takes longer than {delay:.1f} s")
             self._delay = 2 * delay
 
@@ -107,7 +107,7 @@ class GpuClock:
         self._launch(self._flush_kernel, 1056, 256, address, count, address + self._flushed)
 
     def relax(self) -> None:
-        """Forget how long the last thing that was measured took to enqueue."""
+        """Reset the delay to that of quickly enqueued work."""
         self._delay = 0.0005
 
     def _calibrate(self) -> float:
@@ -179,7 +179,7 @@ class HostClock:
         return time.perf_counter() - start
 
     def flush(self) -> None:
-        """There is nothing to empty."""
+        """Do nothing: the host has no such cache."""
 
     def relax(self) -> None:
-        """There is no delay."""
+        """Do nothing: there is no delay."""

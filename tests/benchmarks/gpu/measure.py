@@ -16,7 +16,7 @@ class Plan:
 
     Attributes:
         samples: Of each figure.
-        seconds: After so many no further sample is taken, once there are five.
+        seconds: When to stop sampling, once there are five samples.
     """
 
     samples: int = 200
@@ -30,7 +30,7 @@ class Way:
     Attributes:
         enqueue: Enqueues the work on the GPU's stream; for a way of the host, does nothing.
         fetch: Takes what `enqueue` returned, waits, and returns the answer on the host.
-        on_gpu: Whether there is work on the GPU to be timed by itself.
+        on_gpu: Whether there is work on the GPU to time separately.
         finish: Waits like `fetch` but leaves the answer on the GPU, where that is its place.
         kernels: Name and launch of each kernel of the work, where there are several.
     """
@@ -78,7 +78,7 @@ def measure(clock, plan: Plan, case: Case) -> dict[str, Any]:
             entry |= _figures(clock, plan, way, case.inputs)
         except MissingError as error:
             entry["missing"] = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever happens, the other ways are measured
+        except Exception as error:  # noqa: BLE001 - the others are measured all the same
             entry["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     return record
 

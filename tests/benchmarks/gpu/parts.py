@@ -1,4 +1,4 @@
-"""The parts of the check, each a process of its own with a time limit."""
+"""The parts of the check, each in its own process with a time limit."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 SANITIZERS = {"memcheck": True, "racecheck": True, "synccheck": True, "initcheck": False}
 """Tools of compute-sanitizer, and whether what they find makes the check fail. initcheck also
-minds that a result is copied with the room behind its last row, which nobody reads."""
+reports copies of the unused memory behind a result's last row."""
 
 SUMMARY = re.compile(r"SUMMARY: (\d+)[^(\n]*(?:\((\d+) errors?\b)?")
 UNSUPPORTED = re.compile(
@@ -30,14 +30,14 @@ UNSUPPORTED = re.compile(
 
 @dataclass
 class Part:
-    """What became of one part.
+    """The outcome of one part.
 
     Attributes:
         name: Of the part.
         outcome: PASSED, FAILED or NOT_RUN.
         reason: Why, where it is not PASSED.
-        seconds: That it took.
-        more: What it found.
+        seconds: How long it took.
+        more: Its findings.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Part:
 
 
 class Runner:
-    """Runs commands one after the other until the time is up.
+    """Runs commands in sequence until the time is up.
 
     Attributes:
         folder: Where parts leave files.
@@ -61,14 +61,14 @@ class Runner:
         self._log.unlink(missing_ok=True)
 
     def left(self) -> float:
-        """Seconds that are left for everything."""
+        """Seconds left for all parts."""
         return self._end - time.monotonic()
 
     def run(self, command: list[str], limit: float) -> tuple[int | None, str, float]:
         """Run a command and log its output.
 
         Returns:
-            Its status, None where it ran out of time; its output; the seconds that it took.
+            Its status, None on a timeout; its output; its duration in seconds.
         """
         start = time.monotonic()
         limit = min(limit, self.left())
@@ -78,7 +78,7 @@ class Runner:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # so that what it started can be ended with it
+            start_new_session=True,  # so that its children end with it
         ) as process:
             try:
                 output, _ = process.communicate(timeout=limit)
@@ -124,7 +124,7 @@ def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
         return Part(tool, NOT_RUN, "compute-sanitizer is not installed")
     options = ["--tool", tool]
     if tool == "memcheck":
-        # Packages look for functions that an older driver lacks; what we call raises by itself.
+        # Packages probe for functions that an older driver lacks; our own calls raise.
         options += ["--report-api-errors", "no"]
     command = [program, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
     status, output, seconds = runner.run(command, limit)
@@ -134,7 +134,7 @@ def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
 
 
 def judge_sanitizer(tool: str, status: int, output: str, seconds: float) -> Part:
-    """What a sanitizer's output means."""
+    """The outcome according to a sanitizer's output."""
     summary = SUMMARY.findall(output)
     if not summary or DONE not in output:
         found = UNSUPPORTED.search(output)
@@ -164,7 +164,7 @@ def run_section(runner: Runner, limit: float, section: str, options: list[str]) 
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of JSON in a file."""
+    """The complete lines of a JSON Lines file."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -172,7 +172,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _beside_cuda(program: str) -> str | None:
-    """Where CUDA's toolkit puts it, which may not be on the PATH."""
+    """Path of a program in the CUDA toolkit, which may not be on the PATH."""
     folder = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     places = (folder / "bin" / program, folder / program / program)
     return next((str(path) for path in places if path.is_file()), None)

@@ -1,4 +1,4 @@
-"""From the network's head to rows, beside the YOLOv10 authors' way in PyTorch."""
+"""From the network's head to rows, beside the YOLOv10 authors' post-processing in PyTorch."""
 
 import math
 from collections.abc import Iterator
@@ -119,13 +119,12 @@ def rows_of(selection):
 
 
 def compare(rows, expected, *, exactly):
-    """Ours has to be right to the bit; those who leave ties open, but for ties.
+    """Require our rows to be right bit for bit, and a peer's apart from ties.
 
-    Rows whose score occurs once, and is not the last, where the tie may lie outside, must be the
-    same in any case.
+    Rows whose score occurs once must always be equal, except the last: its tie may lie outside.
 
     Raises:
-        DisagreementError: It is not.
+        DisagreementError: A row differs.
     """
     if not np.array_equal(rows[:, 4], expected[:, 4]):
         raise DisagreementError("other scores than NumPy's")
@@ -164,7 +163,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR
 
 
 def in_torch(gpu, head, heads, *, captured) -> Way:
-    """The authors' way: kernel by kernel, or all of them in one graph."""
+    """The authors' post-processing: kernel by kernel, or as one CUDA graph."""
     torch = torch_on(gpu)
     tensors = [torch.upload(one) for one in heads]
 
@@ -182,7 +181,7 @@ def in_torch(gpu, head, heads, *, captured) -> Way:
 
 
 def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
-    """Bring the whole head to the host and select there."""
+    """Download the whole head and select on the host."""
     inputs = [upload(gpu, one) for one in heads]
     download = gpu.pin(heads[0].nbytes)
     for memory in (*inputs, download):

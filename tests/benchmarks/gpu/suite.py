@@ -1,9 +1,9 @@
-"""Runs the tests that have the marker `gpu` and writes each result as it comes.
+"""Runs the tests with the marker `gpu` and writes each result at once.
 
     PYTHONPATH=.:tests python -m benchmarks.gpu.suite --out tests.jsonl
 
-Warnings are no errors here: they are a matter of versions, which other tests look after. A file
-that cannot be collected, for want of a package, does not keep the others from running.
+Warnings are not errors here: they depend on versions, which other tests check. A file that cannot
+be collected because a package is missing does not stop the others.
 """
 
 import argparse
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Recorder:
-    """A plugin of pytest: one line of JSON for each test that has ended."""
+    """A pytest plugin that writes one line of JSON per finished test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class Recorder:
             self._write(report.nodeid, "failed", f"collecting: {_reason(report)}")
 
     def _write(self, name, outcome, reason):
-        with self._path.open("a", encoding="utf-8") as file:  # what is written stays, come what may
+        with self._path.open("a", encoding="utf-8") as file:  # survives a crash of the process
             file.write(json.dumps({"test": name, "outcome": outcome, "reason": reason}) + "\n")
 
 

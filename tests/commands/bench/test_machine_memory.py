@@ -18,7 +18,7 @@ def test_the_peak_stays_when_memory_is_freed():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
-def test_nobody_tells(tmp_path, monkeypatch):
+def test_an_unknown_peak(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "STATUS", tmp_path / "none")
     assert peak_memory() is None
     monkeypatch.setattr(memory, "STATUS", tmp_path / "status")

@@ -1,4 +1,4 @@
-"""Noise: what the machine's counters say, read from made-up ones."""
+"""Noise, from made-up counters of the machine."""
 
 import os
 from types import SimpleNamespace
@@ -87,7 +87,7 @@ def test_it_looks_once_a_second(machine, tmp_path):
     assert meter.finish(QUIET).frequency_low_mhz == 3000
 
 
-def test_nobody_tells_the_frequency(machine, tmp_path, monkeypatch):
+def test_an_unknown_frequency(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
     meter = NoiseMeter(tmp_path)
     machine.now = 110.0

@@ -1,4 +1,4 @@
-"""Tables of measurements that a test makes up."""
+"""Tables of made-up measurements."""
 
 import io
 from dataclasses import replace
@@ -104,13 +104,13 @@ def test_a_run_says(line, run):
     assert line in run
 
 
-def test_a_cost_that_may_be_none_is_not_told_as_one():
+def test_an_uncertain_cost_is_not_reported_as_one():
     overhead = replace(LATENCY.overhead, observed=Interval(0.94, 0.8, 1.1))
     text = printed(render_run(replace(RUN, latency=replace(LATENCY, overhead=overhead))), width=120)
     assert "timing the stages cost nothing measurable (-20.0% to +10.0%)" in text
 
 
-def test_stages_and_those_that_are_not_there(run):
+def test_stages_present_and_missing(run):
     lines = {line.split()[0]: line.split()[1:] for line in run.splitlines() if line.split()}
     assert lines["upload"][:4] == ["1.00", "ms", "1.00", "ms"]  # of the comparison, the last one
     assert lines["download"] == ["-"] * 6

@@ -4,7 +4,7 @@ from detcli.commands.bench.request import BenchRequest, Mode, TopKRequest
 from detcli.errors import UsageError
 
 
-def test_latency_is_that_of_one_detector():
+def test_latency_takes_one_detector():
     with pytest.raises(UsageError, match="--workers 2") as caught:
         BenchRequest("a.onnx", workers=2)
     assert "--mode throughput" in caught.value.hint
@@ -19,7 +19,7 @@ def test_one_device_at_a_time():
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-def test_what_is_no_time_is_refused(seconds):
+def test_seconds_must_be_a_duration(seconds):
     with pytest.raises(UsageError, match=r"--seconds .* is not a duration"):
         BenchRequest("a.onnx", seconds=seconds)
     with pytest.raises(UsageError, match=r"--seconds .* is not a duration"):

@@ -1,4 +1,4 @@
-"""Sweeps: what the shell hands out is put together again, and each combination is on its own."""
+"""Sweeps: axes among the sources, and combinations in processes of their own."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from detcli.commands.bench.sweep import combined, run_sweep, split_axes
 from detcli.errors import UsageError
 
 
-def test_axes_behind_the_option_come_as_sources():
+def test_further_axes_arrive_as_sources():
     axes, sources = split_axes(["batch=1,2,4,8"], ["device=cpu,cuda", "a.jpg", "workers=1,2"])
     assert axes == {"batch": ("1", "2", "4", "8"), "device": ("cpu", "cuda"), "workers": ("1", "2")}
     assert sources == ("a.jpg",)
@@ -42,7 +42,7 @@ def test_a_value_counts_once():
         (["batch=²"], [], "cannot be"),
     ],
 )
-def test_axes_that_make_no_sense(given, sources, complaint):
+def test_malformed_axes(given, sources, complaint):
     with pytest.raises(UsageError, match=complaint) as caught:
         split_axes(given, sources)
     assert caught.value.hint
@@ -72,7 +72,7 @@ def test_every_combination_is_measured_in_a_process_of_its_own(make_model):
         assert point.device == "cpu"
 
 
-def test_a_combination_that_fails_takes_no_other_with_it(make_model):
+def test_a_failing_combination_does_not_affect_others(make_model):
     model = str(make_model())
     request = BenchRequest(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
     report = run_sweep(request, {"model": ("none.onnx", model), "workers": ("1",)}, lambda _: None)

@@ -1,4 +1,4 @@
-"""All ways: whether they agree, what becomes of those that do not, and what is timed."""
+"""Implementations of top-k: agreement, and which are timed."""
 
 import sys
 
@@ -33,7 +33,7 @@ def ways_of(task, ranker=None):
 
 @pytest.mark.parametrize("make", TASKS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_all_ways_agree(make, n, k):
+def test_all_implementations_agree(make, n, k):
     ways = ways_of(make(n, k))
     assert next(iter(ways)) == "detcli"
     assert [name for name, way in ways.items() if way.summary is not None] == HERE
@@ -50,14 +50,14 @@ def test_pytorch_takes_part_where_it_is_installed(make, n, k, monkeypatch):
 
 
 @pytest.mark.parametrize("make", TASKS)
-def test_a_way_that_disagrees_is_not_timed(make, monkeypatch):
+def test_a_wrong_implementation_is_not_timed(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", doubles.torch(wrong=True))
     way = ways_of(make(500, 30))["PyTorch"]
     assert way.summary is way.times_ours is None
     assert "not those of a stable sort" in way.missing
 
 
-def test_a_way_that_fails_is_not_timed(monkeypatch):
+def test_a_failing_implementation_is_not_timed(monkeypatch):
     broken = doubles.torch()
     broken.topk = None
     monkeypatch.setitem(sys.modules, "torch", broken)
@@ -70,7 +70,7 @@ class GpuRanker(CpuRanker):
 
 @pytest.mark.parametrize("make", TASKS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_on_a_gpu_others_use_it_too(make, n, k, monkeypatch):
+def test_peers_use_the_gpu_too(make, n, k, monkeypatch):
     cupy = doubles.CuPy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "torch", doubles.torch(gpu=True))
@@ -88,14 +88,14 @@ def test_a_pytorch_without_a_gpu(monkeypatch):
 
 
 class WrongRanker(CpuRanker):
-    """Wrong in a way that only detcli would be blamed for: equals in another order."""
+    """Orders equal values wrongly, which only detcli promises."""
 
     def top_k(self, values, k):
         best = np.argsort(-values[::-1], kind="stable")[:k]
         return values[::-1][best], len(values) - 1 - best
 
 
-def test_our_own_answer_has_to_be_right_among_equals_too():
+def test_our_own_answer_must_order_equal_values():
     task = top_k_task(100, 30)
     task.values[:] = 0.5
     ways_of(task)
@@ -146,7 +146,7 @@ def test_beside_a_baseline():
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (5, -1)])
-def test_sizes_that_make_no_sense(sizes):
+def test_sizes_out_of_range(sizes):
     with pytest.raises(UsageError, match="--n"):
         TopKRequest(sizes)
     with pytest.raises(UsageError, match="--k"):

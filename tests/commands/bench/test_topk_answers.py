@@ -1,4 +1,4 @@
-"""The right answer, and who agrees with it."""
+"""Which answers agree with that of a stable sort."""
 
 import numpy as np
 import pytest
