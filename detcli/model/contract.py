@@ -1,4 +1,4 @@
-"""What an ONNX file promises: its input, its head, its classes. Nothing is guessed from its name.
+"""What an ONNX file promises: its input, head and classes; its name is not taken into account.
 
 A detector ends in a head: one tensor with four box rows and C class scores for each of N anchors.
 
@@ -27,7 +27,7 @@ class Layout(StrEnum):
 
 
 class BoxFormat(StrEnum):
-    """What the four box rows of a head are, in canvas pixels."""
+    """Format of the four box rows of a head, in pixels of the letterboxed input."""
 
     XYXY = "xyxy"
     CXCYWH = "cxcywh"
@@ -35,24 +35,24 @@ class BoxFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a graph promises to whoever feeds it a picture and reads its head.
+    """What a graph promises: how to feed it an image and how to read its head.
 
     Attributes:
         layout: How the file's graph ends.
         head: Name of the head tensor; a graph output, or where an end-to-end graph is cut.
-        anchors_first: The head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`.
-        box_format: What the box rows are.
+        anchors_first: Whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`.
+        box_format: Format of the box rows.
         class_count: C.
         anchor_count: N, or None where it depends on the input size.
         input_name: Name of the image input, `[B, 3, H, W]`, RGB from 0 to 1.
         input_dtype: "float32" or "float16".
         batch: B, or None where any batch is accepted.
         input_size: Height and width in pixels, or None where the graph accepts any.
-        default_size: Height and width to use where it does.
+        default_size: Height and width to use in that case.
         stride: Pixels that height and width must be a multiple of.
         names: Class names by class id, C of them.
-        names_origin: Where they came from.
-        warnings: What deserves a look, one sentence each.
+        names_origin: Where the names came from.
+        warnings: What deserves attention, one sentence each.
     """
 
     layout: Layout
@@ -72,7 +72,10 @@ class Contract:
     warnings: tuple[str, ...] = ()
 
     def canvas(self, image_size: int | None = None) -> tuple[int, int]:
-        """Height and width to letterbox to, for the side length a user asked for, if any.
+        """Height and width to letterbox to.
+
+        Args:
+            image_size: The side length that the user asked for, if any.
 
         Raises:
             UsageError: The graph cannot run at that size.
@@ -97,7 +100,7 @@ class Contract:
         """Return the contract with other class names.
 
         Raises:
-            UsageError: There are not C of them.
+            UsageError: The number of names is not C.
         """
         if len(names) != self.class_count:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Reading an ONNX graph backwards: who makes a tensor, and from what."""
+"""Reads ONNX graphs: which node makes a tensor, what it depends on, which tensors are learnt."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
-# Operators that hand a tensor on without moving or changing its entries, up to rounding.
+# Operators that keep the elements of a tensor and their order, up to rounding.
 PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Dropout"})
 
 
@@ -34,9 +34,9 @@ class GraphIndex:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 
     def producer(self, tensor: str) -> NodeProto | None:
-        """The node that computes a tensor, seen through what hands it on.
+        """The node that computes a tensor.
 
-        Casts, identities, (de)quantisation, and the guards of `passes.guard`.
+        Casts, identities, (de)quantisation and the guards of `passes.guard` are skipped.
         """
         node = self.producers.get(tensor)
         while node is not None and (source := self._handed_on(node)):
@@ -44,7 +44,7 @@ class GraphIndex:
         return node
 
     def _handed_on(self, node: NodeProto) -> str:
-        """The tensor that a node hands on as it is; empty if it does not."""
+        """The tensor that a node passes on unchanged; empty if it changes it."""
         if node.op_type in PASSED_THROUGH or (node.op_type == "Concat" and len(node.input) == 1):
             return str(node.input[0])
         split = self.producers.get(node.input[0]) if node.op_type == "Concat" else None
@@ -55,17 +55,17 @@ class GraphIndex:
         )
 
     def constant(self, tensor: str) -> list[int] | None:
-        """The integers of a constant tensor, or None if it is computed."""
+        """The integers of a constant tensor; None if it is computed."""
         values = self.array(tensor)
         return None if values is None else [int(entry) for entry in values.ravel()]
 
     def array(self, tensor: str) -> npt.NDArray[Any] | None:
-        """The entries of a constant tensor, or None if it is computed."""
+        """The elements of a constant tensor; None if it is computed."""
         proto = self.constant_tensor(tensor)
         return None if proto is None else onnx.numpy_helper.to_array(proto)
 
     def constant_tensor(self, tensor: str) -> onnx.TensorProto | None:
-        """A constant tensor as the graph has it, or None if it is computed."""
+        """A constant tensor in its ONNX form; None if it is computed."""
         proto = self._initializers.get(tensor)
         node = self.producers.get(tensor)
         if proto is None and node is not None and node.op_type == "Constant":
@@ -73,22 +73,22 @@ class GraphIndex:
         return proto
 
     def axes(self, node: NodeProto) -> list[int] | None:
-        """The axes of a reduction: an attribute before opset 18, an input since."""
+        """The axes of a reduction: an attribute before opset 18, an input since then."""
         for entry in node.attribute:
             if entry.name == "axes":
                 return list(entry.ints)
         return self.constant(node.input[1]) if len(node.input) > 1 else None
 
     def moved_from(self, tensor: str) -> set[str]:
-        """The tensors that entries of a tensor flow into, by more than its shape; and itself."""
+        """A tensor and all that depend on its elements, not only on its shape."""
         reached = {tensor}
-        for node in self.graph.node:  # in an order that has makers before readers
+        for node in self.graph.node:  # in topological order
             if node.op_type not in {"Shape", "Size"} and not reached.isdisjoint(node.input):
                 reached.update(node.output)
         return reached
 
     def image_inputs(self) -> list[onnx.ValueInfoProto]:
-        """Inputs that a caller feeds; old files list their weights as inputs too."""
+        """Inputs that a caller feeds; old files also list their weights as inputs."""
         return [value for value in self.graph.input if value.name not in self._initializers]
 
 
@@ -104,7 +104,7 @@ def known_size(dim: int | str | None) -> int | None:
 
 
 def dtype_name(code: int) -> str:
-    """NumPy's name of a tensor's type, such as "float32"."""
+    """NumPy's name for an ONNX type, such as "float32"."""
     try:
         name = str(onnx.TensorProto.DataType.Name(code)).lower()
     except ValueError:
@@ -125,7 +125,7 @@ def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _graph_tensors(graph: GraphProto) -> Iterator[onnx.TensorProto]:
-    """A graph's initializers and the tensors in its nodes, however deep."""
+    """A graph's initializers and the tensors in its nodes, at any depth."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -145,7 +145,7 @@ def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[onnx.TensorProto]:
 
 
 def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[str]]:
-    """Nodes that a tensor depends on, in graph order, and every tensor name they read."""
+    """The nodes that a tensor depends on, in graph order, and it and all tensors they read."""
     producer = {name: index for index, node in enumerate(graph.node) for name in node.output}
     wanted, used, chosen = [tensor], {tensor}, set()
     while wanted:
@@ -160,7 +160,7 @@ def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[s
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """Tensors a node reads, those that the branches of an If or Loop capture included."""
+    """Tensors a node reads, including those that branches of an If or Loop capture."""
     yield from (name for name in node.input if name)
     for entry in node.attribute:
         for branch in (entry.g, *entry.graphs):
@@ -169,18 +169,18 @@ def reads(node: NodeProto) -> Iterator[str]:
             yield from (output.name for output in branch.output)
 
 
-NO_OPERATION = frozenset({"Identity", "Dropout"})  # simplifiers and engines take these out
+NO_OPERATION = frozenset({"Identity", "Dropout"})  # simplifiers and engines remove these
 
 
 def bare_transposes(graph: GraphProto) -> list[NodeProto]:
     """Find the Transposes that feed an output of the graph directly.
 
-    An engine may take such a node for a change of strides alone, and hand out the tensor as it was
-    before it, under the shape of the one behind it. A node between the two that really computes
-    its output, such as a Cast or a Concat of one input, is proof against that.
+    An engine may treat such a node as a mere change of strides, and return the tensor untransposed
+    under the transposed shape. A node in between that computes its output, such as a Cast or a
+    Concat, prevents that.
 
     Args:
-        graph: Of a model; branches of an If or Loop have no outputs of their own.
+        graph: The graph of a model; branches of an If or Loop are not searched.
 
     Returns:
         The nodes in the order of the graph's outputs, each once.
@@ -212,7 +212,7 @@ INTEGER = frozenset(
     "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul "
     "QuantizeLinear".split()
 )
-"""What shows that a network computes in integers."""
+"""Operators that show that a network computes in integers."""
 
 MULTIPLYING = frozenset({*CONVOLUTIONS, *PRODUCTS, "ConvTranspose"})
 
@@ -224,7 +224,7 @@ PARAMETERS = {
     "ConvTranspose": (1, 2),
     "Gemm": (0, 1, 2),
     "QGemm": (0, 3, 6),
-    "BatchNormalization": (1, 2),  # its mean and variance are statistics, not learnt
+    "BatchNormalization": (1, 2),  # mean and variance are statistics
     "GroupNormalization": (1, 2),
     "InstanceNormalization": (1, 2),
     "LayerNormalization": (1, 2),
@@ -233,16 +233,16 @@ PARAMETERS = {
     "LSTM": (1, 2, 3),
     "RNN": (1, 2, 3),
 }
-"""Which inputs of an operator are learnt, where they are constants."""
+"""Inputs of each operator that are learnt if they are constants."""
 
-# Operators between a constant and its use that change how it is written down, not what was learnt.
+# Operators that change the form of a constant, not what was learnt.
 REWRITTEN = frozenset(
     "Cast DequantizeLinear Identity QuantizeLinear Reshape Squeeze Transpose Unsqueeze".split()
 )
 
 
 def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
-    """The learnt tensors of a graph, each once: weights and biases, not scales or anchors."""
+    """The learnt tensors of a graph: weights and biases, not scales or anchors."""
     found: dict[str, onnx.TensorProto] = {}
     for node in index.graph.node:
         for name in _learnt_inputs(index, node):

@@ -1,8 +1,8 @@
-"""Fetches files from a Hugging Face hub: checked, resumed, and visible only when they are whole.
+"""Fetches files from a Hugging Face hub: checked, resumed, and visible only when complete.
 
-Asking the hub, its addresses, credentials, offline mode and locks are `huggingface_hub`'s.
-Receiving is done here, since `hf_hub_download` compares no hash with the hub's record, and begins
-anew after each interruption.
+Metadata, addresses, credentials, offline mode and locks are left to `huggingface_hub`. Downloading
+is done here, since `hf_hub_download` does not compare the content with the recorded hash, and
+starts over after an interruption.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from detcli import __version__
 from detcli.errors import ModelError, OutputError
 from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, blob, has, link, partial, sha256
 
-ATTEMPTS = 3  # at a connection that breaks off or stands still
-LOCK_S = 600.0  # seconds to wait for another process that fetches the same file
-SILENT_S = 0.5  # of them before that is said
-WAYS_ON = (
+ATTEMPTS = 3  # connections, each of which may break off or stall
+LOCK_TIMEOUT_S = 600.0  # for another process that fetches the same file
+LOCK_NOTICE_S = 0.5  # before saying so
+HINT = (
     "give the path of an ONNX file; or use the bundled model 'codes'; or set HF_ENDPOINT to a hub "
     "that can be reached"
 )
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HubRecord:
-    """What the hub's record says about a file.
+    """The hub's record of a file.
 
     Attributes:
         commit: The commit that the revision stands for.
         digest: SHA-256 of the content.
-        size: Bytes; None if the hub does not say.
+        size: Size in bytes; None if the hub does not report it.
     """
 
     commit: str
@@ -43,27 +43,27 @@ class HubRecord:
     size: int | None
 
 
-class _Unusable(Exception):  # noqa: N818 - a reason, which becomes a ModelError
-    """Why what the hub sends cannot be used."""
+class _Unusable(Exception):  # noqa: N818 - becomes a ModelError
+    """Why a response of the hub cannot be used."""
 
 
 def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> Path:
     """Fetch a file into the cache, unless its content is there already.
 
-    What was received before a break is kept, and the next call goes on behind it.
+    A partial download is kept, and the next call resumes it.
 
     Args:
-        file: Which.
+        file: The file to fetch.
         title: What to call it in messages.
-        licence: To be named in them.
-        show: Told how far it is.
+        licence: The licence to name in messages.
+        show: Called with the progress of the download.
 
     Returns:
-        Where it is.
+        Path of the file.
 
     Raises:
-        ModelError: The hub cannot be reached, does not answer, has no such file, or sends
-            something else than its record says.
+        ModelError: The hub cannot be reached, does not answer, does not have the file, or sends
+            content that differs from its record.
         OutputError: The cache cannot be written to.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
@@ -71,11 +71,11 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
         from huggingface_hub import get_session
 
         get_session()
-    except (ImportError, OSError, ValueError) as error:  # SOCKS, say, takes another package
+    except (ImportError, OSError, ValueError) as error:  # SOCKS, for example, needs another package
         raise ModelError(
-            f"cannot fetch {title}: what the environment sets for connections does not work: "
+            f"cannot fetch {title}: the connection settings in the environment do not work: "
             f"{error}",
-            f"see HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {WAYS_ON}",
+            f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
         ) from error
     endpoint = _endpoint()
     with _reasons(f"cannot fetch {title} from {_shown(endpoint)}"):
@@ -90,7 +90,7 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
                 address = _address(file, endpoint, record.commit)
                 begun = part.exists()
                 _download(address, part, record.size, show)
-                if begun and sha256(part) != record.digest:  # an earlier run left something else
+                if begun and sha256(part) != record.digest:  # an earlier run left other content
                     part.unlink()
                     _download(address, part, record.size, show)
                 _check(part, record.digest)
@@ -100,22 +100,22 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
 
 @contextlib.contextmanager
 def _only_one(lock: Path, title: str) -> Iterator[None]:
-    """Keep other programs away from a file; say so where one is at it and this has to wait."""
+    """Hold the lock of a file; say so if another process holds it."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
         WeakFileLock,
     )
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(WeakFileLock(lock, timeout=SILENT_S))
+            stack.enter_context(WeakFileLock(lock, timeout=LOCK_NOTICE_S))
         except TimeoutError:
-            log.warning("another program fetches %s; waiting for it", title)
-            stack.enter_context(WeakFileLock(lock, timeout=LOCK_S))
+            log.warning("another process is fetching %s; waiting for it", title)
+            stack.enter_context(WeakFileLock(lock, timeout=LOCK_TIMEOUT_S))
         yield
 
 
 def _announce(file: HubFile, title: str, licence: str, record: HubRecord, endpoint: str) -> None:
-    """Say what comes, from where, and under which terms: a warning, to be seen by default."""
+    """Announce a download and its licence, as a warning so that it is shown by default."""
     size = "of unknown size" if record.size is None else f"{record.size / 1e6:.1f} MB"
     log.warning(
         "fetching %s: %s of %s at %s, %s, licence %s, from %s",
@@ -124,10 +124,10 @@ def _announce(file: HubFile, title: str, licence: str, record: HubRecord, endpoi
 
 
 def _endpoint() -> str:
-    """The hub's address.
+    """The hub's URL.
 
     Raises:
-        ModelError: HF_ENDPOINT is none.
+        ModelError: HF_ENDPOINT is not a valid URL.
     """
     from huggingface_hub import constants
 
@@ -139,14 +139,14 @@ def _endpoint() -> str:
         usable = False
     if not usable:
         raise ModelError(
-            "HF_ENDPOINT is no address of a hub",
-            "set it to one like https://huggingface.co, or unset it",
+            "HF_ENDPOINT is not the URL of a hub",
+            "set it to a URL such as https://huggingface.co, or unset it",
         )
     return endpoint
 
 
 def _shown(endpoint: str) -> str:
-    """An address without the password that it may hold."""
+    """A URL without credentials."""
     parts = urlsplit(endpoint)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -170,27 +170,27 @@ def _ask(file: HubFile, endpoint: str) -> HubRecord:
     )
     commit, digest = told.commit_hash or "", told.etag or ""
     if not COMMIT.fullmatch(commit):
-        raise _Unusable("what answers there is no Hugging Face hub")
+        raise _Unusable("the server is not a Hugging Face hub")
     if not SHA_256.fullmatch(digest):
-        raise _Unusable(f"it keeps no SHA-256 of {file.path}, which could not be checked")
+        raise _Unusable(f"it has no SHA-256 to check {file.path} against")
     if file.pinned and commit != file.revision:
-        raise _Unusable(f"it has commit {commit} in place of {file.revision}")
+        raise _Unusable(f"it has commit {commit} instead of {file.revision}")
     return HubRecord(commit, digest, told.size)
 
 
 def _download(address: str, part: Path, size: int | None, show: Show | None) -> None:
-    """Receive a file until it is whole, behind what an earlier run has left of it."""
+    """Download a file, resuming where an earlier run broke off."""
     import httpx2
 
     broken: Exception = _Unusable("the connection broke off")
     for _ in range(ATTEMPTS):
         have = part.stat().st_size if part.exists() else 0
-        if size is not None and have > size:  # left by an earlier run, and not what it should be
+        if size is not None and have > size:  # an earlier run left other content
             have = 0
         if have and have == size:
             return
         if have:
-            log.info("going on behind the %.1f MB that are there", have / 1e6)
+            log.info("resuming after %.1f MB", have / 1e6)
         try:
             _receive(address, part, have, size, show)
         except httpx2.TransportError as error:
@@ -202,7 +202,7 @@ def _download(address: str, part: Path, size: int | None, show: Show | None) -> 
 
 
 def _receive(address: str, part: Path, have: int, size: int | None, show: Show | None) -> None:
-    """Append to a file what one connection brings."""
+    """Append the data of one connection to a file."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
         build_hf_headers,
@@ -221,33 +221,33 @@ def _receive(address: str, part: Path, have: int, size: int | None, show: Show |
         follow_redirects=True,
         timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
     ) as response:
-        if have and response.status_code == 416:  # nothing lies behind what is there
+        if have and response.status_code == 416:  # the file is already complete
             return
         hf_raise_for_status(response)
-        resumed = response.status_code == 206  # partial content; else it comes from the beginning
+        resumed = response.status_code == 206  # partial content; else the file starts over
         with part.open("ab" if resumed else "wb") as file:
             for data in response.iter_raw():
                 file.write(data)
                 if size is not None and file.tell() > size:
-                    raise _Unusable(f"it sends more than the {size} bytes of its record")
+                    raise _Unusable(f"it sends more than the recorded {size} bytes")
                 if show is not None:
                     show(file.tell(), size)
 
 
 def _check(part: Path, digest: str) -> None:
-    """Remove what is not what the record says."""
+    """Remove content that differs from the record."""
     received = sha256(part)
     if received != digest:
         part.unlink()
-        raise _Unusable(f"what came has SHA-256 {received}, its record says {digest}")
+        raise _Unusable(f"the content has SHA-256 {received}, its record says {digest}")
 
 
 @contextlib.contextmanager
 def _reasons(problem: str) -> Iterator[None]:
-    """Translate what goes wrong with a hub, here and nowhere else.
+    """Translate all errors of the hub.
 
-    Messages of the libraries may hold addresses with passwords: none is handed on but those of
-    connections, which hold none.
+    Messages of the libraries may contain URLs with passwords, so only those of connections, which
+    do not, are passed on.
     """
     import httpx2
     from huggingface_hub.errors import (
@@ -259,27 +259,25 @@ def _reasons(problem: str) -> Iterator[None]:
     try:
         yield
     except _Unusable as error:
-        raise ModelError(f"{problem}: {error}", WAYS_ON) from error
+        raise ModelError(f"{problem}: {error}", HINT) from error
     except OfflineModeIsEnabled as error:
-        raise ModelError(f"{problem}: HF_HUB_OFFLINE is set", WAYS_ON) from error
+        raise ModelError(f"{problem}: HF_HUB_OFFLINE is set", HINT) from error
     except RemoteEntryNotFoundError as error:
-        raise ModelError(f"{problem}: the repository has no such file", WAYS_ON) from error
+        raise ModelError(f"{problem}: the repository has no such file", HINT) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         phrase = error.response.reason_phrase
-        raise ModelError(f"{problem}: it answers {status} {phrase}", WAYS_ON) from error
+        raise ModelError(f"{problem}: it answers {status} {phrase}", HINT) from error
     except httpx2.TimeoutException as error:
-        raise ModelError(f"{problem}: it does not answer", WAYS_ON) from error
+        raise ModelError(f"{problem}: it does not answer", HINT) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ModelError(f"{problem}: {error}", WAYS_ON) from error
+        raise ModelError(f"{problem}: {error}", HINT) from error
     except UnicodeEncodeError as error:
-        raise ModelError(f"{problem}: HF_TOKEN is no credential", WAYS_ON) from error
+        raise ModelError(f"{problem}: HF_TOKEN is not a valid token", HINT) from error
     except TimeoutError as error:
-        raise ModelError(
-            f"{problem}: another program is at it and does not end", WAYS_ON
-        ) from error
+        raise ModelError(f"{problem}: another process holds the download lock", HINT) from error
     except OSError as error:
         raise OutputError(
             f"{problem}: cannot write to its cache: {error.strerror or error}",
-            "check its permissions and the space on the disk, or set HF_HOME to another folder",
+            "check its permissions and the free disk space, or set HF_HOME to another folder",
         ) from error

@@ -1,12 +1,12 @@
-"""The Hugging Face cache: where fetched files lie, shared with every other program that uses it.
+"""The Hugging Face cache, shared with all other programs that use it.
 
-The layout is the one that https://huggingface.co/docs/hub/local-cache sets out for programs in any
-language. It is read here without `huggingface_hub`, whose import takes longer than a detection:
+https://huggingface.co/docs/hub/local-cache specifies the layout. It is read here without
+`huggingface_hub`, whose import takes longer than a detection:
 
     models--<owner>--<name>/
         blobs/<SHA-256>                 a file's content
         snapshots/<commit>/<file>       a link to it
-        refs/main                       the commit that the branch was at when it was last fetched
+        refs/main                       the commit of the branch when it was last fetched
 """
 
 import contextlib
@@ -20,16 +20,16 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 Show = Callable[[int, int | None], None]
-"""Told how many bytes have been fetched, and of how many, where that is known."""
+"""Called with the bytes fetched so far and the size of the file, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository of models.
+    """A file of a model repository.
 
     Attributes:
-        repository: As in "onnx-community/yolov10n".
-        path: Within the repository, with slashes.
+        repository: Owner and name, such as "onnx-community/yolov10n".
+        path: Path within the repository, with slashes.
         revision: A commit, which never changes, or a branch.
     """
 
@@ -39,12 +39,12 @@ class HubFile:
 
     @property
     def pinned(self) -> bool:
-        """Whether it is the same file for ever."""
+        """Whether the revision is a commit, so that the file never changes."""
         return COMMIT.fullmatch(self.revision) is not None
 
     @property
     def storage(self) -> Path:
-        """The folder of its repository in the cache."""
+        """The cache folder of its repository."""
         return hub_folder() / f"models--{self.repository.replace('/', '--')}"
 
 
@@ -53,18 +53,18 @@ def hub_folder() -> Path:
     get = os.environ.get
     home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
     folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
-    return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - a `~` without a home stays
+    return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
 
 
 def cached(file: HubFile) -> Path | None:
-    """Where a file lies; None if it has to be fetched."""
+    """Path of a cached file; None if it has to be fetched."""
     commit: str | None = file.revision
     if not file.pinned:
         commit = _branch(file.storage / "refs" / file.revision)
     if commit is None:
         return None
     path = file.storage / "snapshots" / commit / file.path
-    return path if os.path.isfile(path) else None  # noqa: PTH113 - False where it may not look
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - False without permission
 
 
 def commit_of(file: HubFile, path: Path) -> str:
@@ -81,7 +81,7 @@ def _branch(ref: Path) -> str | None:
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a cached file still is what its record says; True where no record is left."""
+    """Whether a cached file has the recorded SHA-256; True if none is recorded."""
     recorded = path.resolve().name
     return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
 
@@ -95,26 +95,26 @@ def sha256(path: Path) -> str:
 
 
 def blob(file: HubFile, digest: str) -> Path:
-    """Where content with this SHA-256 lies."""
+    """Path of the content with this SHA-256."""
     return file.storage / "blobs" / digest
 
 
 def partial(file: HubFile, digest: str) -> Path:
-    """Where it is while it is not whole."""
+    """Path of the content while it is incomplete."""
     return file.storage / "blobs" / f"{digest}.detcli.incomplete"
 
 
 def has(file: HubFile, commit: str, digest: str) -> bool:
-    """Whether content is there, or, on a system without links, the file of this commit."""
+    """Whether the content is cached; on a system without links, the file of this commit."""
     named = file.storage / "snapshots" / commit / file.path
     return blob(file, digest).exists() or (named.is_file() and not named.is_symlink())
 
 
 def link(file: HubFile, commit: str, digest: str) -> Path:
-    """Give content its name in a commit, and say that the branch is there.
+    """Link content under its name in a commit, and record the commit of the branch.
 
     Returns:
-        Where the file is from now on.
+        Path of the file.
 
     Raises:
         OSError: The cache cannot be written to.
@@ -127,7 +127,7 @@ def link(file: HubFile, commit: str, digest: str) -> Path:
         new.unlink(missing_ok=True)
         try:
             new.symlink_to(os.path.relpath(source, path.parent))
-        except OSError:  # a system without links: there the file itself is kept under its name
+        except OSError:  # a system without links: move the content itself
             new = source
         new.replace(path)
     if not file.pinned:
@@ -140,10 +140,10 @@ def link(file: HubFile, commit: str, digest: str) -> Path:
 
 
 def forget(file: HubFile) -> int:
-    """Remove a file in all its revisions, whole or not; what others keep there stays.
+    """Remove all revisions of a file, complete or not; files of other programs stay.
 
     Returns:
-        The bytes that this has freed.
+        The number of bytes freed.
 
     Raises:
         OSError: The cache cannot be written to.
@@ -154,7 +154,7 @@ def forget(file: HubFile) -> int:
         size = content.stat().st_size if content.exists() else 0
         path.unlink()
         if content not in {other.resolve() for other in _files(file.storage / "snapshots")}:
-            content.unlink(missing_ok=True)  # gone already where its name was no link
+            content.unlink(missing_ok=True)  # already gone if the name was not a link
             freed += size
     if not file.storage.is_dir():
         return freed

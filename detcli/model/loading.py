@@ -203,7 +203,7 @@ def open_external(model: Path, location: str) -> BufferedReader:
     try:
         file = _inside(model, location)
         if not stat.S_ISREG(file.stat().st_mode):
-            raise external_error(model, f"{location}: it is no regular file", missing)
+            raise external_error(model, f"{location}: it is not a regular file", missing)
         return open(file, "rb", opener=lambda name, flags: os.open(name, flags | OPEN_FLAGS))
     except OSError as error:
         why = f"{location}: {error.strerror or error}"
@@ -222,7 +222,7 @@ def _inside(model: Path, location: str) -> Path:
     if not location or "\0" in location or path.anchor or ".." in path.parts:
         raise external_error(
             model,
-            f"'{location}' is no path below the model's folder",
+            f"'{location}' is not a path below the model's folder",
             "export it again, with its weights in the same folder",
         )
     folder = Path(os.path.realpath(model.parent))
@@ -267,7 +267,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
         reason = "" if model.opset_import or not content else ": it names no operator set"
     if not model.graph.node or reason:
         raise ModelError(
-            f"{path} is no ONNX model, or is truncated{reason}",
+            f"{path} is not an ONNX model, or is truncated{reason}",
             "give a complete .onnx file; a PyTorch .pt file has to be exported first",
         )
     with damage_reported(path):
@@ -296,7 +296,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
         limit -= _byte_size(tensor)
         if limit < 0:
             raise external_error(
-                path, "it is more than 2 GiB", "no detector is that large; see what the file is"
+                path, "it is more than 2 GiB", "no detector is that large; check what the file is"
             )
         names.add(_load_tensor(tensor, path))
         tensor.data_location = TensorProto.DEFAULT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from detcli.errors import UsageError
 
-# The 80 classes of COCO 2017, in the order that YOLO models number them.
+# The 80 classes of COCO 2017, in the order of YOLO models.
 COCO = tuple(
     "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
     "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, "
@@ -20,7 +20,7 @@ COCO = tuple(
 )
 
 METADATA = "the model's metadata"
-"""Where names come from that the model has itself."""
+"""The origin of names that the model itself provides."""
 
 NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
@@ -52,11 +52,11 @@ def parse_names(text: str) -> list[str] | None:
 
 
 def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Names of a model's classes, where they came from, and what is odd about them.
+    """Names of a model's classes, their origin, and warnings about them.
 
     Args:
-        text: The entry `names` of its metadata; empty if there is none.
-        count: How many classes its graph has.
+        text: The metadata entry `names`; empty if there is none.
+        count: The number of classes of the graph.
     """
     names = parse_names(text)
     if names and len(names) == count:
@@ -71,18 +71,18 @@ def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str,
 
 
 def read_names(path: Path) -> tuple[str, ...]:
-    """Read a names file: one name a line in class id order, or JSON (a list or a mapping).
+    """Read a names file: one name per line in class id order, or JSON (a list or a mapping).
 
     Raises:
-        UsageError: It cannot be read or holds no names.
+        UsageError: The file cannot be read or has no names.
     """
-    hint = "give a text file with one class name a line, or a JSON list"
+    hint = "give a text file with one class name per line, or a JSON list"
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"cannot read names from {path}: it is no UTF-8 text", hint) from error
+        raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
     if text.lstrip().startswith(("{", "[")):
         names = parse_names(text)
     else:

@@ -1,14 +1,14 @@
 """Prepared models: what a file promises and the graph to run, cached between runs.
 
-Importing `onnx` and reading a graph with it takes longer than detecting. So what was found out
-about a file is kept in the cache folder, and the usual start needs no `onnx`. Names are made of
-the hash of the file's content and the version of the code that reads it:
+Importing `onnx` and parsing a graph takes longer than a detection. So what was recognised is kept
+in the cache folder, and a warm start does not need `onnx`. Entries are named by the hash of the
+file's content and the version of the code that reads it:
 
     prepared/<key>.contract   the contract, as JSON
-    prepared/<key>.graph      the network body, where the file's graph goes on behind it
+    prepared/<key>.graph      the network body, where the file's graph continues after it
 
-Each entry begins with the SHA-256 of the rest; one that does not match is made anew. Where the
-cache cannot be written to, the work is done at every start.
+Each entry begins with the SHA-256 of the rest; a damaged entry is made again. Without a writable
+cache, the work is done at every start.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 
 VERSION = 2
-"""Raise it with any change to what `recognise` finds or `passes` make of a graph."""
+"""To be raised with any change to the results of `recognise` or `passes`."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -36,8 +36,8 @@ class PreparedModel:
     """A model that is ready to run.
 
     Attributes:
-        name: What records call it: its name in the zoo, else the file's without its suffix.
-        contract: What it promises.
+        name: The name in records: that of the zoo, else the file's without its suffix.
+        contract: What the graph promises.
         graph: Serialised ONNX graph whose only output is the head.
     """
 
@@ -53,11 +53,11 @@ def prepare(
 
     Args:
         path: An ONNX file, with any external data beside it.
-        box_format: What the box rows are, where the caller knows better than the graph.
-        name: What records call it, where that is not the file's name.
+        box_format: Format of the box rows, where the caller knows better than the graph.
+        name: The name in records, if not the file's.
 
     Raises:
-        ModelError: It cannot be read, or is no detector.
+        ModelError: The file cannot be read, or is not a detector.
     """
     file = ModelFile.read(path, box_format)
     key = f"{file.sha256}-{VERSION}"
@@ -74,9 +74,9 @@ def prepare(
 
 
 def _describe(file: ModelFile) -> bytes:
-    """All that a warm start has to know about a file, as JSON."""
+    """Everything that a warm start needs to know about a file, as JSON."""
     contract = file.detector()
-    with damage_reported(file.path):  # a name that is not text does not go into JSON
+    with damage_reported(file.path):  # a name that is not text cannot be JSON
         described = {
             "contract": contract.to_json(),
             "output": file.model.graph.output[0].name,
@@ -98,21 +98,21 @@ def _cached(name: str, build: Callable[[], bytes]) -> bytes:
     try:
         path = cache_folder() / "prepared" / name
     except OutputError as error:
-        log.info("nothing is cached: %s", error)
+        log.info("no cache: %s", error)
         return build()
     try:
         with path.open("rb") as file:
             digest, entry = file.read(DIGEST_SIZE), file.read()
     except OSError:
-        log.info("%s is not cached: made now", name)
+        log.info("%s is not in the cache: making it", name)
     else:
         if hashlib.sha256(entry).digest() == digest:
             return entry
-        log.info("%s is damaged: made anew", name)
+        log.info("%s is damaged: making it again", name)
     entry = build()
     try:
         make_folder(path.parent)
         write_file(path, hashlib.sha256(entry).digest() + entry)
     except OutputError as error:
-        log.info("%s is not cached: %s", name, error)
+        log.info("cannot cache %s: %s", name, error)
     return entry

@@ -120,11 +120,11 @@ def _image_input(index: GraphIndex) -> onnx.ValueInfoProto:
         raise _Unrecognised(f"it has {len(inputs)} inputs")
     dims = shape(inputs[0])
     if len(dims) != 4 or (isinstance(dims[1], int) and dims[1] != 3):  # B, 3, H, W
-        raise _Unrecognised("its input is no batch of colour pictures")
+        raise _Unrecognised("its input is not a batch of colour images")
     if dims[3] == 3 and dims[1] != 3:
-        raise _Unrecognised("its input has the colours last, not first")
+        raise _Unrecognised("its input has the channels last, not first")
     if isinstance(dims[2], int) != isinstance(dims[3], int):
-        raise _Unrecognised("its input fixes one side of the picture, not the other")
+        raise _Unrecognised("its input fixes one side of the image but not the other")
     if inputs[0].type.tensor_type.elem_type not in DTYPES:
         raise _Unrecognised("its input is neither float32 nor float16")
     return inputs[0]
@@ -173,7 +173,7 @@ def _find_head(index: GraphIndex, metadata: dict[str, str]) -> _Head:
         return _Head(head, (_axis(join) == 2) != swapped, scores=join.input[1])
     by_names = _anchors_first_by_names(index.shapes.get(head, []), metadata)
     if by_names is None:
-        raise _Unrecognised("its output is no detection head")
+        raise _Unrecognised("its output is not a detection head")
     return _Head(head, by_names, scores=head)
 
 

@@ -1,7 +1,7 @@
-"""The model zoo: models that go by name, and where their files are.
+"""The model zoo: models known by name, and where their files are.
 
-The published YOLOv10 models come from Hugging Face, and are fetched when they are first used;
-`codes` comes with detcli. A file that exists wins over a name.
+The published YOLOv10 models are fetched from Hugging Face on first use; `codes` is bundled with
+detcli. An existing file takes precedence over a name.
 """
 
 import logging
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A model that goes by name.
+    """A model known by name.
 
     Attributes:
         name: The name.
-        licence: Its SPDX identifier.
-        repository: Of Hugging Face; None for a model that comes with detcli.
-        revision: A commit where one is known, else the branch.
-        parameters: Of the network, as published; None for a model that comes with detcli.
+        licence: SPDX identifier of its licence.
+        repository: Repository on Hugging Face; None for a bundled model.
+        revision: A commit where one is known, else a branch.
+        parameters: Number of parameters, as published; None for a bundled model.
     """
 
     name: str
@@ -37,17 +37,17 @@ class ZooModel:
     parameters: int | None = None
 
     def file(self, *, half: bool = False) -> HubFile | None:
-        """Its file on the hub; None for a model that comes with detcli."""
+        """Its file on the hub; None for a bundled model."""
         name = "onnx/model_fp16.onnx" if half else "onnx/model.onnx"
         return HubFile(self.repository, name, self.revision) if self.repository else None
 
     def title(self, *, half: bool = False) -> str:
-        """What records call it."""
+        """Its name in records."""
         return f"{self.name}-fp16" if half else self.name
 
 
 def _yolov10(size: str, parameters: int, revision: str = "main") -> ZooModel:
-    """A published model; parameters are those of table 1 of arXiv 2405.14458."""
+    """A published model, with the parameters of table 1 of arXiv 2405.14458."""
     name = f"yolov10{size}"
     return ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
 
@@ -71,8 +71,8 @@ class LocatedModel:
     """A model's file, found or fetched.
 
     Attributes:
-        path: Where it is.
-        name: What records call it.
+        path: Path of the file.
+        name: The name in records.
         half: Whether it is the float16 file that was asked for.
     """
 
@@ -82,24 +82,24 @@ class LocatedModel:
 
 
 def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> LocatedModel:
-    """A model's file, by its path or by its name; fetched if need be.
+    """Find a model's file by path or name; it is fetched if necessary.
 
     Args:
         model: Path of an ONNX file, or a name.
-        half: The float16 file of a model that goes by name and has one.
-        show: Told how far fetching is.
+        half: Whether to use the float16 file, of a named model that has one.
+        show: Called with the progress of a download.
 
     Raises:
-        ModelError: There is neither a file nor a model of that name, or it cannot be fetched.
+        ModelError: There is no file and no model of this name, or the model cannot be fetched.
         OutputError: The cache cannot be written to.
     """
     path = Path(model)
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError) as error:  # a NUL is in no path
+    except (OSError, ValueError) as error:  # a NUL is not allowed in a path
         named = by_name(str(model), getattr(error, "strerror", str(error)))
     else:
-        # A folder is no model: one named like a model, with what it made, say, is passed over.
+        # A folder named like a model, such as one with its results, does not hide the model.
         if not is_folder or str(model) not in MODELS:
             return LocatedModel(path, path.stem)
         named = MODELS[str(model)]
@@ -109,18 +109,18 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:
-    """The model of a name.
+    """Look up a model by name.
 
     Args:
-        name: The name.
-        reason: Why it is no path; None where a path would not do.
+        name: Name of the model.
+        reason: Why the name is not the path of a file; None where a path is not accepted.
 
     Raises:
-        ModelError: There is none.
+        ModelError: No model has this name.
     """
     if name in MODELS:
         return MODELS[name]
-    import difflib  # only needed for bad news
+    import difflib  # only errors need it
 
     close = difflib.get_close_matches(Path(name).stem.lower(), MODELS, n=1, cutoff=0.8)
     guess = f"did you mean {close[0]}? " if close else ""
@@ -134,10 +134,10 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
 
 
 def where(name: str, *, half: bool = False) -> Path:
-    """Where a model's file is.
+    """Path of a model's file.
 
     Raises:
-        ModelError: There is no such model, or it has not been fetched.
+        ModelError: No model has this name, or it has not been fetched.
     """
     model = by_name(name)
     path = there(model, half=half)
@@ -148,24 +148,24 @@ def where(name: str, *, half: bool = False) -> Path:
 
 
 def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
-    """Have a model's file whole and, where no commit is set, the newest there is.
+    """Fetch a model's file, unless it is cached, intact and pinned to a commit.
 
-    Where the hub cannot be asked for the newest, the one that is there has to do.
+    If the hub cannot be reached for an update, the cached file is used.
 
     Args:
-        name: Of the model.
-        half: The float16 file.
-        show: Told how far fetching is.
+        name: Name of the model.
+        half: Whether to fetch the float16 file.
+        show: Called with the progress of a download.
 
     Raises:
-        ModelError: There is no such model, or it cannot be fetched.
+        ModelError: No model has this name, or it cannot be fetched.
         OutputError: The cache cannot be written to.
     """
     model = by_name(name)
     path = there(model, half=half)
     file = model.file(half=half)
     if path and file and not _intact(path):
-        log.warning("%s is damaged and will be fetched anew", path)
+        log.warning("%s is damaged; fetching it again", path)
         _forget(file)
         path = None
     if path and (file is None or file.pinned):
@@ -175,7 +175,7 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
     except ModelError as error:
         if path is None:
             raise
-        log.warning("%s; the file that is there has to do", error)
+        log.warning("%s; using the cached file", error)
         return path
 
 
@@ -183,28 +183,28 @@ def remove(name: str) -> int:
     """Remove a model's files from the cache.
 
     Returns:
-        The bytes that this has freed.
+        The number of bytes freed.
 
     Raises:
-        ModelError: There is no such model, or nothing of it has been fetched.
-        UsageError: It comes with detcli.
+        ModelError: No model has this name, or no file of it has been fetched.
+        UsageError: The model is bundled with detcli.
         OutputError: The cache cannot be written to.
     """
     model = by_name(name)
     files = [file for half in (False, True) if (file := model.file(half=half))]
     if not files:
-        raise UsageError(f"{name} comes with detcli and stays", "fetched models can be removed")
+        raise UsageError(f"{name} is bundled with detcli", "only fetched models can be removed")
     freed = sum(map(_forget, files))
     if not freed:
-        raise ModelError(f"nothing of {name} has been fetched", "see: detcli models list")
+        raise ModelError(f"{name} has not been fetched", "see: detcli models list")
     return freed
 
 
 def there(model: ZooModel, *, half: bool) -> Path | None:
-    """Where a file is; None if it has to be fetched.
+    """Path of a model's file; None if it has to be fetched.
 
     Raises:
-        ModelError: It comes with detcli, and this installation lacks it; or there is no such file.
+        ModelError: A bundled model has no float16 file, or is missing from the installation.
     """
     file = model.file(half=half)
     if file is not None:
@@ -213,7 +213,7 @@ def there(model: ZooModel, *, half: bool) -> Path | None:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"
     if not path.is_file():
-        raise ModelError(f"{path} is missing", "install detcli anew")
+        raise ModelError(f"{path} is missing", "reinstall detcli")
     return path
 
 
@@ -222,7 +222,7 @@ def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
 
     file = model.file(half=half)
     if file is None:
-        raise ValueError(f"{model.name} is on no hub")
+        raise ValueError(f"{model.name} is not on a hub")
     return fetch(file, model.title(half=half), model.licence, show)
 
 

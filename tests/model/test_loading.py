@@ -108,7 +108,7 @@ def test_wherever_a_tensor_is_its_data_is_moved_in(loaded, place):
 def test_wherever_a_tensor_is_it_may_not_lead_out(loaded, place):
     tensor = tensor_of()
     outside(tensor, location="../weights")
-    with pytest.raises(ModelError, match="no path below the model's folder"):
+    with pytest.raises(ModelError, match="not a path below the model's folder"):
         loaded(place(tensor), None)
 
 

@@ -52,7 +52,7 @@ def test_the_model_may_be_named_from_anywhere(model, monkeypatch, relative):
 def test_a_path_that_leads_out_is_refused_before_it_is_looked_at(model, location, monkeypatch):
     for function in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, function, lambda *_, **__: pytest.fail("it was looked at"))
-    with pytest.raises(ModelError, match="is no path below the model's folder") as error:
+    with pytest.raises(ModelError, match="is not a path below the model's folder") as error:
         open_external(model, location.replace("ABSOLUTE", str(model.parents[1])))
     assert error.value.hint
     assert error.value.exit_code == 4
@@ -99,7 +99,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting_for_it(model, monkey
     os.mkfifo(model.parent / "pipe")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
     for name in ("pipe", "deep"):
-        with pytest.raises(ModelError, match="it is no regular file"):
+        with pytest.raises(ModelError, match="it is not a regular file"):
             open_external(model, name)
 
 

@@ -107,8 +107,8 @@ def test_names_file_is_lines_or_a_list_or_a_mapping(tmp_path, content, names):
         (b"[]", "no class names"),
         (b"{0: 'person'", "no class names"),
         (b"[" * 200_000, "no class names"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "no UTF-8 text"),
-        ("person\ncar".encode("utf-16"), "no UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "not UTF-8 text"),
+        ("person\ncar".encode("utf-16"), "not UTF-8 text"),
     ],
     ids=["empty", "blank", "empty list", "torn JSON", "deep", "binary", "UTF-16"],
 )
@@ -118,7 +118,7 @@ def test_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
     with pytest.raises(UsageError, match=reason) as error:
         read_names(path)
     assert str(path) in str(error.value)
-    assert "one class name a line" in error.value.hint
+    assert "one class name per line" in error.value.hint
 
 
 @pytest.mark.parametrize("name", [".", "missing.txt", "missing/names.txt"])

@@ -240,7 +240,7 @@ def test_external_data_outside_the_folder_is_a_model_error(tmp_path, outside, op
 def test_file_that_is_no_complete_model_is_a_model_error(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"model\.onnx is no ONNX model, or is truncated") as error:
+    with pytest.raises(ModelError, match=r"is not an ONNX model, or is truncated") as error:
         prepare(path)
     assert "complete .onnx file" in error.value.hint
     assert error.value.exit_code == 4

@@ -245,7 +245,7 @@ def test_a_head_without_a_join_is_known_by_the_number_of_its_names():
     contract = contract_of(model, BoxFormat.CXCYWH)
     assert (contract.anchors_first, contract.class_count) == (False, 3)
     del model.metadata_props[:]
-    with pytest.raises(ModelError, match="its output is no detection head"):
+    with pytest.raises(ModelError, match="its output is not a detection head"):
         contract_of(model, BoxFormat.CXCYWH)
 
 

@@ -61,7 +61,7 @@ REFUSALS = {
         "flat = Flatten(images) scores = Slice(flat, zero, many, one)",
         "float[1, 1000] scores",
         {},
-        "its output is no detection head",
+        "its output is not a detection head",
     ),
     "two inputs": (JOIN, HEAD, {"inputs": f"{IMAGES}, float[1] floor"}, "it has 2 inputs"),
     "two outputs": (JOIN, f"{HEAD}, float[1, 4, 6144] boxes", {}, "it has 2 outputs"),
@@ -69,13 +69,13 @@ REFUSALS = {
         f"images = Expand(grey, colours) {JOIN}",
         HEAD,
         {"inputs": "float[1, 1, 64, 64] grey"},
-        "no batch of colour pictures",
+        "not a batch of colour images",
     ),
     "channels last": (
         f"images = Transpose<perm = [0, 3, 1, 2]>(photo) {JOIN}",
         HEAD,
         {"inputs": "float[1, 64, 64, 3] photo"},
-        "no batch of colour pictures",
+        "not a batch of colour images",
     ),
     "bytes": (
         f"images = Cast<to = 1>(raw) {JOIN}",
@@ -94,13 +94,13 @@ REFUSALS = {
         f"{MASKS} all_rows = Concat<axis = 1>(boxes, scores, masks)",
         "float[1, 15, 6144] all_rows",
         {"names": str(["red", "green", "blue"])},
-        "its output is no detection head",
+        "its output is not a detection head",
     ),
     "objectness, one scale": (
         YOLOV5,
         "float[1, 6144, 85] scale",
         {"classes": 81} | COCO_NAMES,
-        "its output is no detection head",
+        "its output is not a detection head",
     ),
     "objectness, two scales": (
         f"{YOLOV5} head = Concat<axis = 1>(scale, scale)",
@@ -112,7 +112,7 @@ REFUSALS = {
         f"{YOLOV5} head = Concat<axis = 1>(scale, scale, scale)",
         "float[1, 18432, 85] head",
         {"classes": 81} | COCO_NAMES,
-        "its output is no detection head",
+        "its output is not a detection head",
     ),
     "single top-k": (SINGLE_TOP_K, TOP_DETECTIONS, {}, r"selects boxes itself \(TopK\)"),
     "suppression": (SUPPRESSED, DETECTIONS, {}, r"selects boxes itself \(NonMaxSuppression\)"),
@@ -179,8 +179,8 @@ def test_a_head_that_is_split_in_three_is_not_cut():
     ("dims", "reason"),
     [
         ((1, 3, 64, "w"), "fixes one side"),
-        (("b", "h", "w", 3), "colours last"),
-        ((1, 64, 64, 3), "no batch of colour"),
+        (("b", "h", "w", 3), "channels last"),
+        ((1, 64, 64, 3), "not a batch of colour"),
     ],
 )
 def test_other_inputs_are_refused(dims, reason):

@@ -151,7 +151,7 @@ def test_external_data_is_hashed_and_counted(tmp_path):
 def test_what_is_no_complete_model_is_a_model_error(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match="is no ONNX model, or is truncated"):
+    with pytest.raises(ModelError, match="is not an ONNX model, or is truncated"):
         examine(path)
 
 

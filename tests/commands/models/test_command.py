@@ -205,7 +205,7 @@ def test_pull_path_and_remove(invoke):
         (["pull", "yolov10q"], 4, "no model has that name"),
         (["path", "yolov10"], 4, "did you mean yolov10"),
         (["pull", "yolov10n", "--half"], 4, "the repository has no such file"),
-        (["remove", "codes"], 2, "codes comes with detcli"),
+        (["remove", "codes"], 2, "codes is bundled with detcli"),
         (["fetch"], 2, "No such command 'fetch'"),
     ],
 )
