@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.backend.device import PROVIDERS, DeviceKind
+from detcli.backend.device import Device
 from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ REQUIRED = {
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 
-CUDA = PROVIDERS[DeviceKind.CUDA]
+CUDA = Device.parse("cuda").provider
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
 DRIVERS = ("libcuda.", "nvcuda")  # NVIDIA's driver, which driver.py explains
 
