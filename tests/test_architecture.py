@@ -1,87 +1,105 @@
 """The structure that the documentation promises, read from the code."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import structure
+from structure import PACKAGE, cycles, import_graph, imports, room_graph
 
-import detcli
-
-PACKAGE = Path(detcli.__file__).parent
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = structure.files()
 MODEL_FILES = sorted((PACKAGE.parent / "models").rglob("*.py"))  # what trains the bundled model
 
-# Imports point from a lower number to the same or a higher one, never back.
 LAYERS = [
-    {"cli", "__main__"},
-    {"inspection", "conversion", "verify", "doctor", "bench", "evaluation"},
-    {"stream", "detector"},
-    {"backend", "model", "sink", "settings", "draw"},
+    {"app", "__main__"},
+    {"commands"},
+    {"commands/shared"},
+    {"pipeline"},
+    {"source", "sink"},
+    {"detector"},
+    {"backend"},
+    {"model"},
     {
-        "geometry",
-        "classes",
-        "timing",
         "detections",
-        "topk",
-        "record",
-        "files",
-        "opencv",
-        "printable",
-        "processor",
         "errors",
-        "__init__",
+        "files",
+        "geometry",
+        "opencv",
+        "record",
+        "settings",
+        "text",
+        "timing",
+        "topk",
     },
 ]
-LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
+"""Rooms from the top down: each imports its own layer and those below, see docs/design.md."""
 
 
-def part_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def layer(room):
+    """The number of a room's layer; each command is a room of the second."""
+    if room.startswith("commands/") and room != "commands/shared":
+        room = "commands"
+    return next(number for number, rooms in enumerate(LAYERS) if room in rooms)
 
 
-def imports(path):
-    """Modules of detcli that a file imports, wherever it does."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detcli"):
-            if node.module == "detcli":
-                yield from (f"detcli.{alias.name}" for alias in node.names)
-            elif node.module == "detcli.backend":  # `from detcli.backend import cuda`
-                yield from (f"detcli.backend.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
-        elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("detcli"))
+def test_imports_point_one_way():
+    for room, imported in room_graph().items():
+        for other in imported:
+            assert layer(room) <= layer(other), f"{room} imports {other}"
 
 
-def test_every_part_has_a_layer():
-    assert {part_of(path) for path in FILES} <= set(LAYER)
+def test_no_command_imports_another():
+    commands = {room for room in room_graph() if room.startswith("commands/")}
+    assert len(commands) > 8
+    for room in commands:
+        assert room_graph()[room] & commands <= {"commands/shared"}, room
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    if part_of(path) == "__init__":
-        return  # the public names come from anywhere, when they are used
-    for module in imports(path):
-        part = module.split(".")[1]
-        if part == "__version__":
-            continue
-        assert LAYER[part] >= LAYER[part_of(path)], f"{path} imports {module}"
+def test_no_modules_import_each_other():
+    assert cycles(import_graph()) == []
+    assert cycles(room_graph()) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": set()}, []),
+        ({"a": {"b"}, "b": {"a"}}, [["a", "b"]]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]]),
+    ],
+)
+def test_cycles_are_noticed(graph, expected):
+    assert cycles(graph) == expected
+
+
+def test_the_structure_is_printed(capsys):
+    structure.main()
+    printed = capsys.readouterr().out
+    assert f"{len(FILES)} files" in printed
+    assert printed.index("\n  app ") < printed.index("\n  detector ") < printed.index("\n  errors ")
+
+
+def test_a_class_has_one_meaning():
+    """No two classes of the package share a name."""
+    places = Counter(
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in places.items() if count > 1] == []
 
 
 def test_only_open_backend_knows_the_backends():
-    importers = {
+    knowing = {
         str(path.relative_to(PACKAGE))
         for path in FILES
         for module in imports(path)
         if module.startswith(("detcli.backend.cpu", "detcli.backend.cuda"))
-        and part_of(path) != "backend"
-    } | {
-        str(path.relative_to(PACKAGE))
-        for path in (PACKAGE / "backend").glob("*.py")
-        for module in imports(path)
-        if module.startswith(("detcli.backend.cpu", "detcli.backend.cuda"))
     }
-    assert importers == {"backend/__init__.py"}
+    inside = {path for path in knowing if path.startswith("backend/cuda/")}
+    assert knowing - inside == {"backend/__init__.py"}
 
 
 DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt"}
@@ -180,7 +198,7 @@ def test_only_the_command_line_prints():
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
     }
-    assert printing == {"cli/messages.py"}
+    assert printing == {"commands/shared/messages.py"}
 
 
 def test_the_product_does_not_import_what_trains_its_model():
@@ -196,18 +214,6 @@ def test_the_product_does_not_import_what_trains_its_model():
     }  # fmt: skip
     assert MODEL_FILES
     assert not imported & {"codes", "models", "torch", "segno", "zxingcpp", "skimage", "sklearn"}
-
-
-def test_files_stay_short():
-    assert {
-        path.name: len(path.read_text().splitlines())
-        for path in [*FILES, *MODEL_FILES]
-        if _long(path)
-    } == {}
-
-
-def _long(path):
-    return len(path.read_text().splitlines()) > 300
 
 
 def test_tests_mirror_the_package():
