@@ -18,7 +18,7 @@ LAYERS = [
     {"pipeline"},
     {"source", "sink"},
     {"detector"},
-    {"backend"},
+    {"backend", "settings"},
     {"model"},
     {
         "detections",
@@ -27,7 +27,6 @@ LAYERS = [
         "geometry",
         "opencv",
         "record",
-        "settings",
         "text",
         "timing",
         "topk",

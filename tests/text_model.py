@@ -3,7 +3,7 @@
 import onnx
 from onnx import helper
 
-from detcli.model.passes import infer_shapes
+from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
 IMAGES = "float[1, 3, 64, 64] images"

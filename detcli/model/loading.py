@@ -121,7 +121,7 @@ class ModelFile:
         Raises:
             ModelError: As `load` raises it.
         """
-        from detcli.model.passes import infer_shapes  # imports onnx
+        from detcli.model.editing import infer_shapes  # imports onnx
 
         return infer_shapes(self.original)
 

@@ -24,7 +24,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 
 VERSION = 2
-"""To be raised with any change to the results of `recognise` or `passes`."""
+"""To be raised with any change to the results of `recognise` or `cut`."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -87,7 +87,7 @@ def _describe(file: ModelFile) -> bytes:
 
 def _cut(file: ModelFile, head: str) -> bytes:
     """The part of a graph that makes its head, with all its weights."""
-    from detcli.model.passes import cut  # imports onnx
+    from detcli.model.editing import cut  # imports onnx
 
     body: bytes = cut(file.model, head).SerializeToString(deterministic=True)
     return body

@@ -12,8 +12,8 @@ from text_model import DECODE, contract_of, parsed
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Layout
+from detcli.model.editing import cut, infer_shapes
 from detcli.model.names import COCO
-from detcli.model.passes import cut, infer_shapes
 from detcli.model.recognise import recognise
 
 EXPECTED = {

@@ -29,8 +29,8 @@ from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, write_file
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
+from detcli.model.editing import cut
 from detcli.model.loading import ModelFile
-from detcli.model.passes import cut
 from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.source.decode import BUILT_IN, load_file

@@ -13,21 +13,20 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import to_batch
 from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.passes.batch import set_batch
+from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.commands.convert.passes.guard import guard_transposes
+from detcli.commands.convert.passes.half import is_half, to_half
+from detcli.commands.convert.passes.int8 import to_int8
+from detcli.commands.convert.passes.selection import append_selection
+from detcli.commands.convert.passes.size import set_image_size
 from detcli.commands.convert.report import Step, StepName
 from detcli.errors import ModelError, SourceError
 from detcli.geometry import Picture
 from detcli.model.contract import Contract
+from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
 from detcli.model.names import read_names
-from detcli.model.passes import cut, infer_shapes
-from detcli.model.passes.batch import set_batch
-from detcli.model.passes.decode import decode_nodes, score_convolutions
-from detcli.model.passes.editing import copied, names_entry, set_metadata
-from detcli.model.passes.guard import guard_transposes
-from detcli.model.passes.half import is_half, to_half
-from detcli.model.passes.int8 import to_int8
-from detcli.model.passes.selection import append_selection
-from detcli.model.passes.size import set_image_size
 from detcli.model.recognise import recognise
 
 Pictures = Callable[[], Iterable[Picture]]

@@ -21,6 +21,7 @@ from detcli.commands.inspect.report import (
     TensorInfo,
 )
 from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.editing import cut
 from detcli.model.graph import (
     GraphIndex,
     dtype_name,
@@ -31,7 +32,6 @@ from detcli.model.graph import (
 )
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
-from detcli.model.passes import cut
 
 Value = TypeVar("Value")
 

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from detcli.backend.runtime.survey import simplified
 from detcli.commands.inspect.report import NetworkPrecision, Operations, Quantisation
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import (
     CONVOLUTIONS,
     MULTIPLYING,
@@ -23,7 +24,6 @@ from detcli.model.graph import (
     dtype_name,
     known_size,
 )
-from detcli.model.passes import infer_shapes
 
 # These multiply too, but are not counted; a count without them is incomplete.
 NOT_COUNTED = frozenset(

@@ -14,8 +14,8 @@ from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.plan import SidePlan, image_input
 from detcli.geometry import Picture
+from detcli.model.editing import cut
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.passes import cut
 from detcli.model.recognise import DTYPES
 
 Tensor = npt.NDArray[Any]

@@ -9,14 +9,14 @@ from onnx import numpy_helper
 
 from detcli.commands.convert.convert import built_in, compare_models
 from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.passes.batch import set_batch
+from detcli.commands.convert.passes.selection import append_selection
+from detcli.commands.convert.passes.size import set_image_size
 from detcli.errors import DecodeError, UsageError
 from detcli.geometry import Picture
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.loading import ModelFile
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.batch import set_batch
-from detcli.model.passes.selection import append_selection
-from detcli.model.passes.size import set_image_size
 from detcli.model.recognise import recognise
 from detcli.record import Origin
 from detcli.source.item import Item, failed

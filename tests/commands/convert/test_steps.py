@@ -14,8 +14,8 @@ from detcli.commands.convert.steps import Steps, serialised
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import bare_transposes
-from detcli.model.passes import infer_shapes
 from detcli.model.recognise import recognise
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))

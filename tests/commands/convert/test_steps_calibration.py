@@ -9,7 +9,7 @@ import pytest
 from detcli.commands.convert.steps import float_tensors, observe, tensor_of
 from detcli.errors import InferenceError
 from detcli.geometry import Picture
-from detcli.model.passes import infer_shapes
+from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
 RED = Picture.whole(colour_model.picture(("red", 0, 0)))

@@ -9,9 +9,9 @@ from onnx import helper, numpy_helper
 from detcli.commands.inspect import advice
 from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
 from detcli.commands.inspect.examine import describe
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, parameters
 from detcli.model.loading import ExternalFile
-from detcli.model.passes import infer_shapes
 from detcli.model.recognise import recognise
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}

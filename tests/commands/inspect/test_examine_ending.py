@@ -7,7 +7,7 @@ from onnx import helper
 from detcli.commands.inspect.examine import describe
 from detcli.commands.inspect.report import TensorInfo
 from detcli.model.contract import BoxFormat, Layout
-from detcli.model.passes import infer_shapes
+from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
 

@@ -7,8 +7,8 @@ from onnx import numpy_helper
 
 from detcli.commands.inspect.network import describe_precision
 from detcli.commands.inspect.report import Quantisation
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, parameters
-from detcli.model.passes import infer_shapes
 
 CONSTANTS = {
     "w": np.ones((8, 3, 1, 1), np.float32),

@@ -1,4 +1,4 @@
-"""Edits that passes share: cutting, shapes, metadata, names, constants, the order of nodes."""
+"""Edits of graphs: cutting, shapes, metadata, names, constants, the order of nodes."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence

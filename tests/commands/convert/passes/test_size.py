@@ -7,8 +7,8 @@ import onnx
 import pytest
 from convolution_model import same_bytes, session_output
 
+from detcli.commands.convert.passes.size import set_image_size
 from detcli.errors import ModelError
-from detcli.model.passes.size import set_image_size
 
 
 @pytest.mark.parametrize("folded", [True, False])

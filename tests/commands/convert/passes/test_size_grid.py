@@ -4,7 +4,7 @@ import grid_model
 import numpy as np
 import pytest
 
-from detcli.model.passes.size import Grid, regenerated
+from detcli.commands.convert.passes.size import Grid, regenerated
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto
 
 from detcli.errors import ModelError
-from detcli.model.graph import GraphIndex, known_size
-from detcli.model.passes.editing import (
+from detcli.model.editing import (
     add_constant,
     copied,
     infer_shapes,
@@ -13,6 +12,7 @@ from detcli.model.passes.editing import (
     tensor_names,
     unused_name,
 )
+from detcli.model.graph import GraphIndex, known_size
 
 HINT = "export the model again with that batch, or with dynamic axes"
 

@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from detcli.backend.postprocess import SelectionOptions, select
+from detcli.commands.convert.passes.selection import append_selection
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.selection import append_selection
+from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
 HEAD = Contract(

@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from detcli.model.passes.editing import (
+from detcli.model.editing import (
     drop_unused,
     number_nodes,
     opset,

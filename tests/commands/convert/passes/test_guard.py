@@ -8,11 +8,11 @@ import pytest
 from convolution_model import same_bytes, session_output
 from onnx import helper
 
+from detcli.commands.convert.passes.guard import guard_transposes
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Layout
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import bare_transposes
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.guard import guard_transposes
 from detcli.model.recognise import recognise
 
 LEVELS = ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]

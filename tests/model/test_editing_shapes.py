@@ -3,8 +3,7 @@
 import colour_model
 import pytest
 
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.editing import renew_shapes
+from detcli.model.editing import infer_shapes, renew_shapes
 
 
 def test_shapes_are_inferred_up_to_the_head():

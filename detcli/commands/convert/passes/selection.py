@@ -14,8 +14,8 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex
-from detcli.model.passes.editing import add_constant, cut, opset, tensor_names
 from detcli.model.recognise import BOX_ROWS, swaps_last_axes
 
 OUTPUT = "detections"
@@ -74,7 +74,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     return body
 
 
-class _Head(NamedTuple):
+class _ScoresAndBoxes(NamedTuple):
     """The head that rows are selected from: as in the contract, but before any Transpose."""
 
     tensor: str
@@ -84,12 +84,12 @@ class _Head(NamedTuple):
     anchors: int | None
 
 
-def _head(model: ModelProto, contract: Contract) -> _Head:
+def _head(model: ModelProto, contract: Contract) -> _ScoresAndBoxes:
     tensor, anchors_first = contract.head, contract.anchors_first
     last = GraphIndex(model.graph).producer(tensor)
     if last is not None and swaps_last_axes(last):
         tensor, anchors_first = last.input[0], not anchors_first
-    return _Head(
+    return _ScoresAndBoxes(
         tensor=tensor,
         anchors_first=anchors_first,
         cxcywh=contract.box_format is BoxFormat.CXCYWH,
@@ -101,7 +101,7 @@ def _head(model: ModelProto, contract: Contract) -> _Head:
 class _Tail:
     """Appends the nodes; each tensor is named like the node that makes it."""
 
-    def __init__(self, graph: GraphProto, head: _Head, version: int) -> None:
+    def __init__(self, graph: GraphProto, head: _ScoresAndBoxes, version: int) -> None:
         self.graph, self.head, self.version = graph, head, version
         self.channels, self.anchors = (2, 1) if head.anchors_first else (1, 2)  # axes
 

@@ -5,9 +5,9 @@ import convolution_model
 import onnx
 import pytest
 
+from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.decode import decode_nodes, score_convolutions
 from detcli.model.recognise import recognise
 
 DISTRIBUTION = """

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from convolution_model import same_bytes, session_output
 
+from detcli.commands.convert.passes.batch import set_batch
 from detcli.errors import ModelError
-from detcli.model.passes.batch import set_batch
 
 build = functools.partial(grid_model.build, resize=False)
 

@@ -5,8 +5,7 @@ from collections.abc import Collection
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from detcli.backend.runtime import onnxruntime
-from detcli.model.graph import attribute, model_tensors
-from detcli.model.passes.editing import (
+from detcli.model.editing import (
     copied,
     drop_unused,
     infer_shapes,
@@ -15,6 +14,7 @@ from detcli.model.passes.editing import (
     sort_nodes,
     tensor_names,
 )
+from detcli.model.graph import attribute, model_tensors
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 

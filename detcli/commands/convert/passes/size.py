@@ -13,8 +13,7 @@ from onnx import ModelProto, NodeProto
 
 from detcli.backend.runtime.session import CPU, open_session
 from detcli.errors import ModelError
-from detcli.model.graph import GraphIndex, known_size
-from detcli.model.passes.editing import (
+from detcli.model.editing import (
     add_constant,
     copied,
     drop_unused,
@@ -22,6 +21,7 @@ from detcli.model.passes.editing import (
     tensor_names,
     unused_name,
 )
+from detcli.model.graph import GraphIndex, known_size
 
 STRIDES = (2, 4, 8, 16, 32, 64, 128, 256)  # those that a detector might have
 Array = npt.NDArray[Any]

@@ -6,7 +6,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from detcli.model.passes import cut, infer_shapes
+from detcli.model.editing import cut, infer_shapes
 
 END_TO_END = ("ultralytics", "authors")
 BRANCHES = """

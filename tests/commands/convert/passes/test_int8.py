@@ -6,10 +6,10 @@ import onnx
 import pytest
 from convolution_model import CONVOLUTIONS, same_bytes, session_output
 
+from detcli.commands.convert.passes.int8 import SILU_FLOOR, to_int8
 from detcli.errors import ModelError
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, is_quantised
-from detcli.model.passes import infer_shapes
-from detcli.model.passes.int8 import SILU_FLOOR, to_int8
 from detcli.model.recognise import recognise
 
 RANGES = dict.fromkeys(("images", *CONVOLUTIONS), (0.0, 1.0))

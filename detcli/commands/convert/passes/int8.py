@@ -7,8 +7,8 @@ from onnx import GraphProto, ModelProto
 
 from detcli.backend.runtime import onnxruntime
 from detcli.errors import ModelError
+from detcli.model.editing import copied, number_nodes, opset, sort_nodes
 from detcli.model.graph import is_quantised
-from detcli.model.passes.editing import copied, number_nodes, opset, sort_nodes
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 

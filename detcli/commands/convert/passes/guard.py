@@ -4,8 +4,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
 from detcli.errors import ModelError
-from detcli.model.graph import GraphIndex, bare_transposes, known_size
-from detcli.model.passes.editing import (
+from detcli.model.editing import (
     add_constant,
     copied,
     infer_shapes,
@@ -14,6 +13,7 @@ from detcli.model.passes.editing import (
     tensor_names,
     unused_name,
 )
+from detcli.model.graph import GraphIndex, bare_transposes, known_size
 
 SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 
