@@ -36,7 +36,7 @@ class GraphIndex:
     def producer(self, tensor: str) -> NodeProto | None:
         """The node that computes a tensor.
 
-        Casts, identities, (de)quantisation and the guards of `convert --guard-transpose` are skipped.
+        Skips casts, identities, (de)quantisation and the guards of `convert --guard-transpose`.
         """
         node = self.producers.get(tensor)
         while node is not None and (source := self._handed_on(node)):
