@@ -6,7 +6,8 @@ import pytest
 
 from detcli.errors import InputError, SourceError
 from detcli.record import Origin
-from detcli.source.sources import SourceOptions, Sources
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
 
 def touch(*names):

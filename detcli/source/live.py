@@ -18,8 +18,7 @@ from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera, public_name
 from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
 from detcli.source.decode import check_size
-from detcli.source.item import Item, SourceProgress, failed
-from detcli.source.video import FrameOptions
+from detcli.source.item import Item, SourceOptions, SourceProgress, failed
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""
@@ -66,8 +65,7 @@ class LiveSource:
 
 def watch(
     sources: Sequence[LiveSource],
-    options: FrameOptions,
-    reconnect_s: float,
+    options: SourceOptions,
     progress: SourceProgress,
 ) -> Iterator[Item]:
     """Yield the newest frame of each source, in turns, and an error for each that is lost.
@@ -75,12 +73,11 @@ def watch(
     Args:
         sources: Watched at the same time.
         options: Which frames; times are counted from the first one.
-        reconnect_s: For how long a lost source is opened again.
         progress: Counts the frames that are dropped.
     """
     news = threading.Condition()
     stop = threading.Event()
-    watchers = [_Watcher(source, options, reconnect_s, news, stop) for source in sources]
+    watchers = [_Watcher(source, options, news, stop) for source in sources]
     try:
         for watcher in watchers:
             watcher.start()
@@ -123,14 +120,12 @@ class _Watcher:
     def __init__(
         self,
         source: LiveSource,
-        options: FrameOptions,
-        reconnect_s: float,
+        options: SourceOptions,
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
         self._source = source
         self._options = options
-        self._reconnect_s = reconnect_s
         self._news = news
         self._stop = stop
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -191,7 +186,7 @@ class _Watcher:
             if self._number > before:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
-            if (silence := time.monotonic() - self._last_s) > self._reconnect_s:
+            if (silence := time.monotonic() - self._last_s) > self._options.reconnect_s:
                 raise SourceError(
                     f"lost, and not back after {silence:.0f} s",
                     "check the camera and the network",
@@ -208,7 +203,7 @@ class _Watcher:
         """
         capture = self._source.open()
         try:
-            check_size(frame_size(capture), self._options.max_pixels)
+            check_size(frame_size(capture), self._options.decode.max_pixels)
             while self._grab(capture):
                 self._keep(capture)
         finally:

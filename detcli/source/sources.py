@@ -10,12 +10,10 @@ import glob
 import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 from detcli.errors import SourceError, UsageError
 from detcli.record import Origin
@@ -27,52 +25,15 @@ from detcli.source.address import (
     path_of,
     public_name,
 )
-from detcli.source.decode import DecodeOptions, load_file
+from detcli.source.decode import load_file
 from detcli.source.folders import Identity, identity, is_media, is_video, match, search
-from detcli.source.item import STDIN, Item, SourceProgress, failed
-
-if TYPE_CHECKING:
-    from detcli.source.video import FrameOptions
+from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
 
 _RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
 """Suffixes of files that results are written to again and again, and that no input has."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """How sources are read.
-
-    Attributes:
-        recursive: Whether the folders in a folder are searched, too.
-        stride: Every stride-th frame of a video is used.
-        start_s: Frames of a video before this time are left out.
-        end_s: Frames of a video from this time on are left out.
-        files_from: A file with names of pictures and videos, `-` for standard input.
-        null_separated: Whether the names in it end with NUL instead of a newline.
-        decode: How pictures are decoded.
-        written: Folders that this run writes into, which a search leaves out.
-        reconnect_s: For how long a lost live source is opened again.
-    """
-
-    recursive: bool = False
-    stride: int = 1
-    start_s: float = 0.0
-    end_s: float | None = None
-    files_from: str | None = None
-    null_separated: bool = False
-    decode: DecodeOptions = field(default_factory=DecodeOptions)
-    written: tuple[Path, ...] = ()
-    reconnect_s: float = 300.0
-
-    @property
-    def frames(self) -> "FrameOptions":
-        """Which frames of a video are used."""
-        from detcli.source.video import FrameOptions
-
-        return FrameOptions(self.stride, self.start_s, self.end_s, self.decode.max_pixels)
 
 
 DEFAULTS = SourceOptions()
@@ -162,7 +123,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         from detcli.source.capture import open_file
         from detcli.source.video import read_video
 
-        yield from read_video(name, partial(open_file, name), self._options.frames, self._progress)
+        yield from read_video(name, partial(open_file, name), self._options, self._progress)
 
     def _search(self, folder: str) -> Iterator[Item]:
         omit = {identity(path) for path in self._options.written}
@@ -224,7 +185,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             from detcli.source.video import read_video
 
             reopen = partial(open_address, url)
-            yield from read_video(public, reopen, self._options.frames, self._progress)
+            yield from read_video(public, reopen, self._options, self._progress)
         else:
             from detcli.source.http import load_address
 
@@ -242,7 +203,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 sources.append(LiveSource.named(name))
             except SourceError as error:
                 yield failed(public_name(name), error)
-        yield from watch(sources, self._options.frames, self._options.reconnect_s, self._progress)
+        yield from watch(sources, self._options, self._progress)
 
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:

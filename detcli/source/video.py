@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -20,7 +19,7 @@ from detcli.source.capture import (
     retrieve,
 )
 from detcli.source.decode import check_size
-from detcli.source.item import Item, SourceProgress, failed
+from detcli.source.item import Item, SourceOptions, SourceProgress, failed
 
 SEEK_FROM_S = 5.0
 """For an earlier start, the frames before it are read and discarded, which is always exact."""
@@ -35,34 +34,8 @@ _COUNTED = (".avi", ".m4v", ".mov", ".mp4")
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 
 
-@dataclass(frozen=True, slots=True)
-class FrameOptions:
-    """Which frames of a video are used.
-
-    Attributes:
-        stride: Every stride-th frame, from the first one on.
-        start_s: Frames before this time are left out.
-        end_s: Frames from this time on are left out.
-        max_pixels: A video with larger frames is refused.
-    """
-
-    stride: int = 1
-    start_s: float = 0.0
-    end_s: float | None = None
-    max_pixels: int = 200_000_000
-
-    def count(self, frames: int | None, rate: float) -> int | None:
-        """How many of a video's frames are used; None if its own number is unknown."""
-        if frames is None:
-            return None
-        first = math.ceil(self.start_s * rate - _EPSILON_S)
-        if self.end_s is not None and rate:
-            frames = min(frames, math.ceil(self.end_s * rate - _EPSILON_S))
-        return max(0, -((first - frames) // self.stride))
-
-
 def read_video(
-    source: str, reopen: Callable[[], Capture], options: FrameOptions, progress: SourceProgress
+    source: str, reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
 ) -> Iterator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
@@ -78,7 +51,7 @@ def read_video(
         yield failed(source, error)
         return
     try:
-        expected = options.count(frames.declared, frames.rate)
+        expected = _expected(frames, options)
         progress.expect(None if expected is None else expected - 1)
         given = 0
         for item in _select(source, frames, options):
@@ -93,15 +66,11 @@ def read_video(
         frames.release()
 
 
-def _begin(reopen: Callable[[], Capture], options: FrameOptions, stop: Event) -> "_Frames":
-    """Open a video, and seek to shortly before the start if possible.
-
-    Raises:
-        InputError: The video cannot be opened, or its frames are too large.
-    """
+def _begin(reopen: Callable[[], Capture], options: SourceOptions, stop: Event) -> "_Frames":
+    """Open a video, and seek to shortly before the start if possible."""
     capture = reopen()
     try:
-        check_size(frame_size(capture), options.max_pixels)
+        check_size(frame_size(capture), options.decode.max_pixels)
         frames = _Frames(capture, stop)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
@@ -112,7 +81,18 @@ def _begin(reopen: Callable[[], Capture], options: FrameOptions, stop: Event) ->
     return _Frames(reopen(), stop)
 
 
-def _select(source: str, frames: "_Frames", options: FrameOptions) -> Iterator[Item]:
+def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
+    """How many frames are used; None if it is unknown how many there are."""
+    if frames.declared is None:
+        return None
+    first = math.ceil(options.start_s * frames.rate - _EPSILON_S)
+    end = frames.declared
+    if options.end_s is not None and frames.rate:
+        end = min(end, math.ceil(options.end_s * frames.rate - _EPSILON_S))
+    return len(range(first, end, options.stride))
+
+
+def _select(source: str, frames: "_Frames", options: SourceOptions) -> Iterator[Item]:
     clip = Clip(source, frames.rate / options.stride)
     first = None
     while frames.advance():
@@ -131,26 +111,17 @@ def _select(source: str, frames: "_Frames", options: FrameOptions) -> Iterator[I
 
 
 class _Frames:
-    """The frames of a capture, one after the other.
-
-    Attributes:
-        rate: Frames per second; 0 if unknown.
-        declared: How many frames there should be; None if unknown.
-        number: Number of the frame grabbed last, from 0; damaged frames count.
-        time_s: Its time from the start of the video; never decreases.
-        damaged: How many frames could not be decoded.
-        at_end: Whether no more frames could be grabbed.
-    """
+    """The frames of a capture, one after the other."""
 
     def __init__(self, capture: Capture, stop: Event) -> None:
         self._capture = capture
         self._stop = stop
         self.rate = frames_per_second(capture)
         self.declared = frame_count(capture)
-        self.number = -1
-        self.time_s = -1 / self.rate if self.rate else -_EPSILON_S
-        self.damaged = 0
-        self.at_end = True
+        self.number = -1  # of the frame grabbed last; damaged frames count
+        self.time_s = -1 / self.rate if self.rate else -_EPSILON_S  # its time; never decreases
+        self.damaged = 0  # frames that could not be decoded
+        self.at_end = True  # whether no more frames could be grabbed
 
     def advance(self) -> bool:
         """Grab the next frame; False when there are no more.
@@ -172,7 +143,7 @@ class _Frames:
         return False
 
     def retrieve(self) -> Image | None:
-        """The frame grabbed last; None if it is damaged."""
+        """The frame grabbed last; None, and counted, if it is damaged."""
         image = retrieve(self._capture)
         self.damaged += image is None
         return image

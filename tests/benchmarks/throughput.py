@@ -24,7 +24,8 @@ from detcli.commands.bench.sampling import take_turns
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.pipeline import Pipeline
 from detcli.source.decode import load_file
-from detcli.source.sources import SourceOptions, Sources
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
 
 def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:

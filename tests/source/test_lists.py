@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from detcli.errors import SourceError, UsageError
 from detcli.source import stdin
+from detcli.source.item import SourceOptions
 from detcli.source.lists import MAX_NAME_BYTES, check_list, read_list
-from detcli.source.sources import SourceOptions, Sources
+from detcli.source.sources import Sources
 
 
 @pytest.fixture
@@ -118,7 +119,8 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
 PEAK_MEMORY = """
 import sys, threading, tracemalloc
 from detcli.source.lists import read_list
-from detcli.source.sources import Sources, SourceOptions
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
 path = sys.argv[1]
 iterable = {expression}

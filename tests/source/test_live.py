@@ -11,9 +11,9 @@ from source_items import error_of
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Clip
 from detcli.source import live
-from detcli.source.item import SourceProgress
+from detcli.source.decode import DecodeOptions
+from detcli.source.item import SourceOptions, SourceProgress
 from detcli.source.live import LiveSource, watch
-from detcli.source.video import FrameOptions
 
 WAIT_S = 60
 """Longer than any of these tests takes."""
@@ -81,8 +81,9 @@ def source(*captures, name="camera:0", **options):
     return LiveSource(name, Shelf(*captures), **options)
 
 
-def follow(*sources, reconnect_s=0.0, progress=None, **options):
-    return watch(sources, FrameOptions(**options), reconnect_s, progress or SourceProgress())
+def follow(*sources, progress=None, **options):
+    options = SourceOptions(**{"reconnect_s": 0.0} | options)
+    return watch(sources, options, progress or SourceProgress())
 
 
 def eventually(condition):
@@ -170,7 +171,7 @@ def test_a_source_without_frames_is_an_error_at_once():
 
 
 def test_frames_can_be_too_large():
-    (item,) = follow(source(Camera(5)), max_pixels=100)
+    (item,) = follow(source(Camera(5)), decode=DecodeOptions(max_pixels=100))
     with pytest.raises(DecodeError, match="too large: 160x64 is 10240 pixels"):
         item.load()
 
@@ -200,7 +201,7 @@ def test_the_delay_between_attempts_doubles(monkeypatch):
             return self.is_set()
 
     shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
-    watcher = live._Watcher(shelf, FrameOptions(), WAIT_S, threading.Condition(), Stop())  # noqa: SLF001
+    watcher = live._Watcher(shelf, SourceOptions(reconnect_s=WAIT_S), threading.Condition(), Stop())  # noqa: SLF001
     watcher.start()
     watcher.join(WAIT_S)
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]

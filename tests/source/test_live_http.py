@@ -11,7 +11,8 @@ import stream_server
 from source_items import error_of
 
 from detcli.source import capture, live
-from detcli.source.sources import SourceOptions, Sources
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
 WAIT_S = 60
 """Longer than any of these tests takes."""

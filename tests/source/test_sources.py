@@ -13,7 +13,8 @@ from source_items import failure, found, frames, touch
 
 from detcli.errors import DecodeError, InputError, SourceError, UsageError
 from detcli.source.folders import IMAGE_SUFFIXES
-from detcli.source.sources import SourceOptions, Sources
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,8 @@ def test_a_picture_is_read_when_it_is_loaded(make_picture):
 def test_pictures_load_nothing_that_other_sources_need(make_picture):
     code = """
 import sys
-from detcli.source.sources import Sources, SourceOptions
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()
 print(*sorted(name for name in sys.modules if name.startswith(("detcli.source.", "urllib."))))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.source.sources import InputGuard, SourceOptions
+from detcli.source.item import SourceOptions
+from detcli.source.sources import InputGuard
 
 
 @pytest.fixture

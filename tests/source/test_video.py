@@ -13,15 +13,16 @@ from number_video import CODES
 from detcli.errors import InputError
 from detcli.record import Clip
 from detcli.source.capture import open_file
-from detcli.source.item import SourceProgress
-from detcli.source.video import FrameOptions, read_video
+from detcli.source.decode import DecodeOptions
+from detcli.source.item import SourceOptions, SourceProgress
+from detcli.source.video import read_video
 
 
 def read(path, **options):
     """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
-    items = list(read_video(name, partial(open_file, name), FrameOptions(**options), progress))
+    items = list(read_video(name, partial(open_file, name), SourceOptions(**options), progress))
     assert {item.origin.source for item in items} <= {name}
     assert progress.total in {len(items), None}
     return items
@@ -113,7 +114,7 @@ def test_a_start_after_the_end_is_an_error(video, start_s):
 def test_the_total_is_known_at_the_first_frame(video):
     progress = SourceProgress(3)
     path = str(video(frames=50))
-    options = FrameOptions(stride=2, start_s=0.4, end_s=1.2)
+    options = SourceOptions(stride=2, start_s=0.4, end_s=1.2)
     items = read_video(path, partial(open_file, path), options, progress)
     next(items)
     assert progress.total == 2 + len(range(10, 30, 2))
@@ -198,7 +199,7 @@ def test_hidden_frames_are_not_reported_missing(video):
 
 
 def test_frames_can_be_too_large(video):
-    assert "too large" in split(read(video(), max_pixels=100))[1]
+    assert "too large" in split(read(video(), decode=DecodeOptions(max_pixels=100)))[1]
 
 
 def test_a_missing_video_is_an_error(tmp_path):
@@ -240,7 +241,9 @@ class Double:
 
 
 def times(positions, **options):
-    items = read_video("v", lambda: Double(positions, **options), FrameOptions(), SourceProgress(1))
+    items = read_video(
+        "v", lambda: Double(positions, **options), SourceOptions(), SourceProgress(1)
+    )
     return [(item.origin.frame, item.origin.time_s) for item in items if item.origin.clip]
 
 
@@ -261,14 +264,14 @@ def test_damaged_frames_are_numbered():
 @pytest.mark.parametrize("declared", [0.0, -9e18, 50.0, 9e8])
 def test_the_end_is_found_whatever_is_declared(declared):
     double = Double([0.0, 100.0], declared=declared)
-    items = read_video("v", lambda: double, FrameOptions(), SourceProgress(1))
+    items = read_video("v", lambda: double, SourceOptions(), SourceProgress(1))
     assert [item.origin.frame for item in items][:2] == [0, 1]
     assert double.grabbed < 3000
 
 
 def test_the_capture_is_released_when_closed():
     double = Double([0.0, 100.0])
-    items = read_video("v", lambda: double, FrameOptions(), SourceProgress(1))
+    items = read_video("v", lambda: double, SourceOptions(), SourceProgress(1))
     next(items)
     assert double.released == 0
     items.close()
@@ -279,7 +282,7 @@ def test_seeking_to_the_start_can_be_stopped():
     progress = SourceProgress(1)
     double = Double([0.0] * 10**6, rate=0.0)
     double.grab = lambda: progress.stop.set() or True
-    assert list(read_video("v", lambda: double, FrameOptions(start_s=10), progress)) == []
+    assert list(read_video("v", lambda: double, SourceOptions(start_s=10), progress)) == []
     assert double.released == 2  # opened again from the beginning after seeking failed
 
 
@@ -298,7 +301,7 @@ def test_irregular_frames_are_counted_up_to_the_start():
         opened.append(Irregular(positions))
         return opened[-1]
 
-    items = list(read_video("v", reopen, FrameOptions(start_s=11), SourceProgress(1)))
+    items = list(read_video("v", reopen, SourceOptions(start_s=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1]
 

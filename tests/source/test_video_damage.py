@@ -13,7 +13,8 @@ DAMAGE = """
     from pathlib import Path
     from detcli.errors import InputError
     from detcli.opencv import silence_opencv
-    from detcli.source.sources import Sources, SourceOptions
+    from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
 
     silence_opencv()
     source, folder = map(Path, sys.argv[1:])

@@ -136,7 +136,8 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.commands.shared.progress import count_on_stderr, find_model
     from detcli.commands.shared.reports import write_report
     from detcli.opencv import silence_opencv
-    from detcli.source.sources import SourceOptions, Sources
+    from detcli.source.item import SourceOptions
+    from detcli.source.sources import Sources
 
     silence_opencv()
     if int8 and not calibrate:

@@ -67,7 +67,8 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.sink import Stopped
     from detcli.source.decode import DecodeOptions
-    from detcli.source.sources import InputGuard, SourceOptions, Sources
+    from detcli.source.item import SourceOptions
+    from detcli.source.sources import InputGuard, Sources
     from detcli.timing import Stage
 
     if fail_if and resume is not None:

@@ -126,7 +126,8 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     from detcli.opencv import silence_opencv
     from detcli.settings import Settings
     from detcli.sink.folder import OutputFolder
-    from detcli.source.sources import InputGuard, SourceOptions, Sources
+    from detcli.source.item import SourceOptions
+    from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
     plan = make_plan(
