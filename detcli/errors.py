@@ -18,6 +18,8 @@ Each error has a hint (what to do next) and the exit code of the command line:
 Warnings are `DetcliWarning`: the result stands, but deserves a look.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -88,6 +90,25 @@ class OutputError(DetcliError):
 
 class DependencyError(DetcliError):
     """An installed library cannot be loaded."""
+
+
+@contextlib.contextmanager
+def loading(library: str, extra: str) -> Iterator[None]:
+    """Turn an ImportError of an optional library into an error that says how to install it.
+
+    Args:
+        library: Its name.
+        extra: The extra of detcli that brings it.
+
+    Raises:
+        DependencyError: The library does not load.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise DependencyError(
+            f"{library} does not load: {error}", f"pip install 'detcli[{extra}]'"
+        ) from error
 
 
 class DetcliWarning(UserWarning):

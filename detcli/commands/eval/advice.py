@@ -14,11 +14,6 @@ import numpy as np
 from detcli.commands.eval.dataset import ClassMapping
 from detcli.commands.eval.evaluator import Curve
 
-FEW = 10
-"""Advice that rests on fewer boxes may be chance."""
-
-MAX_DECIMALS = 9
-
 
 @dataclass(frozen=True, slots=True)
 class Quality:
@@ -92,7 +87,7 @@ def advise(
         curves: Each evaluated category, by its index.
         mapping: Classes and categories.
         names: The model's classes.
-        floor: The confidence of this run; detections below it are unknown.
+        floor: The confidence of the run; detections below it are unknown.
 
     Returns:
         None if no detection at all is right.
@@ -138,7 +133,7 @@ def best_confidence(curve: Curve, floor: float) -> float | None:
     low = np.float32(curve.score[place + 1] if place + 1 < len(curve.score) else floor)
     middle = (float(low) + float(high)) / 2
     # A score is kept if it is above the confidence, both in float32, as the detector compares them.
-    rounded = (round(middle, decimals) for decimals in range(2, MAX_DECIMALS + 1))
+    rounded = (round(middle, decimals) for decimals in range(2, 10))
     fitting = (number for number in rounded if low <= np.float32(number) < high)
     return next(fitting, float(decimal(low)))  # two neighbours among the float32 numbers
 
@@ -150,8 +145,7 @@ def decimal(number: float | np.float32) -> str:
 
 def _spellings(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
     """Classes as `--conf` takes them: by name, by id where a name does not fit into its list."""
-    name = names[class_ids[0]]
-    fits = name == name.strip() and "," not in name and name != ""
-    if fits and all(names[class_id] == name for class_id in class_ids):
-        return [name]
+    spelt = {names[class_id] for class_id in class_ids}
+    if len(spelt) == 1 and all(name == name.strip() != "" and "," not in name for name in spelt):
+        return [*spelt]
     return [str(class_id) for class_id in class_ids]

@@ -12,21 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.eval.dataset import (
-    OBJECT,
-    Category,
-    Dataset,
-    Findings,
-    Form,
-    Kind,
-    Object,
-    Sample,
-)
+from detcli.commands.eval.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
 from detcli.errors import UsageError
 from detcli.files import read_json
-
-BESIDE = "images"
-"""The folder of the pictures, beside the file, unless --images names another."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -56,9 +44,8 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         names = {number: str(image["file_name"]) for number, image in pictures.items()}
         categories, index = _categories(content["categories"], findings)
     except MALFORMED as error:
-        raise _unusable(
-            path, "its images or categories lack a name, or an id that is a number"
-        ) from error
+        reason = "its images or categories lack a name, or an id that is a number"
+        raise _unusable(path, reason) from error
     for number, count in Counter(int(image["id"]) for image in content["images"]).items():
         findings.add(Kind.REPEATED, f"{names[number]} (id {number})", count - 1)
     objects = _objects(content["annotations"], index, names, findings)
@@ -76,7 +63,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
             findings.add(Kind.MISSING, name)
         rows = np.array(objects[number], OBJECT)
         samples.append(Sample(name, found, number, _size(pictures[number]), rows))
-    return Dataset(Form.COCO, None, categories, named=True, samples=samples, relative=False)
+    return Dataset("coco", None, categories, named=True, samples=samples)
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -88,13 +75,13 @@ def _unusable(path: Path, reason: str) -> UsageError:
 
 
 def _folder(path: Path, images: Path | None) -> Path:
-    folder = images or path.with_name(BESIDE)
+    folder = images or path.with_name("images")
     if os.path.isdir(folder):
         return folder
     if images is not None:
         raise UsageError(f"--images {images}: no such folder", "check the path")
     raise UsageError(
-        f"where are the pictures of {path}? There is no folder {BESIDE} beside it",
+        f"where are the pictures of {path}? There is no folder images beside it",
         "name their folder: --images FOLDER",
     )
 
@@ -103,8 +90,7 @@ def _categories(
     listed: Iterable[Mapping[str, Any]], findings: Findings
 ) -> tuple[tuple[Category, ...], dict[int, int]]:
     """The categories by id, and the index of each id among them."""
-    found: dict[str, int] = {}  # index by name
-    categories: list[Category] = []
+    found: dict[str, tuple[int, Category]] = {}  # by name, each with its index
     index: dict[int, int] = {}
     for category in sorted(listed, key=lambda entry: int(entry["id"])):
         number, name = int(category["id"]), str(category["name"]).strip()
@@ -112,11 +98,8 @@ def _categories(
         if number in index or key in found:
             findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
         if number not in index:
-            if key not in found:
-                found[key] = len(categories)
-                categories.append(Category(number, name))
-            index[number] = found[key]
-    return tuple(categories), index
+            index[number], _ = found.setdefault(key, (len(found), Category(number, name)))
+    return tuple(category for _, category in found.values()), index
 
 
 def _objects(
@@ -125,7 +108,6 @@ def _objects(
     names: Mapping[int, str],
     findings: Findings,
 ) -> Mapping[int, list[Object]]:
-    """The objects of each picture, by its id."""
     objects: defaultdict[int, list[Object]] = defaultdict(list)
     for place, annotation in enumerate(annotations):
         try:

@@ -1,7 +1,7 @@
 """`detcli eval`: measures a model on labelled pictures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,9 +9,6 @@ from detcli.commands.shared import options
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.reports import ReportFormat, choose_report_format
 from detcli.errors import InputError
-
-if TYPE_CHECKING:
-    from detcli.record import Record
 
 DataOption = Annotated[
     Path,
@@ -31,9 +28,7 @@ ImagesOption = Annotated[
 SplitOption = Annotated[
     str | None,
     typer.Option(
-        metavar="train|val|test",
-        help="Part of a data.yaml; default: val.",
-        show_default=False,
+        metavar="train|val|test", help="Part of a data.yaml; default: val.", show_default=False
     ),
 ]
 ConfidenceOption = Annotated[
@@ -136,14 +131,12 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     )
     with open_evaluation(request) as evaluation:
         tally = Tally(quiet=quiet, errors_shown=False)
-        with count_on_stderr(lambda: evaluation.total, wanted=not quiet) as advance:
-
-            def watch(record: "Record") -> None:
+        pictures = len(evaluation.collector.samples)
+        with count_on_stderr(lambda: pictures, wanted=not quiet) as advance:
+            for record in evaluation.run():
                 tally.add(record)
                 advance()
-
-            evaluation.run(watch)
-        tally.summarise(evaluation.times, 0)
+        tally.summarise(evaluation.pipeline.times, 0)
         if not quiet:
             say("comparing")
         report = evaluation.report()

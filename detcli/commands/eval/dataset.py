@@ -1,11 +1,11 @@
 """Labelled pictures, whichever format they were labelled in, and findings about them."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,14 @@ from detcli.errors import UsageError
 
 MAX_EXAMPLES = 5
 
+Form = Literal["coco", "yolo"]
+"""The format of the labels."""
+
 Rows = npt.NDArray[np.void]
 """A structured array: one row per box, its columns by name."""
+
+MappedBy = Literal["name", "order"]
+"""How classes were assigned to categories."""
 
 OBJECT = np.dtype(
     [("box", "f8", (4,)), ("category", "i8"), ("area", "f8"), ("crowd", "?"), ("ignored", "?")]
@@ -27,8 +33,8 @@ class Object(NamedTuple):
     """A labelled object.
 
     Attributes:
-        box: x, y of the top left corner, width, height: in pixels of the picture, or in fractions
-            of its sides.
+        box: x, y of the top left corner, width, height: in pixels, or with YOLO's data in fractions
+            of the picture.
         category: An index into the data's categories.
         area: In square pixels; NaN stands for the area of the box.
         crowd: Whether the box surrounds many objects.
@@ -40,13 +46,6 @@ class Object(NamedTuple):
     area: float = np.nan
     crowd: bool = False
     ignored: bool = False
-
-
-class Form(StrEnum):
-    """The format of the labels."""
-
-    COCO = "coco"
-    YOLO = "yolo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,6 @@ class Dataset:
         categories: Data without names has as many as the model has classes.
         named: Whether the categories have names.
         samples: The pictures.
-        relative: Whether boxes are in fractions of the picture instead of pixels.
     """
 
     form: Form
@@ -94,7 +92,6 @@ class Dataset:
     categories: tuple[Category, ...]
     named: bool
     samples: Sequence[Sample]
-    relative: bool
 
 
 class Level(StrEnum):
@@ -105,53 +102,51 @@ class Level(StrEnum):
     NOTE = "note"
 
 
+_FAILURE, _WARNING, _NOTE = Level
 _OUT = "left out of the figures"
+_NEITHER = "neither missed nor, where detected, a false positive"
 
 
 class Kind(Enum):
-    """What can be found, in the order of the report: a title, its level, and the consequence."""
+    """What can be found: a title, its level, and the consequence."""
 
-    MISSING = "missing picture", Level.FAILURE, f"{_OUT}, with its boxes"
-    UNREADABLE = "unreadable picture", Level.FAILURE, f"{_OUT}, with its boxes"
-    REPEATED = "picture listed twice", Level.WARNING, "evaluated once"
+    MISSING = "missing picture", _FAILURE, f"{_OUT}, with its boxes"
+    UNREADABLE = "unreadable picture", _FAILURE, f"{_OUT}, with its boxes"
+    REPEATED = "picture listed twice", _WARNING, "evaluated once"
     OTHER_SIZE = (
-        *("picture of another size than the data says", Level.WARNING),
+        *("picture of another size than the data says", _WARNING),
         "boxes are compared unchanged; they may belong to another picture or orientation",
     )
-    UNLABELLED = "picture without a label file", Level.NOTE, "treated as background"
-    BAD_LABEL = "unreadable label", Level.WARNING, _OUT
+    UNLABELLED = "picture without a label file", _NOTE, "treated as background"
+    BAD_LABEL = "unreadable label", _WARNING, _OUT
     OUTSIDE = (
-        *("box outside the picture", Level.WARNING),
+        *("box outside the picture", _WARNING),
         "by more than a pixel; kept unchanged, although detections end at the picture's edge",
     )
-    NO_AREA = "box without area", Level.WARNING, "kept, although no detection can match it"
-    UNKNOWN_CATEGORY = "box of an unknown category", Level.WARNING, _OUT
-    UNKNOWN_PICTURE = "box of an unknown picture", Level.WARNING, _OUT
+    NO_AREA = "box without area", _WARNING, "kept, although no detection can match it"
+    UNKNOWN_CATEGORY = "box of an unknown category", _WARNING, _OUT
+    UNKNOWN_PICTURE = "box of an unknown picture", _WARNING, _OUT
     REPEATED_CATEGORY = (
-        *("category listed twice", Level.WARNING),
+        *("category listed twice", _WARNING),
         "boxes of both count as boxes of the first",
     )
     NO_CLASS = (
-        *("category that the model does not know", Level.WARNING),
+        *("category that the model does not know", _WARNING),
         f"no class of the model has this name: its boxes are {_OUT}",
     )
     NO_CATEGORY = (
-        *("class that the data does not know", Level.WARNING),
+        *("class that the data does not know", _WARNING),
         f"no category of the data has this name: its detections are {_OUT}",
     )
-    EMPTY = "class without boxes", Level.NOTE, "has no figures; its false positives lower only F1"
-    CROWD = "crowd", Level.NOTE, "neither missed nor, where detected, a false positive"
-    IGNORED = (
-        "box to be ignored",
-        Level.NOTE,
-        "neither missed nor, where detected, a false positive",
-    )
+    EMPTY = "class without boxes", _NOTE, "has no figures; its false positives lower only F1"
+    CROWD = "crowd", _NOTE, _NEITHER
+    IGNORED = "box to be ignored", _NOTE, _NEITHER
     CUT = (
-        *("picture with more detections of a class than are evaluated", Level.NOTE),
+        *("picture with more detections of a class than are evaluated", _NOTE),
         "only the best 100 of each class in a picture are evaluated",
     )
     HIGH_CONFIDENCE = (
-        *("high --conf", Level.WARNING),
+        *("high --conf", _WARNING),
         "detections at or below it count as missed: the figures are too low",
     )
 
@@ -171,33 +166,23 @@ class Findings:
     """Counts findings; memory does not grow with their number."""
 
     def __init__(self) -> None:
-        self._counts: dict[Kind, int] = {}
-        self._examples: dict[Kind, list[str]] = {}
+        self._counts: Counter[Kind] = Counter()
+        self._examples: defaultdict[Kind, list[str]] = defaultdict(list)
 
     def add(self, kind: Kind, example: str, count: int = 1) -> None:
         """Count some findings of a kind, of which the example is one; a count of 0 adds none."""
         if count:
-            self._counts[kind] = self._counts.get(kind, 0) + count
-            examples = self._examples.setdefault(kind, [])
-            if len(examples) < MAX_EXAMPLES:
-                examples.append(example)
+            self._counts[kind] += count
+            self._examples[kind] = [*self._examples[kind], example][:MAX_EXAMPLES]
 
     def report(self) -> tuple[Finding, ...]:
         """All findings, failures first."""
         findings = []
-        for kind in Kind:
-            if kind in self._counts:
-                title, level, meaning = kind.value
-                examples = tuple(self._examples[kind])
-                findings.append(Finding(title, level, self._counts[kind], meaning, examples))
-        return tuple(sorted(findings, key=lambda one: list(Level).index(one.level)))
-
-
-class MappedBy(StrEnum):
-    """How classes were assigned to categories."""
-
-    NAME = "name"
-    ORDER = "order"
+        for kind in sorted(self._counts, key=[*Kind].index):
+            title, level, meaning = kind.value
+            examples = tuple(self._examples[kind])
+            findings.append(Finding(title, level, self._counts[kind], meaning, examples))
+        return tuple(sorted(findings, key=lambda one: [*Level].index(one.level)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +199,7 @@ class ClassMapping:
 
     def classes_of(self, category: int) -> tuple[int, ...]:
         """Ids of the classes of a category; several if the model has a name twice."""
-        return tuple(
-            class_id for class_id, index in enumerate(self.category_of) if index == category
-        )
+        return tuple(one for one, index in enumerate(self.category_of) if index == category)
 
     @property
     def categories(self) -> tuple[int, ...]:
@@ -239,10 +222,10 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     categories = [category.name for category in dataset.categories]
     if nameless or not dataset.named:
         indices = [index if index < len(categories) else None for index in range(len(names))]
-        mapping = ClassMapping(MappedBy.ORDER, tuple(indices))
+        mapping = ClassMapping("order", tuple(indices))
     else:
         index_of = {_plain(name): index for index, name in reversed(list(enumerate(categories)))}
-        mapping = ClassMapping(MappedBy.NAME, tuple(index_of.get(_plain(name)) for name in names))
+        mapping = ClassMapping("name", tuple(index_of.get(_plain(name)) for name in names))
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "

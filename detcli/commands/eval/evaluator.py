@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.dataset import OBJECT, Rows
-from detcli.errors import DependencyError
+from detcli.errors import loading
 
 if TYPE_CHECKING:
     from hotcoco import COCOeval
@@ -37,12 +37,8 @@ def require_evaluator() -> str:
     Raises:
         DependencyError: It is not installed.
     """
-    try:
+    with loading("hotcoco", extra="eval"):
         import hotcoco
-    except ImportError as error:
-        raise DependencyError(
-            f"hotcoco does not load: {error}", "pip install 'detcli[eval]'"
-        ) from error
     return f"hotcoco {hotcoco.__version__}"
 
 
@@ -111,8 +107,8 @@ class Curve:
     """
 
     score: Numbers
-    hits: npt.NDArray[np.int64]
-    wrong: npt.NDArray[np.int64]
+    hits: Indices
+    wrong: Indices
     boxes: int
 
     @classmethod
@@ -168,11 +164,9 @@ class Evaluator:
         self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
         self._found_images, self._found = self._gather(FOUND, [one.found for one in ordered])
 
-    def _gather(
-        self, dtype: np.dtype[np.void], parts: list[Rows]
-    ) -> tuple[npt.NDArray[np.int64], Rows]:
-        """The rows of the evaluated categories, and the number of each row's picture."""
-        images = np.repeat(np.array(self._image_ids, np.int64), [len(rows) for rows in parts])
+    def _gather(self, dtype: np.dtype[np.void], parts: list[Rows]) -> tuple[Indices, Rows]:
+        """The number of each row's picture, and the rows of the evaluated categories."""
+        images = np.repeat(self._image_ids, [len(rows) for rows in parts])
         rows = np.concatenate([np.zeros(0, dtype), *parts])
         known = np.isin(rows["category"], self._categories)
         return images[known], rows[known]
@@ -218,12 +212,9 @@ class Evaluator:
     def _match(
         self, confidence: float, most: int, *, by_class: bool
     ) -> tuple[Indices, Indices, Indices]:
-        """Match detections with objects at IoU 0.5, the best detections first.
+        """Match detections above a confidence with objects at IoU 0.5, the best detections first.
 
-        Args:
-            confidence: Detections above it are matched.
-            most: Detections considered in a picture, of each class if matched by class.
-            by_class: Whether a detection matches only objects of its category.
+        In each picture `most` detections are considered: of each class, if matched by class.
 
         Returns:
             Indices of the detections that count; of the object that each of these matches, -1 for

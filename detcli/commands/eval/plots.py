@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.evaluator import IOU, Curve, Numbers, Score
 from detcli.commands.eval.report import Confusions
-from detcli.errors import DependencyError
+from detcli.errors import loading
 from detcli.files import write_file
 from detcli.text import printable
 
@@ -65,12 +65,8 @@ def require_matplotlib() -> None:
     Raises:
         DependencyError: matplotlib is not installed.
     """
-    try:
+    with loading("matplotlib", extra="eval"):
         import matplotlib as mpl  # noqa: F401 - whether it loads
-    except ImportError as error:
-        raise DependencyError(
-            f"matplotlib does not load: {error}", "pip install 'detcli[eval]'"
-        ) from error
 
 
 def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
@@ -91,11 +87,10 @@ def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
 
 def _precision_recall(plotted: Plotted) -> "Figure":
     figure, axes = _axes(plotted.title, "recall", f"precision (interpolated, IoU {IOU:g})")
-    recall = np.linspace(0, 1, 101)
 
     def line(score: Score, title: str) -> _Line:
         label = f"{title} {score.metrics.map50 or 0:.3f}"
-        return _Line(recall, score.precision, label, score.curve.boxes)
+        return _Line(np.linspace(0, 1, 101), score.precision, label, score.curve.boxes)
 
     lines = [line(score, _name(name)) for name, score in plotted.scores if score.precision[0] >= 0]
     _draw(axes, lines, line(plotted.overall, "mean of classes: mAP50") if lines else None)
@@ -126,18 +121,14 @@ def _draw(axes: "Axes", lines: Sequence[_Line], together: _Line | None) -> None:
     coloured = sorted(lines, key=lambda one: -one.boxes)[:MAX_COLOURS]
     grey = [one for one in lines if one not in coloured]
     handles: list[Line2D] = []
-    labels: list[str] = []
-    for place, one in enumerate([*grey, *coloured, *filter(None, [together])]):
-        style: dict[str, Any] = {"linewidth": 1.2}
-        if one is together:
-            style = {"color": "black", "linewidth": 2.2}
-        elif place < len(grey):
-            style = {"color": "0.8", "linewidth": 0.6}
-        handles += axes.plot(one.x, one.y, **style)
-        labels.append(one.label)
-    if grey:  # one entry for all of them
-        handles, labels = handles[len(grey) - 1 :], labels[len(grey) - 1 :]
-        labels[0] = f"each of {len(grey)} other classes"
+    for one in grey:
+        handles = axes.plot(one.x, one.y, color="0.8", linewidth=0.6)  # one entry for all of them
+    for one in coloured:
+        handles += axes.plot(one.x, one.y, linewidth=1.2)
+    if together is not None:
+        handles += axes.plot(together.x, together.y, color="black", linewidth=2.2)
+    labels = [f"each of {len(grey)} other classes"] if grey else []
+    labels += [one.label for one in (*coloured, together) if one is not None]
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
 
@@ -174,12 +165,11 @@ def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The most frequent classes, and their counts `(N + 1, N + 1)`; the last row is nothing."""
     seen: Counter[str | None] = Counter()
     for one in confusions.counts:
-        seen.update({one.true: one.count})
-        seen.update({one.found: one.count})
+        seen[one.true] += one.count
+        seen[one.found] += one.count
     names = sorted(name for name in seen if name is not None)
     names = sorted(names, key=lambda name: -seen[name])[:MAX_MATRIX]
-    place: dict[str | None, int] = {name: index for index, name in enumerate(names)}
-    place[None] = len(names)
+    place = {name: index for index, name in enumerate([*names, None])}
     counts = np.zeros((len(names) + 1, len(names) + 1), np.int64)
     for one in confusions.counts:
         if one.true in place and one.found in place:

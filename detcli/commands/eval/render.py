@@ -1,18 +1,20 @@
 """The report as tables."""
 
 from collections.abc import Iterator
+from dataclasses import astuple
 
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.eval.advice import FEW, ConfidenceAdvice, Quality
+from detcli.commands.eval.advice import ConfidenceAdvice, Quality
 from detcli.commands.eval.dataset import Finding, Level
-from detcli.commands.eval.evaluator import IOU
+from detcli.commands.eval.evaluator import IOU, Metrics
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.commands.shared.reports import facts, line
 from detcli.text import printable
 
 NOTHING = "-"
+FEW = 10  # boxes; advice that rests on fewer may be chance
 MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
@@ -21,7 +23,7 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
     """Lay out a report: what was compared, the figures, each class, what deserves a look."""
     yield facts(_facts(report))
     yield Text()
-    yield _figures(report)
+    yield _figures(report.metrics)
     if any(one.boxes for one in report.classes):
         yield Text()
         yield _classes(report)
@@ -53,12 +55,16 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
     yield "evaluator", report.evaluator
 
 
-def _figures(report: EvalReport) -> Table:
-    metrics = report.metrics
+def _table(title: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("", style="cyan", no_wrap=True)
-    for column in ("all", "small", "medium", "large"):
+    table.add_column(title, style="cyan", no_wrap=not title)
+    for column in columns:
         table.add_column(column, justify="right")
+    return table
+
+
+def _figures(metrics: Metrics) -> Table:
+    table = _table("", "all", "small", "medium", "large")
     sizes = metrics.map_small, metrics.map_medium, metrics.map_large
     table.add_row("mAP50-95", *map(_number, (metrics.map50_95, *sizes)), style="bold")
     table.add_row("mAP50", _number(metrics.map50))
@@ -71,10 +77,7 @@ def _figures(report: EvalReport) -> Table:
 
 
 def _classes(report: EvalReport) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("class", style="cyan")
-    for column in ("boxes", "AP50-95", "AP50", "AP75", "AR"):
-        table.add_column(column, justify="right")
+    table = _table("class", "boxes", "AP50-95", "AP50", "AP75", "AR")
     for one in report.classes:
         metrics = one.metrics
         figures = metrics.map50_95, metrics.map50, metrics.map75, metrics.ar_100
@@ -84,7 +87,6 @@ def _classes(report: EvalReport) -> Table:
 
 
 def _confused(confusions: Confusions) -> Text | None:
-    """The most frequent confusions of two classes."""
     pairs = [
         f"{one.true} found as {one.found} {one.count}x"
         for one in confusions.counts
@@ -97,17 +99,14 @@ def _confused(confusions: Confusions) -> Text | None:
 
 
 def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"best F1 at IoU {IOU:g}", style="cyan")
-    for column in ("boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"):
-        table.add_column(column, justify="right")
+    columns = "boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"
+    table = _table(f"best F1 at IoU {IOU:g}", *columns)
     table.add_row("all boxes", "", f"{advice.conf:g}", *_quality(advice.overall), style="bold")
     for one in advice.classes:
         conf = NOTHING if one.conf is None else f"{one.conf:g}"
         few = "*" if one.boxes < FEW else ""
-        before = _number(one.at_overall.f1)
-        name = Text(printable(one.name))
-        table.add_row(name, f"{few}{one.boxes}", conf, *_quality(one.best), before)
+        cells = f"{few}{one.boxes}", conf, *_quality(one.best), _number(one.at_overall.f1)
+        table.add_row(Text(printable(one.name)), *cells)
     yield table
     if any(one.boxes < FEW for one in advice.classes):
         yield line((f"* fewer than {FEW} boxes: may be chance", "dim"))
@@ -118,10 +117,8 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
         yield line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
 
 
-def _quality(quality: Quality | None) -> tuple[str, str, str]:
-    if quality is None:
-        return NOTHING, NOTHING, NOTHING
-    return _number(quality.f1), _number(quality.precision), _number(quality.recall)
+def _quality(quality: Quality | None) -> Iterator[str]:
+    return (_number(figure) for figure in (astuple(quality) if quality else [None] * 3))
 
 
 def _finding(finding: Finding) -> Text:

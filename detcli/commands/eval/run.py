@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,7 @@ import numpy as np
 
 from detcli.commands.eval.advice import advise, best_confidence
 from detcli.commands.eval.coco_data import read_coco
-from detcli.commands.eval.dataset import (
-    ClassMapping,
-    Dataset,
-    Findings,
-    Form,
-    Kind,
-    Rows,
-    Sample,
-    map_classes,
-)
+from detcli.commands.eval.dataset import ClassMapping, Dataset, Findings, Kind, Sample, map_classes
 from detcli.commands.eval.evaluator import (
     FOUND,
     IOU,
@@ -44,17 +35,17 @@ from detcli.commands.eval.report import (
 )
 from detcli.commands.eval.yolo_data import read_yolo
 from detcli.commands.shared.setup import RunOptions
-from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, make_folder
 from detcli.model.zoo import LocatedModel
+from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.sink.coco import CocoSink
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 from detcli.source.sources import InputGuard
-from detcli.timing import Stage, StageTimes
+from detcli.timing import Stage
 
 TOLERANCE = 1.0
 """Pixels that a box may extend beyond its picture, as rounding makes it."""
@@ -96,14 +87,10 @@ class EvalRequest:
 def open_dataset(
     data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
 ) -> Dataset:
-    """Read labels.
+    """Read the labels that an `EvalRequest` names.
 
-    Args:
-        data: See `EvalRequest`, as for the next two.
-        images: The folder of the pictures of an `instances.json`.
-        split: The part of a `data.yaml`.
-        class_count: Number of the model's classes, and of categories in data without names.
-        findings: Receives what is wrong with the data.
+    Data without names has as many categories as the model has classes. What is wrong with the data
+    is added to the findings.
 
     Raises:
         UsageError: The data cannot be read, or has nothing to evaluate.
@@ -126,7 +113,7 @@ def open_dataset(
         raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):
         why = [f"{one.kind} ({one.count}): {one.examples[0]}" for one in findings.report()]
-        if dataset.form is Form.YOLO:
+        if dataset.form == "yolo":
             why.append("labels are looked for in a folder labels beside images")
         raise UsageError(
             f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
@@ -137,7 +124,7 @@ def open_dataset(
 
 @contextlib.contextmanager
 def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
-    """Open a model and data; what would fail at the end fails now.
+    """Open a model and data, and refuse at once what would fail at the end.
 
     Raises:
         DependencyError: hotcoco, or matplotlib or PyYAML where needed, is not installed.
@@ -157,7 +144,14 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
             request.data, request.images, request.split, contract.class_count, findings
         )
         mapping = map_classes(contract.names, dataset, findings)
-        yield Evaluation(request, detector, Collector(dataset, mapping, findings))
+        collector = Collector(dataset, mapping, findings)
+        samples = [str(sample.path) for sample in collector.samples]
+        guard = InputGuard([*samples, str(request.model.path), str(request.data)])
+        written = [] if request.plots is None else [request.plots / name for name in FILES]
+        for path in (*written, *filter(None, [request.coco])):
+            if path in guard:
+                raise UsageError(f"{path} is one of the inputs", "write to another file")
+        yield Evaluation(request, detector, request.run.open_pipeline(detector), collector)
 
 
 class Collector:
@@ -171,19 +165,17 @@ class Collector:
 
     def __init__(self, dataset: Dataset, mapping: ClassMapping, findings: Findings) -> None:
         self.dataset, self.mapping, self.findings = dataset, mapping, findings
-        self.samples = tuple(sample for sample in dataset.samples if sample.path is not None)
+        self.samples: list[Sample] = []
         self.pictures: list[EvaluatedPicture] = []
-        self.failed = [
-            UnevaluatedPicture(sample.name, "no such file")
-            for sample in dataset.samples
-            if sample.path is None
-        ]
-        self._category_of = np.array(
-            [-1 if index is None else index for index in mapping.category_of], np.int64
-        )
+        self.failed: list[UnevaluatedPicture] = []
+        for sample in dataset.samples:
+            if sample.path is None:
+                self.failed.append(UnevaluatedPicture(sample.name, "no such file"))
+            else:
+                self.samples.append(sample)
 
     def image_id(self, record: Record) -> int:
-        """The picture's id in the data, for COCO results."""
+        """The picture's id in the data."""
         return self.samples[record.index].image_id
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:  # noqa: ARG002
@@ -208,30 +200,29 @@ class Collector:
             return
         height, width = record.picture.size
         objects = sample.objects
-        if self.dataset.relative:
+        if self.dataset.form == "yolo":
             objects = objects.copy()
             objects["box"] *= (width, height, width, height)
-        self._examine(sample, objects, (height, width))
-        found = self._found(record.detections)
-        counts = np.bincount(found["category"])
-        if (counts > PER_CLASS).any():
-            self.findings.add(Kind.CUT, f"{sample.name}: {counts.max()}")
-        self.pictures.append(EvaluatedPicture(sample.image_id, objects, found))
-
-    def _found(self, detections: Detections) -> Rows:
-        found = np.zeros(len(detections), FOUND)
-        found["box"] = detections.xyxy
+        categories = np.array([-1 if one is None else one for one in self.mapping.category_of])
+        found = np.zeros(len(record.detections), FOUND)
+        found["box"] = record.detections.xyxy
         found["box"][:, 2:] -= found["box"][:, :2]
-        found["category"] = self._category_of[detections.class_id]
-        found["score"] = detections.score
-        return found[found["category"] >= 0]
+        found["category"] = categories[record.detections.class_id]
+        found["score"] = record.detections.score
+        picture = EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])
+        self.pictures.append(picture)
+        self._examine(sample, picture, (height, width))
 
-    def _examine(self, sample: Sample, objects: Rows, size: tuple[int, int]) -> None:
-        """Add what is odd about the labels of a picture of (height, width) to the findings."""
+    def _examine(self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]) -> None:
+        """Add what is odd about a picture of (height, width) to the findings."""
         height, width = size
-        if sample.size is not None and sample.size != size:
+        if sample.size not in {None, size}:
             said = f"{sample.size[1]}x{sample.size[0]}"
             self.findings.add(Kind.OTHER_SIZE, f"{sample.name}: {width}x{height}, not {said}")
+        counts = np.bincount(picture.found["category"])
+        if (counts > PER_CLASS).any():
+            self.findings.add(Kind.CUT, f"{sample.name}: {counts.max()}")
+        objects = picture.objects
         left_top, sides = objects["box"][:, :2], objects["box"][:, 2:]
         outside = (left_top < -TOLERANCE) | (left_top + sides > np.array(size[::-1]) + TOLERANCE)
         for kind, chosen in (
@@ -245,49 +236,32 @@ class Collector:
                 self.findings.add(kind, f"{sample.name}: {first}", int(np.count_nonzero(chosen)))
 
 
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """A model and the data to evaluate it on."""
 
-    def __init__(self, request: EvalRequest, detector: Detector, collector: Collector) -> None:
-        self._request, self._detector, self._collector = request, detector, collector
-        self._pipeline = request.run.open_pipeline(detector)
-        samples = [str(sample.path) for sample in collector.samples]
-        guard = InputGuard([*samples, str(request.model.path), str(request.data)])
-        written = [] if request.plots is None else [request.plots / name for name in FILES]
-        for path in (*written, *filter(None, [request.coco])):
-            if path in guard:
-                raise UsageError(f"{path} is one of the inputs", "write to another file")
+    request: EvalRequest
+    detector: Detector
+    pipeline: Pipeline
+    collector: Collector
 
-    @property
-    def times(self) -> StageTimes:
-        """Seconds spent in each stage of the pipeline."""
-        return self._pipeline.times
-
-    @property
-    def total(self) -> int:
-        """Number of pictures to run."""
-        return len(self._collector.samples)
-
-    def run(self, watch: Callable[[Record], None]) -> None:
+    def run(self) -> Iterator[Record]:
         """Detect on all pictures.
-
-        Args:
-            watch: Receives each record.
 
         Raises:
             DetcliError: The pipeline ended early, or COCO results cannot be written.
         """
         with contextlib.ExitStack() as stack:
             sink = None
-            if self._request.coco is not None:
-                sink = CocoSink(AtomicFile(self._request.coco), self._collector)
+            if self.request.coco is not None:
+                sink = CocoSink(AtomicFile(self.request.coco), self.collector)
                 stack.callback(sink.close)
-            for record in self._pipeline.run(self._collector.items(self._request.decode)):
+            for record in self.pipeline.run(self.collector.items(self.request.decode)):
                 if sink is not None:
-                    with self.times.stage(Stage.WRITE):
+                    with self.pipeline.times.stage(Stage.WRITE):
                         sink.write(record)
-                self._collector.add(record)
-                watch(record)
+                self.collector.add(record)
+                yield record
 
     def report(self) -> EvalReport:
         """Compare, write the plots, and gather everything.
@@ -295,7 +269,7 @@ class Evaluation:
         Raises:
             OutputError: A plot cannot be written.
         """
-        request, detector, collector = self._request, self._detector, self._collector
+        request, detector, collector = self.request, self.detector, self.collector
         dataset, mapping, findings = collector.dataset, collector.mapping, collector.findings
         evaluator = Evaluator(collector.pictures, mapping.categories)
         overall, by_category = evaluator.score()
@@ -303,19 +277,16 @@ class Evaluation:
         for one in classes:
             if not one.boxes:
                 findings.add(Kind.EMPTY, f"{one.name} ({one.detections} detections)")
-        settings = request.run.settings
-        conf = settings.conf
+        settings, names = request.run.settings, detector.contract.names
+        conf, evaluated = settings.conf, len(collector.pictures)
         if conf > LOW:
             findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = best_confidence(overall.curve, conf)
         confusions = self._confusions(evaluator, max(USUAL, conf) if best is None else best)
-        evaluated, names = len(collector.pictures), detector.contract.names
         plots: tuple[Path, ...] = ()
         if request.plots is not None:
             title = f"{detector.model_name} on {request.data}, {evaluated} pictures"
-            scores = [
-                (dataset.categories[index].name, score) for index, score in by_category.items()
-            ]
+            scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
             plots = plot(request.plots, Plotted(title, scores, overall, confusions, conf))
         advice = None
         if request.advise:
@@ -344,24 +315,22 @@ class Evaluation:
 
     def _classes(self, by_category: Mapping[int, Score]) -> Iterator[ClassReport]:
         """Each class that is a category, in the order of the model."""
-        mapping, dataset = self._collector.mapping, self._collector.dataset
+        mapping, dataset = self.collector.mapping, self.collector.dataset
         for class_id, index in sorted((mapping.classes_of(one)[0], one) for one in by_category):
             score = by_category[index]
             yield ClassReport(
                 class_id=class_id,
                 category_id=dataset.categories[index].id,
-                name=self._detector.contract.names[class_id],
+                name=self.detector.contract.names[class_id],
                 boxes=score.curve.boxes,
                 detections=sum(score.curve.counts(-np.inf)),
                 metrics=score.metrics,
             )
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
-        categories = self._collector.dataset.categories
-        names: dict[int | None, str] = {index: one.name for index, one in enumerate(categories)}
-        counts = evaluator.confusions(conf).items()
-        rows = (
-            Confusion(names.get(true), names.get(found), count)
-            for (true, found), count in sorted(counts, key=lambda one: (-one[1], str(one[0])))
-        )
+        names = {None: None} | {
+            index: one.name for index, one in enumerate(self.collector.dataset.categories)
+        }
+        counts = sorted(evaluator.confusions(conf).items(), key=lambda one: (-one[1], str(one[0])))
+        rows = (Confusion(names[true], names[found], count) for (true, found), count in counts)
         return Confusions(conf, IOU, tuple(rows))

@@ -21,29 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.eval.dataset import (
-    OBJECT,
-    Category,
-    Dataset,
-    Findings,
-    Form,
-    Kind,
-    Object,
-    Sample,
-)
-from detcli.errors import DependencyError, SourceError, UsageError
+from detcli.commands.eval.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
+from detcli.errors import SourceError, UsageError, loading
 from detcli.model.names import COCO, parse_names
 from detcli.sink.coco import COCO_IDS
 from detcli.source.folders import is_video, search
 from detcli.source.item import Item
 from detcli.source.lists import read_list
 
-DEFAULT_SPLIT = "val"
-SPLITS = ("train", "val", "test")
 NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-
-Content = Mapping[str, Any]
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
@@ -65,7 +52,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
         names, count = _names(data, content)
-        split = split or DEFAULT_SPLIT
+        split = split or "val"
         pictures = _split_pictures(data, content, split)
     elif split is not None:
         raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
@@ -77,17 +64,13 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
     samples = _samples(pictures, len(names), findings)
-    return Dataset(Form.YOLO, split, categories, named, samples, relative=True)
+    return Dataset("yolo", split, categories, named, samples)
 
 
-def _read_yaml(path: Path) -> Content:
+def _read_yaml(path: Path) -> Mapping[str, Any]:
     """A `data.yaml`; scalars are text, so that a class may be named no."""
-    try:
+    with loading("PyYAML", extra="eval"):
         import yaml
-    except ImportError as error:
-        raise DependencyError(
-            f"PyYAML does not load: {error}", "pip install 'detcli[eval]'"
-        ) from error
     hint = "give a data.yaml with val, a folder of pictures, and names, those of the classes"
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -102,42 +85,34 @@ def _read_yaml(path: Path) -> Content:
     return content
 
 
-def _names(path: Path, content: Content) -> tuple[tuple[str, ...] | None, int | None]:
-    """Names of the categories and their number; None for what the file does not give.
-
-    A gap in the ids becomes `class_1`.
-    """
+def _names(path: Path, content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, int | None]:
+    """Names of the categories and their number; None for what the file does not give."""
     listed = content.get("names")
+    hint = "make names a list, or a mapping from 0 on"
     if isinstance(listed, str) and listed not in NOTHING:
-        raise UsageError(
-            f"{path}: names is {listed!r}", "make names a list, or a mapping from 0 on"
-        )
+        raise UsageError(f"{path}: names is {listed!r}", hint)
     try:
         count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
         names = parse_names(json.dumps(listed)) if isinstance(listed, list | dict) else []
     except (TypeError, ValueError):
         names, count = None, None
     if names is None:
-        raise UsageError(
-            f"{path}: names or nc are malformed",
-            "make names a list, or a mapping from 0 on, and nc their number",
-        )
+        raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
         return None, count
-    if count is not None and count != len(names):
-        raise UsageError(
-            f"{path}: nc is {count}, but names has {len(names)}", "correct one of the two"
-        )
+    if count not in {None, len(names)}:
+        reason = f"nc is {count}, but names has {len(names)}"
+        raise UsageError(f"{path}: {reason}", "correct one of the two")
     return tuple(name.strip() for name in names), len(names)
 
 
-def _split_pictures(path: Path, content: Content, split: str) -> list[str]:
-    """The pictures of a part of a `data.yaml`."""
+def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> list[str]:
     wanted = content.get(split)
     entries = wanted if isinstance(wanted, list) else [wanted or ""]
     entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
     if not entries:
-        has = [name for name in SPLITS if str(content.get(name) or "") not in NOTHING]
+        splits = "train", "val", "test"
+        has = [name for name in splits if str(content.get(name) or "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
             f"it has {', '.join(has)}: --split {has[0]}" if has else "it has no part at all",
@@ -193,7 +168,6 @@ def _in_list(path: Path, roots: Iterable[Path]) -> Iterator[str]:
 
 
 def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
-    """Read the label files."""
     unique: dict[str, str] = {}
     for name in pictures:
         key = os.path.normpath(os.path.abspath(name))
@@ -214,9 +188,8 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
         if labels is None and there:
             findings.add(Kind.UNLABELLED, name)
         objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
-        rows = np.array(objects, OBJECT)
         path = Path(name) if there else None
-        samples.append(Sample(name, path, number, None, rows))
+        samples.append(Sample(name, path, number, None, np.array(objects, OBJECT)))
     return samples
 
 
@@ -254,11 +227,7 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
 
 
 def _box(numbers: list[float]) -> tuple[float, float, float, float]:
-    """x, y, width, height in fractions.
-
-    Raises:
-        ValueError: The numbers are neither a box nor a polygon.
-    """
+    """x, y, width, height in fractions, of a box or around a polygon."""
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a number that is not finite")
     if len(numbers) == 4:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.commands.eval.advice import advise, best_confidence, decimal
-from detcli.commands.eval.dataset import ClassMapping, MappedBy
+from detcli.commands.eval.dataset import ClassMapping
 from detcli.commands.eval.evaluator import Curve
 from detcli.commands.shared.options import parse_confidence
 from detcli.settings import class_thresholds
@@ -24,7 +24,7 @@ def advice(names, *classes):
     boxes = sum(one[0] for one in classes)
     together = curve(boxes, *(row for one in classes for row in one[1:]))
     curves = {index: curve(*one) for index, one in enumerate(classes)}
-    mapping = ClassMapping(MappedBy.NAME, tuple(range(len(classes))))
+    mapping = ClassMapping("name", tuple(range(len(classes))))
     return advise(together, curves, mapping, names, FLOOR)
 
 
@@ -126,7 +126,7 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
 def test_classes_whose_names_differ_only_in_case_are_given_by_id():
     red = curve(1, (0.9, True), *[(0.4, False)] * 5)
     green = curve(1, (0.3, True), (0.1, False))
-    mapping = ClassMapping(MappedBy.NAME, (0, 1, 1))
+    mapping = ClassMapping("name", (0, 1, 1))
     found = advise(red, {0: red, 1: green}, mapping, ("red", "Green", "green"), FLOOR)
     assert found.by_class_argument.endswith(",1=0.2,2=0.2")
 

@@ -26,7 +26,6 @@ def test_pictures_categories_and_boxes(tmp_path):
     assert first.path == tmp_path / "images/0001.png"
     assert first.objects["box"].tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
     assert first.objects["category"].tolist() == [0, 1, 2]
-    assert not dataset.relative
     assert dataset.named
 
 

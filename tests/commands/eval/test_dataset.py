@@ -11,10 +11,8 @@ from detcli.commands.eval.dataset import (
     Category,
     Dataset,
     Findings,
-    Form,
     Kind,
     Level,
-    MappedBy,
     Object,
     Sample,
     map_classes,
@@ -26,7 +24,7 @@ def dataset(*names, named=True, boxes=()):
     objects = np.array([Object((0, 0, 1, 1), index) for index in boxes], OBJECT)
     categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
     sample = Sample("a", None, 1, None, objects)
-    return Dataset(Form.COCO, None, categories, named, [sample], relative=False)
+    return Dataset("coco", None, categories, named, [sample])
 
 
 def mapped(names, data):
@@ -37,7 +35,7 @@ def mapped(names, data):
 
 def test_by_name_in_any_order_and_case():
     mapping, found = mapped(("Bus", "person "), dataset("person", "bus"))
-    assert (mapping.by, mapping.category_of) == (MappedBy.NAME, (1, 0))
+    assert (mapping.by, mapping.category_of) == ("name", (1, 0))
     assert found == {}
 
 
@@ -61,7 +59,7 @@ def test_an_unknown_category_without_boxes_is_not_a_finding():
 )
 def test_by_order_where_the_model_or_the_data_has_no_names(names, named):
     mapping, found = mapped(names, dataset("person", "bus", "cat", named=named, boxes=[2]))
-    assert (mapping.by, mapping.category_of) == (MappedBy.ORDER, (0, 1))
+    assert (mapping.by, mapping.category_of) == ("order", (0, 1))
     assert found == {"category that the model does not know": ("cat (1 boxes)",)}
     more, found = mapped((*names, "class_2", "class_3"), dataset("a", named=False))
     assert more.category_of == (0, None, None, None)
@@ -99,6 +97,6 @@ def test_only_the_first_five_examples_are_kept():
 
 def test_the_schema_has_every_kind():
     schema = json.loads(resources.files("detcli").joinpath("commands/eval/schema.json").read_text())
-    item = schema["properties"]["findings"]["items"]["properties"]
-    assert item["kind"]["enum"] == [kind.value[0] for kind in Kind]
-    assert item["level"]["enum"] == list(Level)
+    kinds = schema["$defs"]["Finding"]["properties"]["kind"]["enum"]
+    assert kinds == [kind.value[0] for kind in Kind]
+    assert schema["$defs"]["Level"]["enum"] == list(Level)

@@ -22,7 +22,7 @@ def plotted(pictures, names, title="a model"):
     return Plotted(title, scores, overall, Confusions(0.3, IOU, rows), 0.001)
 
 
-@pytest.mark.parametrize("count", [1, 3, 12, 40])
+@pytest.mark.parametrize("count", [3, 40])
 def test_plots_are_pictures(count, tmp_path, random):
     names = [f"class {number}" for number in range(count)]
     written = plot(tmp_path, plotted(random_pictures(random, categories=count), names))
@@ -33,12 +33,10 @@ def test_plots_are_pictures(count, tmp_path, random):
         assert image.std() > 5  # something is drawn
 
 
-@pytest.mark.parametrize(
-    "name", ["$\\frac", "_hidden", "$", "日本", "a" * 300, "\x1b[31m", "a\nb", "%s", "\\"]
-)
-def test_any_name_is_drawn(name, tmp_path, random):
-    pictures = random_pictures(random, categories=2)
-    assert len(plot(tmp_path, plotted(pictures, [name, "b"], title=name))) == 3
+def test_any_name_is_drawn(tmp_path, random):
+    names = ["$\\frac", "_hidden", "$", "日本", "a" * 300, "\x1b[31m", "a\nb", "%s", "\\"]
+    pictures = random_pictures(random, categories=len(names))
+    assert len(plot(tmp_path, plotted(pictures, names, title=" ".join(names)))) == 3
 
 
 def test_nothing_found_and_nothing_to_be_found(tmp_path):

@@ -22,7 +22,7 @@ def test_pictures_categories_and_boxes(tmp_path):
     dataset, found = read(write_yolo(tmp_path, MIXED))
     assert found == {}
     assert names_of(dataset) == ["red", "green", "blue"]
-    assert (dataset.split, dataset.named, dataset.relative) == ("val", True, True)
+    assert (dataset.split, dataset.named) == ("val", True)
     first = dataset.samples[0]
     assert first.path == tmp_path / "images/val/0001.png"
     assert first.image_id == 1  # the name of the picture
