@@ -9,8 +9,7 @@ from detcli.backend.device import Device, DeviceOptions, available_cores
 from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import CPU, TensorSession, open_session, run
-from detcli.detections import Detections
+from detcli.backend.runtime.session import CPU, Tensor, TensorSession
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat
 from detcli.model.prepared import PreparedModel
@@ -28,12 +27,7 @@ def open_ranker(device: Device) -> "CpuRanker":  # noqa: ARG001
     return CpuRanker()
 
 
-def open_tensors(
-    graph: bytes,
-    title: str,
-    device: Device,
-    options: DeviceOptions,  # noqa: ARG001
-) -> TensorSession:
+def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOptions) -> TensorSession:  # noqa: ARG001
     """Load any graph, see `backend.open_tensors`."""
     return TensorSession(str(device), CPU, graph, title)
 
@@ -60,7 +54,7 @@ class CpuBackend:
         self.workers = workers
         self._observer: Observer | None = None
         threads = max(1, available_cores() // workers) if workers > 1 else 0
-        self._session = open_session(model.graph, CPU, model.name, threads)
+        self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:
         """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
@@ -73,40 +67,28 @@ class CpuBackend:
 
     def infer(self, buffer: Head) -> Head:
         """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
-        heads = self._heads(buffer)
+        count, size = len(buffer), self._contract.batch or len(buffer)
+        if padding := -count % size:  # a graph with a fixed batch takes slices of it only
+            buffer = np.concatenate([buffer, np.zeros((padding, *buffer.shape[1:]), buffer.dtype)])
+        heads: list[Tensor] = []
+        for first in range(0, count, size):
+            part = buffer[first : first + size]
+            heads.extend(self._session.run(self._contract.input_name, part).values())  # the head
         self._ended(Stage.NETWORK)
-        return heads
-
-    def _heads(self, buffer: Head) -> Head:
-        size, name = self._contract.batch, self._contract.input_name
-        if size is None or size == len(buffer):
-            return run(self._session, name, buffer)
-        # A graph with a fixed batch runs in slices, the last one padded.
-        heads = []
-        for start in range(0, len(buffer), size):
-            part = buffer[start : start + size]
-            filler = np.zeros((size - len(part), *part.shape[1:]), part.dtype)
-            heads.append(run(self._session, name, np.concatenate([part, filler]))[: len(part)])
-        return np.concatenate(heads)
+        return heads[0] if count == size else np.concatenate(heads)[:count]
 
     def select(
         self, buffer: Head, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
         heads = buffer.swapaxes(1, 2) if self._contract.anchors_first else buffer
-        found = [
-            self._select_one(head, letterbox, options)
-            for head, letterbox in zip(heads, letterboxes, strict=True)
-        ]
+        cxcywh = self._contract.box_format is BoxFormat.CXCYWH
+        found = []
+        for head, letterbox in zip(heads, letterboxes, strict=True):
+            chosen = postprocess.select(head, options, cxcywh=cxcywh)
+            found.append(postprocess.to_detections(chosen, letterbox, self._contract.names))
         self._ended(Stage.SELECTION)
         return lambda: found
-
-    def _select_one(
-        self, head: Head, letterbox: Letterbox, options: SelectionOptions
-    ) -> Detections:
-        cxcywh = self._contract.box_format is BoxFormat.CXCYWH
-        chosen = postprocess.select(head, options, cxcywh=cxcywh)
-        return postprocess.to_detections(chosen, letterbox, self._contract.names)
 
     def observe(self, observer: Observer | None) -> None:
         """Tell an observer when preprocessing, network and selection end."""
@@ -118,7 +100,7 @@ class CpuBackend:
 
     def close(self) -> None:
         """Drop the session with its memory."""
-        self._session = None
+        self._session.close()
 
 
 class CpuRanker:

@@ -16,7 +16,7 @@ import numpy as np
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, Rows, SelectionKernels
-from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
+from detcli.backend.cuda.topk import DeviceArray, download, take, top_k, upload
 from detcli.backend.postprocess import (
     Floats,
     Indices,
@@ -27,7 +27,7 @@ from detcli.backend.postprocess import (
     warn_about_nan,
 )
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import out_of_memory
+from detcli.backend.runtime.session import closed, out_of_memory
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
@@ -35,7 +35,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu
     from detcli.backend.cuda.network import Network
 
 SLOTS = 2
@@ -153,13 +153,26 @@ class CudaBackend:
             self._ended(Stage.SELECTION)
             self._gpu.copy(download.address, result.address, selection.result_size)
             self._ended(Stage.DOWNLOAD)
-        pending = _PendingRows(slot, download, selection, letterboxes, self._contract.names)
+        pictures: list[Rows] = []
+
+        def finish() -> None:
+            """Wait for the rows and copy them, which frees the slot."""
+            slot.wait()
+            pictures.extend(selection.read(download.array))
+            slot.finish = None
 
         def wait() -> list[Detections]:
-            found = pending()
+            if not pictures:
+                finish()
+            found = []
+            for rows, letterbox in zip(pictures, letterboxes, strict=True):
+                warn_about_nan(rows.nan_count, selection.score_count)
+                detections = as_selection(rows.values)
+                found.append(to_detections(detections, letterbox, self._contract.names))
             self._ended(Stage.SELECTION)  # mapping rows back to their pictures belongs to it
             return found
 
+        slot.finish = finish
         return wait
 
     def observe(self, observer: Observer | None) -> None:
@@ -186,7 +199,7 @@ class CudaBackend:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise InferenceError("the detector has been closed", "use it inside its with block")
+            raise closed()
 
     def _owned(self, buffer: Batch) -> Slot:
         """The batch's slot, unless it has been handed out again."""
@@ -226,41 +239,6 @@ class CudaBackend:
             raise out_of_memory(shape, str(error), fixed=fixed) from error
 
 
-class _PendingRows:
-    """The rows of a batch, which the GPU may still be working on."""
-
-    def __init__(
-        self,
-        slot: Slot,
-        download: "PinnedMemory",
-        selection: SelectionKernels,
-        letterboxes: Sequence[Letterbox],
-        names: tuple[str, ...],
-    ) -> None:
-        self._slot, self._download, self._selection = slot, download, selection
-        self._letterboxes, self._names = letterboxes, names
-        self._rows: list[Rows] | None = None
-        slot.finish = self._finish
-
-    def __call__(self) -> list[Detections]:
-        self._finish()
-        return [
-            self._to_detections(rows, letterbox)
-            for rows, letterbox in zip(self._rows or (), self._letterboxes, strict=True)
-        ]
-
-    def _finish(self) -> None:
-        """Wait for the rows and copy them, which frees the slot."""
-        if self._rows is None:
-            self._slot.wait()
-            self._rows = self._selection.read(self._download.array)
-            self._slot.finish = None
-
-    def _to_detections(self, rows: Rows, letterbox: Letterbox) -> Detections:
-        warn_about_nan(rows.nan_count, self._selection.score_count)
-        return to_detections(as_selection(rows.values), letterbox, self._names)
-
-
 class CudaRanker:
     """Top-k and selection by the kernels alone.
 
@@ -271,7 +249,8 @@ class CudaRanker:
     def __init__(self, gpu: "Gpu", device: str) -> None:
         self.device = device
         self._gpu = gpu
-        self._held: list[DeviceMemory] = []
+        self._held = contextlib.ExitStack()
+        self._held.callback(gpu.close)  # the last
         self._selections: dict[
             tuple[HeadShape, SelectionOptions], tuple[SelectionKernels, DeviceMemory]
         ] = {}
@@ -279,16 +258,13 @@ class CudaRanker:
     def upload(self, values: Floats) -> DeviceArray:
         """Copy an array to the GPU."""
         memory = upload(self._gpu, values)
-        self._held.append(memory)
+        self._held.callback(memory.close)
         return DeviceArray(memory.address, values.shape, values.dtype)
 
     def top_k(self, values: DeviceArray, k: int) -> tuple[Floats, Indices]:
         """See `backend.cuda.topk`."""
-        parts = [part for part in top_k(values, k, gpu=self._gpu) if isinstance(part, DeviceArray)]
-        best, indices = (download(self._gpu, one.address, one.shape, one.dtype) for one in parts)
-        for part in parts:
-            if part.owner is not None:
-                part.owner.close()
+        found = top_k(values, k, gpu=self._gpu)
+        best, indices = (take(self._gpu, part) for part in found if isinstance(part, DeviceArray))
         return best, indices
 
     def select(self, head: DeviceArray, options: SelectionOptions) -> SelectedRows:
@@ -298,19 +274,15 @@ class CudaRanker:
         if (shape, options) not in self._selections:
             selection = SelectionKernels(self._gpu, shape, options)
             result = self._gpu.allocate(selection.result_size)
+            self._held.callback(result.close)
+            self._held.callback(selection.close)
             self._selections[shape, options] = selection, result
         selection, result = self._selections[shape, options]
         selection.enqueue(head.address, result.address)
-        (found,) = selection.read(
-            download(self._gpu, result.address, (selection.result_size,), np.uint8)
-        )
+        size = (selection.result_size,)
+        (found,) = selection.read(download(self._gpu, result.address, size, np.uint8))
         return as_selection(found.values)
 
     def close(self) -> None:
         """Free everything, and close the GPU."""
-        for selection, result in self._selections.values():
-            selection.close()
-            result.close()
-        for memory in self._held:
-            memory.close()
-        self._gpu.close()
+        self._held.close()

@@ -29,16 +29,8 @@ BLOCK = 256  # threads: a tile of 32 by 8 pixels
 TILE_WIDTH, TILE_HEIGHT = 32, 8
 
 PICTURE = np.dtype(
-    [
-        ("pixels", np.uint64),
-        ("columns", np.uint64),
-        ("rows", np.uint64),
-        ("pitch", np.uint64),
-        ("left", np.uint32),
-        ("top", np.uint32),
-        ("width", np.uint32),
-        ("height", np.uint32),
-    ]
+    [(name, np.uint64) for name in ("pixels", "columns", "rows", "pitch")]
+    + [(name, np.uint32) for name in ("left", "top", "width", "height")]
 )
 """`Picture` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
 
@@ -67,9 +59,9 @@ class LetterboxBatch:
         self._parts: list[tuple[int, npt.NDArray[Any]]] = []
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
         self._unit = self._place(UNIT.astype(dtype))
-        self._pictures = np.zeros(len(images), PICTURE)
-        self._descriptors = self._reserve(self._pictures.nbytes)
-        for picture, image, letterbox in zip(self._pictures, images, letterboxes, strict=True):
+        pictures = np.zeros(len(images), PICTURE)
+        self._pictures = self._place(pictures)
+        for picture, image, letterbox in zip(pictures, images, letterboxes, strict=True):
             height, width = letterbox.resized
             picture["columns"] = self._place_table(column_taps(image.shape[1], width))
             picture["rows"] = self._place_table(row_taps(image.shape[0], height))
@@ -101,12 +93,13 @@ class LetterboxBatch:
         Raises:
             InferenceError: The GPU failed.
         """
-        descriptors = self._pictures.copy()
-        for name in ("pixels", "columns", "rows"):
-            descriptors[name] += np.uint64(device.address)
-        for offset, part in (*self._parts, (self._descriptors, descriptors)):
+        for offset, part in self._parts:
             room = staging.array[offset : offset + part.nbytes]
-            np.copyto(room.view(part.dtype).reshape(part.shape), part)
+            staged = room.view(part.dtype).reshape(part.shape)
+            np.copyto(staged, part)
+            if part.dtype == PICTURE:
+                for name in ("pixels", "columns", "rows"):
+                    staged[name] += np.uint64(device.address)
         gpu.copy(device.address, staging.address, self.size)
         uploaded()
         count, _, height, width = self.shape
@@ -114,23 +107,18 @@ class LetterboxBatch:
             self._kernel,
             (math.ceil(width / TILE_WIDTH), math.ceil(height / TILE_HEIGHT), count),
             BLOCK,
-            device.address + self._descriptors,
+            device.address + self._pictures,
             device.address + self._unit,
             tensor,
             np.uint32(height),
             np.uint32(width),
         )
 
-    def _reserve(self, size: int) -> int:
-        """Reserve bytes and return their offset."""
-        offset = self.size
-        self.size += math.ceil(size / ALIGNMENT) * ALIGNMENT
-        return offset
-
     def _place(self, part: npt.NDArray[Any]) -> int:
-        """Reserve room for a part and return its offset."""
-        offset = self._reserve(part.nbytes)
+        """Reserve room for a part, which may still change, and return its offset."""
+        offset = self.size
         self._parts.append((offset, part))
+        self.size += math.ceil(part.nbytes / ALIGNMENT) * ALIGNMENT
         return offset
 
     def _place_table(self, taps: Taps) -> int:
@@ -150,8 +138,8 @@ def column_taps(source: int, target: int) -> Taps:
     """
     near, fraction = _positions(source, target)
     # Beyond the centre of the first or last pixel, that pixel has full weight.
-    beyond = (near < 0) | (near >= source - 1)
-    return _taps(near, np.where(beyond, np.float32(0), fraction), source)
+    fraction[(near < 0) | (near >= source - 1)] = 0
+    return _taps(near, fraction, source)
 
 
 @functools.lru_cache(maxsize=256)
@@ -165,8 +153,7 @@ def row_taps(source: int, target: int) -> Taps:
         >>> row_taps(2, 4).tolist()
         [[0, 0, 512, 1536], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 1536, 512]]
     """
-    near, fraction = _positions(source, target)
-    return _taps(near, fraction, source)
+    return _taps(*_positions(source, target), source)
 
 
 def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:

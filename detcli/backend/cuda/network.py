@@ -53,17 +53,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Binding:
-    """A pair of addresses that is bound.
-
-    Attributes:
-        io: ONNX Runtime's binding of input and output.
-        options: Options of its runs.
-        graph: Id of the CUDA graph that the runs capture and replay.
-    """
-
-    io: Any
-    options: Any
-    graph: int = NO_GRAPH
+    io: Any  # ONNX Runtime's binding of input and output to a pair of addresses
+    options: Any  # of its runs
+    graph: int = NO_GRAPH  # that the runs capture and replay
 
 
 class Network:
@@ -243,12 +235,14 @@ def open_network(
         ModelError: The runtime refuses the model.
     """
     contract, ordinal = model.contract, device.ordinal or 0
-    plain = cuda_provider(ordinal, stream, options, graph=False)
-    providers: tuple[Provider, ...] = (plain,)
+    providers: list[Provider] = [cuda_provider(ordinal, stream, options)]
+    wants_graph = options.cuda_graph
+    if wants_graph is None:
+        wants_graph = None not in (contract.batch, contract.input_size)  # all shapes are static
     if device.uses_tensorrt:
         engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
-        providers = (engine, plain)
-    elif _wants_graph(contract, options):
+        providers.insert(0, engine)
+    elif wants_graph:
         capturing = cuda_provider(ordinal, stream, options, graph=True)
         try:
             session = open_session(model.graph, (capturing,), model.name)
@@ -260,10 +254,3 @@ def open_network(
                 log.info("without CUDA graphs: %s", error)
     session = open_session(model.graph, providers, model.name)
     return Network(session, contract, ordinal=ordinal)
-
-
-def _wants_graph(contract: Contract, options: DeviceOptions) -> bool:
-    """Whether to try CUDA graphs: as the options say, else if all shapes are static."""
-    if options.cuda_graph is not None:
-        return options.cuda_graph
-    return None not in (contract.batch, contract.input_size)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import logging
 import re
+from collections.abc import MutableMapping
 from pathlib import Path
 
 from cuda.core import Kernel, ObjectCode, Program, ProgramOptions
@@ -161,18 +162,19 @@ def _digest_of_headers(folder: Path) -> bytes:
     return digest.digest()
 
 
-def _open_cache() -> FileStreamProgramCache | None:
+def _open_cache() -> MutableMapping[bytes, bytes]:
+    """The cache on the disk, or one in memory, which forgets."""
     try:
-        return FileStreamProgramCache(cache_folder() / "kernels", max_size_bytes=CACHE_SIZE)
+        return FileStreamProgramCache(cache_folder() / "kernels", max_size_bytes=CACHE_SIZE)  # type: ignore[no-any-return]
     except (OSError, OutputError) as error:
         log.info("no kernel is cached: %s", error)
-        return None
+        return {}
 
 
-def _read(cache: FileStreamProgramCache | None, key: bytes) -> bytes | None:
+def _read(cache: MutableMapping[bytes, bytes], key: bytes) -> bytes | None:
     """A cubin from the cache, if it is intact: the driver may crash on a damaged one."""
     try:
-        entry: bytes | None = cache.get(key) if cache is not None else None
+        entry = cache.get(key)
     except OSError as error:
         log.info("a cached kernel cannot be read: %s", error)
         return None
@@ -185,10 +187,8 @@ def _read(cache: FileStreamProgramCache | None, key: bytes) -> bytes | None:
     return cubin
 
 
-def _write(cache: FileStreamProgramCache | None, key: bytes, cubin: bytes) -> None:
+def _write(cache: MutableMapping[bytes, bytes], key: bytes, cubin: bytes) -> None:
     """Store a cubin followed by its digest, which NVIDIA's tools ignore."""
-    if cache is None:
-        return
     try:
         cache[key] = cubin + hashlib.sha256(cubin).digest()
     except OSError as error:

@@ -7,7 +7,6 @@
     rank_anchors, nms   instead of `select` if there is an IoU limit
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,19 +73,20 @@ class SelectionKernels:
             MemoryError: The device has not enough memory left.
         """
         self._gpu, self._head, self._options = gpu, head, options
-        every_class = head.rows - 4
         chosen = None if options.class_ids is None else sorted(options.class_ids)
-        self._class_count = every_class if chosen is None else len(chosen)
+        self._class_count = head.rows - 4 if chosen is None else len(chosen)
         self.score_count = head.anchors * self._class_count
-        self.max_det = min(
-            options.max_det, self.score_count if options.nms_iou is None else head.anchors
-        )
+        one_to_one = options.nms_iou is None
+        self.max_det = min(options.max_det, self.score_count if one_to_one else head.anchors)
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
-        listed = self.max_det if options.nms_iou is None else head.anchors
+        listed = self.max_det if one_to_one else head.anchors
         self._spill = spill_capacity(listed)
         sizes = self._workspace(head, listed)
-        self._offset = dict(zip(sizes, _offsets(list(sizes.values())), strict=False))
-        self._memory = gpu.allocate(self._offset.pop("end"))
+        end, self._offset = 0, dict[str, int]()
+        for part, size in sizes.items():
+            self._offset[part] = end
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+        self._memory = gpu.allocate(end)
         gpu.clear(self._address("nan_count"), sizes["nan_count"])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
@@ -104,7 +104,6 @@ class SelectionKernels:
             "ranked_count": pictures,
             "nan_count": pictures,
             "spill": 2 * pictures * self._spill,
-            "end": 0,
         }
 
     def enqueue(self, heads: int, result: int) -> None:
@@ -170,9 +169,3 @@ class SelectionKernels:
 
     def _address(self, part: str) -> int:
         return self._memory.address + self._offset[part]
-
-
-def _offsets(sizes: Sequence[int]) -> list[int]:
-    """Offset of each part, then the end of the last."""
-    ends = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes])
-    return [0, *ends.tolist()]

@@ -79,8 +79,12 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         InferenceError: The GPU failed.
     """
     gpu = gpu or _first_gpu()
-    on_host = not hasattr(values, "__cuda_array_interface__")
-    array = _uploaded(gpu, np.asarray(values)) if on_host else _device_array(gpu, values)
+    if on_host := not hasattr(values, "__cuda_array_interface__"):
+        values = np.asarray(values)
+        memory = upload(gpu, values)
+        array = DeviceArray(memory.address, values.shape, values.dtype, memory)
+    else:
+        array = _device_array(gpu, values)
     if not array.shape:
         raise ValueError("top_k needs at least one axis")
     if k < 0:
@@ -97,11 +101,9 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
     gpu.record().wait()
     if not on_host:
         return best
-    found = tuple(download(gpu, part.address, part.shape, part.dtype) for part in best)
-    for part in (array, *best):
-        if part.owner is not None:
-            part.owner.close()
-    return found[0], found[1]
+    if array.owner is not None:
+        array.owner.close()
+    return take(gpu, best[0]), take(gpu, best[1])
 
 
 def spill_capacity(k: int) -> int:
@@ -130,6 +132,14 @@ def download(
     array = staging.array[:size].view(dtype).reshape(shape).copy()
     staging.close()
     return array
+
+
+def take(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
+    """Copy an array from device memory and free what it owns."""
+    values = download(gpu, array.address, array.shape, array.dtype)
+    if array.owner is not None:
+        array.owner.close()
+    return values
 
 
 def _enqueue(
@@ -185,11 +195,6 @@ def _device_array(gpu: "Gpu", values: Any) -> DeviceArray:  # noqa: ANN401
     if told.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
         gpu.synchronize()
     return DeviceArray(told["data"][0], shape, dtype)
-
-
-def _uploaded(gpu: "Gpu", values: npt.NDArray[Any]) -> DeviceArray:
-    memory = upload(gpu, values)
-    return DeviceArray(memory.address, values.shape, values.dtype, memory)
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

@@ -26,21 +26,15 @@ STDOUT, STDERR = 1, 2  # file descriptors
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
 TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
 
-# What a missing library belongs to and what installs it, by the start of its name; first match.
+# What a library belongs to and what installs it, by the start of its name; the first match counts.
 OWNERS = {
-    "libcuda.": ("NVIDIA's driver", "install the NVIDIA driver"),
-    "nvcuda": ("NVIDIA's driver", "install the NVIDIA driver"),
-    "libnvinfer": ("TensorRT", TENSORRT_PACKAGE),
-    "libnvonnxparser": ("TensorRT", TENSORRT_PACKAGE),
-    "nvinfer": ("TensorRT", TENSORRT_PACKAGE),
-    "nvonnxparser": ("TensorRT", TENSORRT_PACKAGE),
-    "libcudnn": ("cuDNN", CUDA_EXTRA),
-    "cudnn": ("cuDNN", CUDA_EXTRA),
-    "libcu": ("the CUDA runtime", CUDA_EXTRA),
-    "libnv": ("the CUDA runtime", CUDA_EXTRA),
-    "libstdc++": ("the C++ runtime", "upgrade libstdc++6, and let no older copy hide it"),
-    "libc.so": ("this Linux", "use a newer release of the distribution"),
-    "libm.so": ("this Linux", "use a newer release of the distribution"),
+    ("libcuda.", "nvcuda"): ("NVIDIA's driver", "install the NVIDIA driver"),
+    ("libnvinfer", "libnvonnxparser", "nvinfer", "nvonnxparser"): ("TensorRT", TENSORRT_PACKAGE),
+    ("libcudnn", "cudnn"): ("cuDNN", CUDA_EXTRA),
+    ("libcu", "libnv"): ("the CUDA runtime", CUDA_EXTRA),
+    ("libstdc++",): ("the C++ runtime", "upgrade libstdc++6, and let no older copy hide it"),
+    ("libc.so", "libm.so"): ("this Linux", "use a newer release of the distribution"),
+    ("",): ("a shared library", "let the loader find it (LD_LIBRARY_PATH)"),
 }
 
 # Messages of the loader of Linux's C library.
@@ -134,11 +128,8 @@ def explain(name: str, said: str) -> Unloadable:
     elif ".so" in said:
         library, _, reason = (part.strip() for part in said.partition(":"))
     library = _file(library)
-    for start, (owner, remedy) in OWNERS.items():
-        if library.startswith(start):
-            return Unloadable(library, reason, owner, remedy)
-    remedy = "let the loader find it (LD_LIBRARY_PATH)"
-    return Unloadable(library, reason, "a shared library", remedy)
+    owner, remedy = next(OWNERS[starts] for starts in OWNERS if library.startswith(starts))
+    return Unloadable(library, reason, owner, remedy)
 
 
 def _file(path: str) -> str:
@@ -149,30 +140,22 @@ def _file(path: str) -> str:
 def _needed(provider: str) -> Iterator[str | Path]:
     """Libraries to load, in order; a library finds those loaded before it."""
     windows = sys.platform == "win32"
-    prefix, suffix = ("", ".dll") if windows else ("lib", ".so")
+    provider_file = "onnxruntime_providers_{}.dll" if windows else "libonnxruntime_providers_{}.so"
     folder = Path(onnxruntime.__file__).parent / "capi"
     yield DRIVER
     # The CUDA provider opens cuDNN at first use, so the loader does not list it as a dependency.
     yield "cudnn64_9.dll" if windows else "libcudnn.so.9"
-    yield folder / f"{prefix}onnxruntime_providers_shared{suffix}"
-    yield folder / f"{prefix}onnxruntime_providers_cuda{suffix}"
-    if provider == TENSORRT:
-        yield from _tensorrt_libraries(windows=windows)
-        yield folder / f"{prefix}onnxruntime_providers_tensorrt{suffix}"
-
-
-def _tensorrt_libraries(*, windows: bool) -> Iterator[str | Path]:
-    """TensorRT's libraries: pip's copies, which the loader does not find, or the system's."""
-    names = (
-        ("nvinfer_10.dll", "nvonnxparser_10.dll")
-        if windows
-        else ("libnvinfer.so.10", "libnvonnxparser.so.10")
-    )
+    yield folder / provider_file.format("shared")
+    yield folder / provider_file.format("cuda")
+    if provider != TENSORRT:
+        return
     package = importlib.util.find_spec("tensorrt_libs")
-    folders = package.submodule_search_locations if package else None
-    for name in names:
-        copies = (Path(folder) / name for folder in folders or ())
+    folders = (package and package.submodule_search_locations) or ()
+    for library in ("nvinfer", "nvonnxparser"):
+        name = f"{library}_10.dll" if windows else f"lib{library}.so.10"
+        copies = (Path(folder) / name for folder in folders)  # pip's, which the loader cannot find
         yield next((copy for copy in copies if copy.exists()), name)
+    yield folder / provider_file.format("tensorrt")
 
 
 @contextlib.contextmanager

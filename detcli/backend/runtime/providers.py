@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
@@ -14,18 +13,19 @@ from detcli.files import cache_folder, make_folder
 log = logging.getLogger(__name__)
 
 
-def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: bool) -> Provider:
+def cuda_provider(
+    ordinal: int, stream: int | None, options: DeviceOptions, *, graph: bool = False
+) -> Provider:
     """The CUDA provider with its options.
 
     Args:
         ordinal: CUDA's number of the GPU.
-        stream: Address of the stream that runs all work.
+        stream: Address of the stream that runs all work; None for one of the provider's own.
         options: Of these, the memory limit.
         graph: Whether runs may be captured into CUDA graphs.
     """
     chosen = {
         "device_id": str(ordinal),
-        "user_compute_stream": str(stream),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
         # so two runs could choose differently). This one plans each new shape quickly, which short
         # runs feel, and always chooses the same.
@@ -34,6 +34,8 @@ def cuda_provider(ordinal: int, stream: int, options: DeviceOptions, *, graph: b
         # boxes must equal the CPU's. A float16 model gives the speed.
         "use_tf32": "0",
     }
+    if stream is not None:
+        chosen["user_compute_stream"] = str(stream)
     if options.gpu_mem_limit is not None:
         chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)
         # The default grows in doubling steps, and so takes more of the limit than it needs.
@@ -67,7 +69,11 @@ def tensorrt_provider(
     if options.gpu_mem_limit is not None:
         chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
     try:
-        engines, timings = _cache_folders(graph)
+        # The provider names an engine after the graph's tensors, not its weights, so two trainings
+        # of one architecture would share it: each file content gets a folder.
+        timings = cache_folder() / "tensorrt"
+        engines = timings / hashlib.sha256(graph).hexdigest()
+        make_folder(engines)
     except OutputError as error:
         log.info("TensorRT builds its engine at every start: %s", error)
     else:
@@ -83,26 +89,9 @@ def tensorrt_provider(
 def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provider]:
     """Providers of a `TensorSession` on a GPU; of the options, memory limit and precision count."""
     ordinal = device.ordinal or 0
-    name, chosen = cuda_provider(ordinal, 0, options, graph=False)
-    # The runtime copies the arrays itself, so it uses a stream of its own.
-    cuda = name, {key: value for key, value in chosen.items() if key != "user_compute_stream"}
+    cuda = cuda_provider(ordinal, None, options)  # the runtime copies the arrays itself
     if not device.uses_tensorrt:
         return (cuda,)
     # No cache of engines: each call loads another graph, once.
     engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half)}
     return (TENSORRT, engine), cuda
-
-
-def _cache_folders(graph: bytes) -> tuple[Path, Path]:
-    """Folders for a model's engines, and for what TensorRT has timed on the GPU.
-
-    The provider names an engine after the graph's tensors, not its weights, so two trainings of
-    one architecture would share it. Each file content therefore gets its own folder.
-
-    Raises:
-        OutputError: The cache cannot be written to.
-    """
-    folder = cache_folder() / "tensorrt"
-    engines = folder / hashlib.sha256(graph).hexdigest()
-    make_folder(engines)
-    return engines, folder

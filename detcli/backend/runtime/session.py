@@ -4,6 +4,7 @@
 load: it logs a message and runs on the CPU.
 """
 
+import contextlib
 import logging
 import re
 from collections import Counter
@@ -82,39 +83,36 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
     options.intra_op_num_threads = threads
-    if providers is CPU:
-        return _create(graph, options, providers, title)
-    # Imported here to keep the CPU's start fast.
-    from detcli.backend.runtime.libraries import stdout_to_stderr
+    quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if providers is not CPU:
+        # Imported here to keep the CPU's start fast.
+        from detcli.backend.runtime.libraries import stdout_to_stderr
 
-    names = [name for name, _ in providers]
-    options.add_session_config_entry(RECORD_PLACEMENT, "1")
-    onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
-    with stdout_to_stderr():
-        session = _create(graph, options, providers, title)
-    check_placement(session, names, title)
+        quiet = stdout_to_stderr()
+        options.add_session_config_entry(RECORD_PLACEMENT, "1")
+        onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
+    try:
+        with quiet:
+            # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
+            session = onnxruntime.InferenceSession(
+                graph, options, list(providers), enable_fallback=0
+            )
+    except (*FAILURES, ValueError) as error:
+        raise _creation_error(reason(error), title) from error
+    if providers is not CPU:
+        check_placement(session, [name for name, _ in providers], title)
     return session
 
 
-def _create(
-    graph: bytes,
-    options: Any,  # noqa: ANN401
-    providers: Sequence[Provider],
-    title: str,
-) -> Any:  # noqa: ANN401
-    try:
-        # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
-        return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
-    except (*FAILURES, ValueError) as error:
-        raise _creation_error(reason(error), title) from error
-
-
 def _creation_error(why: str, title: str) -> Exception:
-    """The error for a session that could not be created."""
     if REFUSED_CAPTURE in why:
         return CaptureRefusedError(f"{title}: {why}", "use --no-cuda-graph")
     if is_out_of_memory(why):
-        return model_out_of_memory(title, why)
+        return DeviceMemoryError(
+            f"{title} does not fit into the GPU's memory: {why}",
+            "free some (nvidia-smi shows who holds it), allow more with --gpu-mem-limit, or use "
+            "--device cpu",
+        )
     if any(sign in why.lower() for sign in DEVICE_FAILURES):
         return DeviceError(
             f"the GPU failed while {title} was loaded: {why}",
@@ -176,48 +174,35 @@ def operator_of(node: Any) -> str:  # noqa: ANN401
 
 def _summary(nodes: Sequence[Any]) -> str:
     """Operators with their counts, the most frequent first, and the names of a few nodes."""
-    operators = Counter(map(operator_of, nodes))
-    counts = ", ".join(f"{count} {operator}" for operator, count in operators.most_common())
+    operators = Counter(map(operator_of, nodes)).most_common()
+    counts = ", ".join(f"{count} {operator}" for operator, count in operators)
     names = [node.name for node in nodes if node.name][:MAX_EXAMPLES]
     return f"{counts} (such as {', '.join(names)})" if names else counts
 
 
-def run(session: Any, name: str, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:  # noqa: ANN401
-    """Feed the named input and return the only output.
-
-    Raises:
-        InferenceError: The runtime failed, or the session has been closed.
-    """
-    if session is None:
-        raise closed()
-    try:
-        (output,) = session.run(None, {name: tensor})
-    except FAILURES as error:
-        raise run_error(tensor.shape, reason(error)) from error
-    return np.asarray(output)
-
-
 class TensorSession:
-    """Any graph on any device, its tensors as arrays: to look into a network, not to be fast.
+    """Any graph on any device, with arrays as its inputs and outputs.
 
     Attributes:
         device: The device's name.
     """
 
     def __init__(
-        self, device: str, providers: Sequence[Provider], graph: bytes, title: str
+        self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
     ) -> None:
         """Load a graph; `device` is the name, for the rest see `open_session`."""
         self.device = device
-        self._session = open_session(graph, providers, title)
+        self._session = open_session(graph, providers, title, threads)
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """Feed the named input and return all outputs by name.
 
         Raises:
-            InferenceError: The runtime failed.
+            InferenceError: The runtime failed, or the session has been closed.
         """
+        if self._session is None:
+            raise closed()
         try:
             outputs = self._session.run(None, {name: tensor})
         except FAILURES as error:
@@ -227,6 +212,10 @@ class TensorSession:
             for name, output in zip(self._names, outputs, strict=True)
             if isinstance(output, np.ndarray)  # not a sequence or a map
         }
+
+    def close(self) -> None:
+        """Drop the session with its memory."""
+        self._session = None
 
 
 def closed() -> InferenceError:
@@ -263,22 +252,12 @@ def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -
         fixed: Whether the graph takes exactly B pictures.
     """
     batch = shape[0]
-    first = f"a batch of {batch // 2}"
+    pictures, first = f"{batch} pictures", f"a batch of {batch // 2}"
     if batch == 1:
-        first = "a smaller --imgsz"
+        pictures, first = "1 picture", "a smaller --imgsz"
     elif fixed:
         first = "a model that was exported with a smaller batch"
-    pictures = "1 picture" if batch == 1 else f"{batch} pictures"
     return DeviceMemoryError(
         f"a batch of {pictures}, shape {list(shape)}, does not fit into the GPU's memory: {reason}",
         f"try {first}, a larger --gpu-mem-limit, or --device cpu",
-    )
-
-
-def model_out_of_memory(title: str, reason: str) -> DeviceMemoryError:
-    """The error for a model that does not fit at all."""
-    return DeviceMemoryError(
-        f"{title} does not fit into the GPU's memory: {reason}",
-        "free some (nvidia-smi shows who holds it), allow more with --gpu-mem-limit, or use "
-        "--device cpu",
     )

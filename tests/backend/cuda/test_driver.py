@@ -68,10 +68,7 @@ def open_fake(monkeypatch):
 
 @pytest.mark.parametrize(
     ("gpus", "ordinal", "why", "hint"),
-    [
-        (0, 0, "NVIDIA's driver shows none", "--device cpu"),
-        (2, 2, "only 2", "cuda:0 to cuda:1"),
-    ],
+    [(0, 0, "NVIDIA's driver shows none", "--device cpu"), (2, 2, "only 2", "cuda:0 to cuda:1")],
 )
 def test_a_gpu_that_is_not_there(open_fake, gpus, ordinal, why, hint):
     with pytest.raises(DeviceError, match=f"no GPU number {ordinal}, {why}") as caught:

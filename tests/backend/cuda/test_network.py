@@ -8,10 +8,7 @@ from colour_model import picture
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import Network
 from detcli.backend.runtime.session import CPU, open_session
-from detcli.errors import (
-    DeviceMemoryError,
-    InferenceError,
-)
+from detcli.errors import DeviceMemoryError, InferenceError
 from detcli.model.prepared import prepare
 
 SHAPE = (1, 3, 64, 64)

@@ -50,8 +50,7 @@ def test_a_missing_driver_is_named(loader):
 
 
 @pytest.mark.parametrize(
-    ("library", "owner"),
-    [("libcublasLt.so.13", "the CUDA runtime"), ("libcudnn.so.9", "cuDNN")],
+    ("library", "owner"), [("libcublasLt.so.13", "the CUDA runtime"), ("libcudnn.so.9", "cuDNN")]
 )
 def test_a_missing_cuda_library_is_named_with_what_brings_it(library, owner, loader):
     loader.missing.append(library)

@@ -82,6 +82,9 @@ def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):
         open_session(b"", CUDA, "model")
     assert type(caught.value) is error
     assert "hostname" not in str(caught.value)
+    if error is DeviceMemoryError:
+        assert str(caught.value).startswith("model does not fit into the GPU's memory: ")
+        assert "nvidia-smi" in caught.value.hint
     assert capfd.readouterr().out == ""
 
 

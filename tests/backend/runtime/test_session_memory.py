@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.backend.runtime.session import is_out_of_memory, model_out_of_memory, out_of_memory
+from detcli.backend.runtime.session import is_out_of_memory, out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,3 @@ def test_it_says_what_did_not_fit_and_what_to_try(shape, fixed, batch, first):
     assert "--gpu-mem-limit" in error.hint
     assert "--device cpu" in error.hint
     assert error.exit_code == 1
-
-
-def test_a_model_that_does_not_load():
-    error = model_out_of_memory("yolo", "no more")
-    assert str(error) == "yolo does not fit into the GPU's memory: no more"
-    assert "nvidia-smi" in error.hint
