@@ -36,19 +36,14 @@ class CpuBackend:
     """Runs a model on the CPU; its buffers are NumPy arrays.
 
     Larger batches are not faster here, so a batch is one picture. Several sessions with one core
-    each do more than one session on all cores.
+    each process more pictures than one session on all cores.
     """
 
     device = "cpu"
     in_flight = 1
 
     def __init__(self, model: PreparedModel, workers: int = 1) -> None:
-        """Load a model.
-
-        Args:
-            model: The model.
-            workers: How many backends share the cores.
-        """
+        """Load a model; `workers` is how many backends share the cores."""
         self._contract = model.contract
         self.batch = model.contract.batch or 1
         self.workers = workers

@@ -12,8 +12,7 @@ from detcli.errors import UsageError
 DEVICE_NAMES = "cpu, cuda, cuda:N, tensorrt or tensorrt:N"
 """What `--device` accepts besides auto."""
 
-MAX_MEMORY = 1 << 50
-MIN_MEMORY = 1 << 20  # bytes; anything below is a number that was meant in another unit
+MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; what lies outside was meant in another unit
 
 
 class DeviceKind(StrEnum):
@@ -73,11 +72,7 @@ class Device:
 
     @classmethod
     def parse_list(cls, names: str) -> "tuple[Device, ...]":
-        """Parse names with commas between them, as in "cuda:0, cuda:1".
-
-        Raises:
-            UsageError: No device has one of the names.
-        """
+        """Parse names with commas between them, as in "cuda:0, cuda:1"; see `parse`."""
         return tuple(cls.parse(name.strip()) for name in names.split(","))
 
     def __str__(self) -> str:

@@ -93,10 +93,7 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
 
 
 def gpu_uuid(ordinal: int) -> str:
-    """UUID, as in nvidia-smi, of the GPU with this CUDA ordinal.
-
-    Returns:
-        As in "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".
+    """UUID of a GPU by its CUDA ordinal: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", for example.
 
     Raises:
         DeviceError: There is no such GPU, or the driver does not work.

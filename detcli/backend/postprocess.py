@@ -111,12 +111,10 @@ def to_detections(
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(selection.boxes)
     found = Detections(boxes, selection.score, selection.class_id, names)
-    sound = np.logical_not(np.any(np.isnan(boxes), axis=1))
-    if not sound.all():
-        _warn(
-            f"{np.count_nonzero(~sound)} of {len(sound)} boxes hold a NaN and were dropped{WHY_NAN}"
-        )
-        found = found[sound]
+    unsound = np.isnan(boxes).any(axis=1)
+    if count := np.count_nonzero(unsound):
+        _warn(f"{count} of {len(boxes)} boxes hold a NaN and were dropped{WHY_NAN}")
+        found = found[np.flatnonzero(~unsound)]
     return found
 
 
@@ -217,7 +215,8 @@ def non_maximum_suppression(
     Returns:
         `(M,)` indices of the kept boxes, ascending, M <= limit.
     """
-    area = _area(boxes)
+    side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
+    area = side[:, 0] * side[:, 1]
     remaining = np.arange(len(boxes))
     kept: list[int] = []
     while len(remaining) and len(kept) < limit:
@@ -227,13 +226,6 @@ def non_maximum_suppression(
         duplicate = (overlap > np.float32(iou_threshold)) & (class_id[remaining] == class_id[best])
         remaining = remaining[~duplicate]
     return np.array(kept, np.int64)
-
-
-def _area(boxes: Floats) -> Floats:
-    """Area of each box, 0 for an inverted one: (N, 4) -> (N,)."""
-    side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))
-    area: Floats = side[:, 0] * side[:, 1]
-    return area
 
 
 def _iou(box: Floats, area: np.float32, others: Floats, areas: Floats) -> Floats:

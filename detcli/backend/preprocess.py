@@ -38,14 +38,7 @@ def to_tensor(canvas: Image, out: npt.NDArray[Any]) -> None:
 def to_batch(
     picture: Picture, canvas: tuple[int, int], dtype: npt.DTypeLike, count: int
 ) -> npt.NDArray[Any]:
-    """Repeat one picture to a whole batch, `(count, 3, H, W)`.
-
-    Args:
-        picture: The picture.
-        canvas: Height and width of the network's input.
-        dtype: Of the network's input.
-        count: Pictures in the batch.
-    """
+    """Letterbox one picture to a canvas `(H, W)` and repeat it: `(count, 3, H, W)`."""
     tensor = np.empty((1, 3, *canvas), dtype)
     to_tensor(letterbox_image(picture.pixels, Letterbox.fit(picture.size, canvas)), tensor[0])
     return np.repeat(tensor, count, axis=0)

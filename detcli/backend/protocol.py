@@ -57,10 +57,10 @@ class Backend(Protocol):
         """
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell an observer, from now on, what has just ended; None ends that.
+        """Tell an observer, from now on, which stage has ended; None stops that.
 
-        A device that works by itself is waited for each time, so nothing overlaps any more: this is
-        for measurements.
+        This is for measurements: an asynchronous device is waited for each time, so nothing
+        overlaps any more.
         """
 
     def close(self) -> None:

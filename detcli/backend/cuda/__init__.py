@@ -29,11 +29,7 @@ __all__ = ["DeviceArray", "open_backend", "open_ranker", "open_tensors", "top_k"
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
-    """Load a model on a GPU, see `backend.open_backend`.
-
-    Raises:
-        DependencyError: cuda-core, or the compiler of kernels, is missing.
-    """
+    """Load a model on a GPU, see `backend.open_backend`."""
     from detcli.backend.runtime.libraries import require_provider
 
     require_provider(device.provider)
@@ -48,13 +44,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 
 
 def open_ranker(device: Device) -> CudaRanker:
-    """Open top-k and selection on a GPU.
-
-    Raises:
-        UsageError: The device runs networks only.
-        DeviceError: The GPU or its libraries cannot be used.
-        DependencyError: cuda-core, or the compiler of kernels, is missing.
-    """
+    """Open top-k and selection on a GPU, see `backend.open_ranker`."""
     if device.uses_tensorrt:
         raise UsageError("TensorRT runs networks, and has no top-k of ours", "use --device cuda")
     return CudaRanker(_open_gpu(device), str(device))
@@ -74,7 +64,11 @@ def open_tensors(
 
 
 def _open_gpu(device: Device) -> "Gpu":
-    """Open the GPU and load its kernels now, instead of in the first picture."""
+    """Open the GPU and load its kernels now, instead of in the first picture.
+
+    Raises:
+        DependencyError: cuda-core, or the compiler of kernels, is missing.
+    """
     from detcli.backend.cuda.driver import Gpu  # needs cuda-core
 
     with contextlib.ExitStack() as stack:

@@ -50,23 +50,14 @@ MAX_SELECTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch on the GPU, between two stages.
+    """A batch on the GPU, between two stages."""
 
-    Attributes:
-        slot: The memory that the batch owns.
-        generation: The slot's generation when the batch took it.
-        shape: `(B, 3, H, W)` of the network's input; B is a multiple of the graph's batch size.
-        tensor: Address of the input.
-        anchors: N, once the network has run.
-        heads: Address of its output.
-    """
-
-    slot: Slot
-    generation: int
-    shape: tuple[int, int, int, int]
-    tensor: int
-    anchors: int = 0
-    heads: int = 0
+    slot: Slot  # the memory that the batch owns
+    generation: int  # the slot's when the batch took it
+    shape: tuple[int, int, int, int]  # (B, 3, H, W); B is a multiple of the graph's batch size
+    tensor: int  # address of the network's input
+    anchors: int = 0  # N, once the network has run
+    heads: int = 0  # address of its output
 
 
 class CudaBackend:

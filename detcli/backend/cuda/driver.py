@@ -19,7 +19,7 @@ try:
     from cuda.bindings import driver
     from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, launch
 
-    from detcli.backend.cuda.program import Programs
+    from detcli.backend.cuda.program import Programs, entry_points
 except ImportError as error:
     raise DependencyError(
         f"cuda-core does not load: {error}", "pip install 'detcli[cuda]'"
@@ -158,7 +158,8 @@ class Gpu:
             DependencyError: The compiler is not installed.
         """
         with self._current():
-            self._programs.load()
+            for name in entry_points():
+                self._programs.kernel(name)
 
     def record(self) -> Event:
         """Mark what has been enqueued so far."""

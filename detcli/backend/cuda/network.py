@@ -36,9 +36,7 @@ from detcli.model.contract import Contract
 from detcli.model.prepared import PreparedModel
 
 MAX_GRAPHS = 32  # each takes memory, and some runs to capture
-
 MAX_BINDINGS = 128  # creating one again takes microseconds
-
 NO_GRAPH = -1  # keeps ONNX Runtime from capturing a run
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
@@ -72,9 +70,8 @@ class Network:
         self,
         session: Any,  # noqa: ANN401 - onnxruntime has no types
         contract: Contract,
+        device: tuple[str, int] = ("cuda", 0),
         *,
-        device_type: str = "cuda",
-        ordinal: int = 0,
         uses_graph: bool = False,
     ) -> None:
         """Take over a session.
@@ -82,8 +79,7 @@ class Network:
         Args:
             session: From `open_session`; opened for CUDA graphs if they are used.
             contract: The graph's contract.
-            device_type: ONNX Runtime's name for the kind of memory.
-            ordinal: Number of the device.
+            device: Kind of memory, by ONNX Runtime's name, and number of the device.
             uses_graph: Whether to capture CUDA graphs.
 
         Raises:
@@ -102,7 +98,7 @@ class Network:
         self._session = session
         self._contract = contract
         self._output_name = output.name
-        self._device = (device_type, ordinal)
+        self._device = device
         self._anchors: dict[tuple[int, int], int] = {}
         self._bindings: dict[tuple[int, int, Shape], _Binding] = {}
         self._captured = 0
@@ -221,13 +217,9 @@ class Network:
 def open_network(
     model: PreparedModel, device: Device, stream: int, options: DeviceOptions
 ) -> Network:
-    """Load a model on a GPU.
+    """Load a model on a GPU, to run on the stream at an address.
 
-    Args:
-        model: The model.
-        device: The GPU; with TensorRT, nodes that it does not know run on CUDA.
-        stream: Address of the stream that the network runs on.
-        options: How to use the device.
+    With TensorRT, nodes that it does not know run on CUDA.
 
     Raises:
         DeviceError: The GPU or its libraries cannot be used, or run no part of the model.
@@ -246,11 +238,11 @@ def open_network(
         capturing = cuda_provider(ordinal, stream, options, graph=True)
         try:
             session = open_session(model.graph, (capturing,), model.name)
-            return Network(session, contract, ordinal=ordinal, uses_graph=True)
+            return Network(session, contract, ("cuda", ordinal), uses_graph=True)
         except CaptureRefusedError as error:
             if options.cuda_graph:
                 warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
             else:
                 log.info("without CUDA graphs: %s", error)
     session = open_session(model.graph, providers, model.name)
-    return Network(session, contract, ordinal=ordinal)
+    return Network(session, contract, ("cuda", ordinal))

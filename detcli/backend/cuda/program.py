@@ -61,11 +61,6 @@ class Programs:
         self._files: dict[Path, ObjectCode] = {}
         self._kernels: dict[str, Kernel] = {}
 
-    def load(self) -> None:
-        """Load every kernel, see `kernel`."""
-        for name in entry_points():
-            self.kernel(name)
-
     def kernel(self, name: str) -> Kernel:
         """Find a kernel by name.
 
@@ -82,11 +77,7 @@ class Programs:
 
 
 def compile_file(path: Path, architecture: str) -> ObjectCode:
-    """Compile a `.cu` file, or take it from the cache.
-
-    Args:
-        path: The file; its headers lie beside it.
-        architecture: As in "sm_90"; "compute_90" would give no machine code.
+    """Compile a `.cu` file for an architecture such as "sm_90", or take it from the cache.
 
     Raises:
         DeviceError: The file does not compile; the message begins with file and line.

@@ -27,23 +27,14 @@ ALIGNMENT = 256  # bytes
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What the network's output looks like.
+    """Shape and format of the network's output."""
 
-    Attributes:
-        batch: How many pictures.
-        rows: 4 + C.
-        anchors: N.
-        anchors_first: `(B, N, 4 + C)` instead of `(B, 4 + C, N)`.
-        cxcywh: The box rows are centre and size instead of two corners.
-        dtype: "float32" or "float16".
-    """
-
-    batch: int
-    rows: int
-    anchors: int
-    anchors_first: bool
-    cxcywh: bool
-    dtype: str
+    batch: int  # B
+    rows: int  # 4 + C
+    anchors: int  # N
+    anchors_first: bool  # (B, N, 4 + C) instead of (B, 4 + C, N)
+    cxcywh: bool  # the box rows are centre and size instead of two corners
+    dtype: str  # "float32" or "float16"
 
 
 class Rows(NamedTuple):
@@ -81,7 +72,18 @@ class SelectionKernels:
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
         listed = self.max_det if one_to_one else head.anchors
         self._spill = spill_capacity(listed)
-        sizes = self._workspace(head, listed)
+        pictures, anchors = 4 * head.batch, 4 * head.batch * head.anchors
+        sizes = {  # bytes of each part of the workspace
+            "best_key": anchors,
+            "second_key": anchors,
+            "best_class": anchors,
+            "ranked": pictures * listed,
+            "wide": pictures * self.max_det if one_to_one else 0,
+            "row_class": 0 if one_to_one else pictures * self.max_det,
+            "ranked_count": pictures,
+            "nan_count": pictures,
+            "spill": 2 * pictures * self._spill,
+        }
         end, self._offset = 0, dict[str, int]()
         for part, size in sizes.items():
             self._offset[part] = end
@@ -90,29 +92,8 @@ class SelectionKernels:
         gpu.clear(self._address("nan_count"), sizes["nan_count"])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
-    def _workspace(self, head: HeadShape, listed: int) -> dict[str, int]:
-        """Bytes of each part of the workspace."""
-        anchors, pictures = 4 * head.batch * head.anchors, 4 * head.batch
-        suppressed = self._options.nms_iou is not None
-        return {
-            "best_key": anchors,
-            "second_key": anchors,
-            "best_class": anchors,
-            "ranked": pictures * listed,
-            "wide": 0 if suppressed else pictures * self.max_det,
-            "row_class": pictures * self.max_det if suppressed else 0,
-            "ranked_count": pictures,
-            "nan_count": pictures,
-            "spill": 2 * pictures * self._spill,
-        }
-
     def enqueue(self, heads: int, result: int) -> None:
-        """Launch the kernels.
-
-        Args:
-            heads: Address of the network's output.
-            result: Address of `result_size` bytes of device memory.
-        """
+        """Launch the kernels; `heads` and `result`, of `result_size` bytes, are addresses."""
         head, unsigned, at = self._head, np.uint32, self._address
         self._shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
@@ -152,13 +133,11 @@ class SelectionKernels:
         """Copy the rows of each picture out of a downloaded result."""
         batch, max_det = self._head.batch, self.max_det
         counts, rows = np.split(result[: self.result_size], [8 * batch])
+        values = rows.view(np.float32).reshape(batch, max_det, 6)
+        row_and_nan_counts = counts.view(np.uint32).reshape(batch, 2).tolist()
         return [
-            Rows(own[:count].copy(), int(nan_count))
-            for own, (count, nan_count) in zip(
-                rows.view(np.float32).reshape(batch, max_det, 6),
-                counts.view(np.uint32).reshape(batch, 2),
-                strict=True,
-            )
+            Rows(own[:count].copy(), nan_count)
+            for own, (count, nan_count) in zip(values, row_and_nan_counts, strict=True)
         ]
 
     def close(self) -> None:

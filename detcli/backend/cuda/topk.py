@@ -97,7 +97,7 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
     shape = (*leading, min(k, length))
     best = _empty(gpu, shape, array.dtype), _empty(gpu, shape, np.dtype(np.int64))
     if math.prod(shape):
-        _enqueue(gpu, array, best, sorted=sorted)
+        _enqueue(gpu, array, best, descending=sorted)
     gpu.record().wait()
     if not on_host:
         return best
@@ -143,11 +143,7 @@ def take(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
 
 
 def _enqueue(
-    gpu: "Gpu",
-    array: DeviceArray,
-    best: tuple[DeviceArray, DeviceArray],
-    *,
-    sorted: bool,  # noqa: A002
+    gpu: "Gpu", array: DeviceArray, best: tuple[DeviceArray, DeviceArray], *, descending: bool
 ) -> None:
     """Launch the kernels, each for as many rows as a grid holds."""
     length, k = array.shape[-1], best[0].shape[-1]
@@ -168,7 +164,7 @@ def _enqueue(
         if kept:
             chunked: tuple[Argument, ...] = (*row, np.uint32(chunk), np.uint32(k), keys)
             gpu.launch(f"top_k_chunks_{array.dtype}", (chunks, count, 1), 1024, *chunked)
-        chosen = (keys, np.uint32(kept), np.uint32(k), np.uint32(sorted))
+        chosen = (keys, np.uint32(kept), np.uint32(k), np.uint32(descending))
         spills = (spilled, np.uint32(spill))
         whole: tuple[Argument, ...] = (*row, *chosen, *target, *spills)
         gpu.launch(f"top_k_{array.dtype}", (count, 1, 1), 1024, *whole)

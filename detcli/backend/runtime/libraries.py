@@ -22,7 +22,6 @@ from detcli.errors import DeviceError
 CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
 
 STDOUT, STDERR = 1, 2  # file descriptors
-
 CUDA_EXTRA = "pip install 'detcli[cuda]'"
 TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
 
@@ -66,10 +65,7 @@ class Unloadable:
 
 
 def require_provider(provider: str) -> None:
-    """Make sure that an execution provider can be loaded.
-
-    Args:
-        provider: Its name in ONNX Runtime, CUDA or TENSORRT.
+    """Make sure that the execution provider CUDA or TENSORRT can be loaded.
 
     Raises:
         DeviceError: The provider cannot be loaded; the message names the missing library, the hint
@@ -110,12 +106,7 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
 
 
 def explain(name: str, said: str) -> Unloadable:
-    """Interpret the loader's error.
-
-    Args:
-        name: File name of the library to be loaded; the fault may lie with another.
-        said: The loader's message.
-    """
+    """Interpret the loader's message about a file; the fault may lie with another library."""
     library, reason = name, ""
     if found := MISSING.match(said):
         library = found["library"]

@@ -244,12 +244,9 @@ def is_out_of_memory(reason: str) -> bool:
 
 
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
-    """The error for a batch that does not fit.
+    """The error for a batch `(B, 3, H, W)` that does not fit.
 
-    Args:
-        shape: `(B, 3, H, W)` of the network's input.
-        reason: The library's message.
-        fixed: Whether the graph takes exactly B pictures.
+    `fixed` tells that the graph takes exactly B pictures.
     """
     batch = shape[0]
     pictures, first = f"{batch} pictures", f"a batch of {batch // 2}"

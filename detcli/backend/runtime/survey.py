@@ -53,14 +53,9 @@ class Placement:
 
 
 def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
-    """Load a graph with each provider that this ONNX Runtime was built with.
+    """Load a serialised ONNX graph with each provider that this ONNX Runtime was built with.
 
-    Args:
-        graph: A serialised ONNX graph.
-        title: Its name in errors.
-
-    Returns:
-        A placement for each provider, ONNX Runtime's preferred one first, the CPU last.
+    `title` names the graph in errors. ONNX Runtime's preferred provider comes first, the CPU last.
     """
     return tuple(_place(graph, name, title) for name in onnxruntime.get_available_providers())
 
@@ -77,11 +72,8 @@ def refusal(graph: bytes, title: str) -> DetcliError | None:
 def simplified(graph: bytes) -> bytes | None:
     """Simplify a graph as ONNX Runtime does, computing in advance what is constant.
 
-    Args:
-        graph: A serialised ONNX graph without external data.
-
-    Returns:
-        A serialised ONNX graph with the same inputs and outputs; None if the graph does not load.
+    Both graphs are serialised, without external data, and have the same inputs and outputs; None
+    if the graph does not load.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL

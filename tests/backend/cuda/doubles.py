@@ -38,5 +38,5 @@ class StreamSession:
 def open_on_host(gpu: HostGpu, model: PreparedModel, wrap=StreamSession, **options) -> CudaBackend:
     """Open a model as `cuda.open_backend` does; `wrap` makes a double of the session."""
     session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
-    network = Network(wrap(session, gpu), model.contract, device_type="cpu", **options)
+    network = Network(wrap(session, gpu), model.contract, device=("cpu", 0), **options)
     return CudaBackend(gpu, network, model.contract, "host")

@@ -21,7 +21,7 @@ def on_cpu(make_model):
     def make(**properties):
         model = prepare(make_model(**properties))
         session = open_session(model.graph, CPU, model.name)
-        return Network(session, model.contract, device_type="cpu"), session, model.contract
+        return Network(session, model.contract, device=("cpu", 0)), session, model.contract
 
     return make
 

@@ -70,7 +70,7 @@ def contract(make_model):
 
 def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contract):
     session = Session()
-    network = Network(session, contract, ordinal=2, uses_graph=True)
+    network = Network(session, contract, ("cuda", 2), uses_graph=True)
     for _ in range(4):
         network.run(1000, 2000, SHAPE)
     assert [kind for kind, _ in session.runs] == ["ordinary", "captured", "replayed", "replayed"]

@@ -49,7 +49,8 @@ def opened(monkeypatch):
         def get_outputs(self):
             return []
 
-    def open_session(graph, providers, title):
+    def open_session(graph, providers, title, threads):
+        assert threads == 0
         opened.append((graph, providers, title))
         return Session()
 
