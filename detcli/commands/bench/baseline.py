@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,22 +22,22 @@ from detcli.commands.bench.report import (
     Conditions,
     Interval,
     RegressionVerdict,
+    RunReport,
     Software,
+    TopKReport,
 )
 from detcli.commands.bench.sampling import WALL, Samples, ratio_interval
 from detcli.errors import UsageError
 from detcli.files import write_file
 
-SCHEMA_VERSION = 1
-KIND = "detcli bench baseline"
+HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
 
 Identity = dict[str, Any]
 """What must be equal for two measurements to be comparable: name -> JSON value."""
 
-MACHINE_FIELDS = ("processor", "architecture", "system", "cores")
-CONDITION_FIELDS = ("mode", "device", "batch", "workers", "canvas")
-
 HINT = "make one with --save-baseline"
+
+AnyReport = TypeVar("AnyReport", RunReport, TopKReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,15 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured(Generic[AnyReport]):
+    """A report, its samples, and what it is comparable with."""
+
+    report: AnyReport
+    samples: Samples
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """A baseline, and how much slower than it the medians may be: 0.05 for 5%."""
 
@@ -79,11 +88,15 @@ def identity_of(
     """What must be equal, as far as it is known yet; versions and memory may differ."""
     identity: Identity = {}
     if machine is not None:
-        identity |= {name: getattr(machine, name) for name in MACHINE_FIELDS}
+        fields = ("processor", "architecture", "system", "cores")
+        identity |= {name: getattr(machine, name) for name in fields}
     if model is not None:
         identity["model"] = model.sha256
     if conditions is not None:
-        identity |= {name: getattr(conditions, name) for name in CONDITION_FIELDS}
+        identity |= {
+            name: getattr(conditions, name)
+            for name in ("mode", "device", "batch", "workers", "canvas")
+        }
         identity["inputs"] = conditions.inputs_sha256
     plain: Identity = json.loads(json.dumps(identity | more))
     return plain
@@ -95,7 +108,7 @@ def save_baseline(baseline: Baseline) -> None:
     Raises:
         OutputError: The file cannot be written.
     """
-    document = {"schema_version": SCHEMA_VERSION, "kind": KIND, **asdict(baseline)}
+    document = HEADER | asdict(baseline)
     del document["file"]
     write_file(Path(baseline.file), (json.dumps(document, indent=1) + "\n").encode())
 
@@ -108,7 +121,7 @@ def load_baseline(path: Path) -> Baseline:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["kind"] != KIND or document["schema_version"] != SCHEMA_VERSION:
+        if any(document[name] != value for name, value in HEADER.items()):
             raise ValueError("unknown kind or version")  # noqa: TRY301 - handled as the others
         taken = float(document["taken"])
         if not 0 <= taken <= 1:
@@ -155,15 +168,10 @@ def require_same(baseline: Baseline, identity: Identity) -> None:
 def compare(
     limit: Limit, samples: Mapping[str, list[float]], taken: float = 0.0
 ) -> BaselineComparison:
-    """Compare samples with a baseline's.
+    """Compare samples with those of a baseline under the same conditions, see `require_same`.
 
     The wall clock decides where there is one, and the stages explain it. Otherwise every duration
-    decides.
-
-    Args:
-        limit: A baseline under the same conditions, see `require_same`.
-        samples: Seconds.
-        taken: Fraction of the cores that other programs had.
+    decides. `taken` is the fraction of the cores that other programs had.
 
     Raises:
         UsageError: The two have no durations in common.
@@ -181,26 +189,18 @@ def compare(
     if not changes:
         raise UsageError(f"{baseline.file} has nothing in common with this measurement", HINT)
     verdicts = {change.verdict for change in changes}
-    worst_first = (
-        RegressionVerdict.REGRESSION,
-        RegressionVerdict.UNDECIDED,
-        RegressionVerdict.WITHIN,
-    )
-    overall = next(verdict for verdict in worst_first if verdict in verdicts)
+    worst = next(verdict for verdict in reversed(RegressionVerdict) if verdict in verdicts)
     told = baseline.software, baseline.warnings, baseline.taken, taken
-    return BaselineComparison(baseline.file, *told, limit.share, tuple(changes), overall)
+    return BaselineComparison(baseline.file, *told, limit.share, tuple(changes), worst)
 
 
 def judge(
     ratio: Interval | None, limit: float, taken: tuple[float, float] = (0.0, 0.0)
 ) -> RegressionVerdict:
-    """Decide whether a ratio is certainly above a limit, certainly not, or neither.
+    """Decide whether a ratio is above 1 + `limit`, for certain, for certain not, or neither.
 
-    Args:
-        ratio: After over before.
-        limit: As in 0.05.
-        taken: Fractions of the cores that other programs had, before and after. Without them each
-            time may have been shorter by that fraction.
+    `taken` are the fractions of the cores that other programs had, before and after. Without them
+    each time may have been shorter by that fraction.
     """
     before, after = taken
     if ratio is not None and ratio.low * (1 - after) > 1 + limit:

@@ -6,75 +6,58 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.request import BenchRequest
-from detcli.errors import (
-    CheckError,
-    DetcliError,
-    DeviceError,
-    InputError,
-    ModelError,
-    UsageError,
-)
+from detcli.errors import CheckError, DetcliError, DeviceError, InputError, ModelError, UsageError
 from detcli.source.decode import BUILT_IN
+
+DETCLI = (sys.executable, "-m", "detcli")
 
 
 def predict_command(request: BenchRequest, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options of the request."""
-    quiet = ("--quiet", "--format", "jsonl")
-    return [*_detcli("predict"), str(picture), *_shared_options(request), *quiet]
+    return [*DETCLI, "predict", str(picture), *_shared(request), "--quiet", "--format", "jsonl"]
 
 
 def bench_command(request: BenchRequest) -> list[str]:
     """Command line of `detcli bench` that measures the request and prints its report as JSON."""
-    options = {
-        "--mode": request.mode,
-        "--batch": request.batch,
-        "--workers": request.workers,
-        "--seconds": request.seconds,
-        "--cold-starts": request.cold_starts,
-        "--format": "json",
-    }
-    return [
-        *_detcli("bench"),
-        *_shared_options(request),
-        *_given(options),
-        *("--", *request.sources),
-    ]
-
-
-def _detcli(command: str) -> tuple[str, ...]:
-    return sys.executable, "-m", "detcli", command
-
-
-def _shared_options(request: BenchRequest) -> Iterator[str]:
-    """The options that both commands have."""
-    settings, options = request.settings, request.options
-    yield from _given(
-        {
-            "--model": request.model,
-            "--device": request.device,
-            "--imgsz": settings.imgsz,
-            "--nms": settings.nms,
-            "--box-format": settings.box_format,
-            "--gpu-mem-limit": options.gpu_mem_limit,
-        }
+    options = _options(
+        mode=request.mode,
+        batch=request.batch,
+        workers=request.workers,
+        seconds=request.seconds,
+        cold_starts=request.cold_starts,
+        format="json",
     )
-    if options.half:
-        yield "--half"
-    if options.cuda_graph is not None:
-        yield "--cuda-graph" if options.cuda_graph else "--no-cuda-graph"
+    return [*DETCLI, "bench", *_shared(request), *options, "--", *request.sources]
 
 
-def _given(options: Mapping[str, object]) -> Iterator[str]:
-    for name, value in options.items():
-        if value is not None:
-            yield from (name, str(value))
+def _shared(request: BenchRequest) -> Iterator[str]:
+    """The options that both commands have."""
+    return _options(
+        model=request.model,
+        device=request.device,
+        imgsz=request.settings.imgsz,
+        nms=request.settings.nms,
+        box_format=request.settings.box_format,
+        gpu_mem_limit=request.options.gpu_mem_limit,
+        half=request.options.half or None,
+        cuda_graph=request.options.cuda_graph,
+    )
+
+
+def _options(**values: object) -> Iterator[str]:
+    for name, value in values.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{option}" if value else f"--no-{option}"
+        elif value is not None:
+            yield from (f"--{option}", str(value))
 
 
 ERROR_TYPES = {
@@ -107,12 +90,9 @@ def measure_cold_start(request: BenchRequest) -> ColdStart | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRun:
-    """A whole process.
+    """Seconds from a process's start to its first line of output and to its end.
 
-    Attributes:
-        first_line_s: Seconds from its start to its first line of output.
-        whole_s: Seconds from its start to its end.
-        peak_memory: Peak resident bytes; None on Windows.
+    `peak_memory` is its peak resident bytes; None on Windows.
     """
 
     first_line_s: float

@@ -15,9 +15,12 @@ from detcli.commands.shared.reports import ReportFormat, write_report
 from detcli.errors import CheckError, DetcliError, DetcliWarning, UsageError
 
 if TYPE_CHECKING:
-    from detcli.commands.bench.baseline import Limit
-    from detcli.commands.bench.run import Measured
-    from detcli.commands.bench.topk import TopKMeasured
+    from collections.abc import Callable, Iterable
+
+    from rich.console import RenderableType
+
+    from detcli.commands.bench.baseline import AnyReport, Limit, Measured
+    from detcli.commands.bench.report import SweepReport, TopKReport
 
 SourcesOption = Annotated[
     list[str] | None,
@@ -71,8 +74,7 @@ WantedOption = Annotated[
     int, typer.Option("--k", metavar="N", min=1, help="How many values to find, for --mode topk.")
 ]
 PlotOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Plot a sweep, or --mode topk, as PNG or SVG."),
+    Path | None, typer.Option(metavar="FILE", help="Plot a sweep, or --mode topk, as PNG or SVG.")
 ]
 SaveBaselineOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Save the samples for a later --baseline.")
@@ -184,20 +186,13 @@ class _Outputs:
     max_regress: str
 
     def limit(self) -> "Limit | None":
-        """The baseline, if there is one."""
         from detcli.commands.bench.baseline import Limit, load_baseline
 
         share = parse_percentage(self.max_regress)
         return None if self.baseline is None else Limit(load_baseline(self.baseline), share)
 
     def check(self) -> None:
-        """Check, before anything is measured, that the results can be written.
-
-        Raises:
-            UsageError: The plot's suffix is unknown.
-            DependencyError: matplotlib is not installed.
-            OutputError: A folder is not writable.
-        """
+        """Check, before anything is measured, that the results can be written."""
         from detcli.files import AtomicFile
 
         if self.plot is not None:
@@ -207,6 +202,49 @@ class _Outputs:
         for path in (self.plot, self.save_baseline):
             if path is not None:
                 AtomicFile(path, binary=True).discard()
+
+    def write(
+        self,
+        report: "SweepReport | TopKReport",
+        render: "Callable[..., Iterable[RenderableType]]",
+    ) -> None:
+        """Print a report and draw its plot."""
+        write_report(report, self.report_format, render)
+        if self.plot is not None:
+            from detcli.commands.bench.plot import write_plot
+
+            write_plot(report, self.plot)
+
+    def conclude(self, measured: "Measured[AnyReport]") -> None:
+        """Warn of noise; fail on a regression, else save the samples.
+
+        Raises:
+            CheckError: The measurement is slower than the baseline allows.
+        """
+        from detcli.commands.bench.baseline import Baseline, save_baseline
+        from detcli.commands.bench.report import RegressionVerdict
+
+        report = measured.report
+        noise, found = report.noise, report.comparison
+        doubts = [f"these figures may be off: {doubt}" for doubt in noise.warnings]
+        if found is not None and found.verdict is RegressionVerdict.UNDECIDED:
+            doubts.append(
+                f"cannot tell whether this is slower than {found.file} by more than "
+                f"{found.max_regress:.0%}: measure longer, with --seconds, on an idle machine"
+            )
+        for doubt in doubts:
+            warnings.warn(doubt, DetcliWarning, stacklevel=1)
+        if found is not None and found.verdict is RegressionVerdict.REGRESSION:
+            slower = [one.name for one in found.changes if one.verdict is found.verdict]
+            raise CheckError(
+                f"slower than {found.file} by more than {found.max_regress:.0%}: "
+                f"{', '.join(slower)}",
+                "see the comparison in the report; measure again if the machine was busy",
+            )
+        if self.save_baseline is not None:
+            file = str(self.save_baseline)
+            own = measured.identity, report.software, measured.samples
+            save_baseline(Baseline(file, *own, noise.warnings, noise.taken))
 
 
 def _bench_run(request: BenchRequest, outputs: _Outputs) -> None:
@@ -218,7 +256,7 @@ def _bench_run(request: BenchRequest, outputs: _Outputs) -> None:
     outputs.check()
     measured = measure(request, outputs.limit())
     write_report(measured.report, outputs.report_format, render_run)
-    _conclude(measured, outputs)
+    outputs.conclude(measured)
 
 
 def _bench_top_k(request: TopKRequest, outputs: _Outputs) -> None:
@@ -227,12 +265,8 @@ def _bench_top_k(request: TopKRequest, outputs: _Outputs) -> None:
 
     outputs.check()
     measured = measure_top_k(request, outputs.limit())
-    write_report(measured.report, outputs.report_format, render_top_k)
-    if outputs.plot is not None:
-        from detcli.commands.bench.plot import write_plot
-
-        write_plot(measured.report, outputs.plot)
-    _conclude(measured, outputs)
+    outputs.write(measured.report, render_top_k)
+    outputs.conclude(measured)
 
 
 def _bench_sweep(
@@ -247,11 +281,7 @@ def _bench_sweep(
     axes, sources = split_axes(sweep, request.sources)
     outputs.check()
     report = run_sweep(replace(request, sources=sources), axes, (lambda _: None) if quiet else say)
-    write_report(report, outputs.report_format, render_sweep)
-    if outputs.plot is not None:
-        from detcli.commands.bench.plot import write_plot
-
-        write_plot(report, outputs.plot)
+    outputs.write(report, render_sweep)
     failed = [point.failure for point in report.points if point.failure is not None]
     if failed:
         kind = ERROR_TYPES.get(failed[0].exit_code, DetcliError)
@@ -260,44 +290,8 @@ def _bench_sweep(
         )
 
 
-def _conclude(measured: "Measured | TopKMeasured", outputs: _Outputs) -> None:
-    """Warn of noise; fail on a regression, else save the samples.
-
-    Raises:
-        CheckError: The measurement is slower than the baseline allows.
-    """
-    from detcli.commands.bench.baseline import Baseline, save_baseline
-    from detcli.commands.bench.report import RegressionVerdict
-
-    report = measured.report
-    noise, found = report.noise, report.comparison
-    for doubt in noise.warnings:
-        warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
-    if found is not None and found.verdict is RegressionVerdict.REGRESSION:
-        slower = [one.name for one in found.changes if one.verdict is RegressionVerdict.REGRESSION]
-        raise CheckError(
-            f"slower than {found.file} by more than {found.max_regress:.0%}: {', '.join(slower)}",
-            "see the comparison in the report; measure again if the machine was busy",
-        )
-    if found is not None and found.verdict is RegressionVerdict.UNDECIDED:
-        warnings.warn(
-            f"cannot tell whether this is slower than {found.file} by more than "
-            f"{found.max_regress:.0%}: measure longer, with --seconds, on an idle machine",
-            DetcliWarning,
-            stacklevel=1,
-        )
-    if outputs.save_baseline is not None:
-        file, software = str(outputs.save_baseline), report.software
-        own = measured.identity, software, measured.samples
-        save_baseline(Baseline(file, *own, noise.warnings, noise.taken))
-
-
 def _parse_lengths(text: str) -> tuple[int, ...]:
-    """Parse "8400,33600".
-
-    Raises:
-        UsageError: An entry is not a whole number.
-    """
+    """Parse "8400,33600"."""
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entry.isascii() and entry.isdecimal() for entry in entries):
         raise UsageError(f"--n '{text}' is not a list of lengths", "write --n 8400,33600")

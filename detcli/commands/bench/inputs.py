@@ -5,7 +5,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from detcli.errors import InputError, UsageError
@@ -38,12 +37,7 @@ class RepeatedInputs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._sources.close()
 
     def next_item(self) -> Item:
@@ -61,14 +55,14 @@ class RepeatedInputs:
         Raises:
             InputError: A picture cannot be read; the message begins with its name.
         """
-        return [_load(self.next_item()) for _ in range(count)]
-
-
-def _load(item: Item) -> Picture:
-    try:
-        return item.load()
-    except InputError as error:
-        raise with_source(error, item.origin.source) from error
+        pictures = []
+        for _ in range(count):
+            item = self.next_item()
+            try:
+                pictures.append(item.load())
+            except InputError as error:
+                raise with_source(error, item.origin.source) from error
+        return pictures
 
 
 def with_source(error: InputError, source: str) -> InputError:

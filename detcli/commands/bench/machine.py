@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -28,12 +29,12 @@ from detcli.errors import DeviceError, ModelError
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A GPU at one moment.
+    """A GPU at one moment, as its driver reports it.
 
     Attributes:
-        name: As its driver reports it.
+        name: Its model.
         driver: Version of the driver.
-        memory_bytes: In use by all programs; None where the driver does not report it.
+        memory_bytes: In use by all programs; None where that is not reported.
         slowed_by: What keeps its clocks down.
     """
 
@@ -44,11 +45,7 @@ class GpuState:
 
 
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
-    """Describe this machine, without its name or its user's.
-
-    Args:
-        gpu: The GPU in use, if any.
-    """
+    """Describe this machine and the GPU in use, without the machine's name or its user's."""
     return BenchMachine(
         processor=processor_name(),
         architecture=platform.machine(),
@@ -80,11 +77,7 @@ def package_version(package: str) -> str | None:
 
 
 def describe_model(model: str, path: Path) -> BenchModel:
-    """A model's name and the hash of its file.
-
-    Args:
-        model: Path or name, as given.
-        path: The file.
+    """A model as it was named, and the hash of its file.
 
     Raises:
         ModelError: The file cannot be read.
@@ -109,11 +102,11 @@ def peak_memory() -> int | None:
     """
     if sys.platform == "linux":
         try:
-            lines = STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+            status = STATUS.read_text(encoding="ascii", errors="replace")
         except OSError:
             return None
-        peak = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-        return int(peak[0]) * 1024 if peak else None
+        peak = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
+        return int(peak[1]) * 1024 if peak else None
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
     import resource
@@ -213,26 +206,13 @@ THROTTLE_COUNTS = "sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_co
 QUOTA = "sys/fs/cgroup/cpu.stat"
 
 
-@dataclass(frozen=True, slots=True)
-class _Counters:
-    """Seconds and counts since boot; None where the system does not count."""
-
-    clock_s: float
-    busy_s: float
-    stolen_s: float | None
-    own_s: float
-    throttled: int | None
-
-
 class NoiseMeter:
-    """Compares the machine's counters before and after; starts on creation."""
+    """Compares the machine's counters before and after; starts on creation.
+
+    `root` is the file system's, whose /sys counts throttling.
+    """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """Begin.
-
-        Args:
-            root: The file system's root, whose /sys counts throttling.
-        """
         self._root = root
         self._frequencies: list[float] = []
         self._looked = 0.0
@@ -254,22 +234,16 @@ class NoiseMeter:
         """Report what happened since the beginning.
 
         Args:
-            wall: What was measured; None where there is no single duration.
-            gpu: States of the GPU during the measurement.
+            wall: The duration measured; None if there is more than one.
+            gpu: States of the GPU meanwhile.
         """
         self._looked = 0.0
         self.look()
         before, after = self._before, self._count()
-        clock_s = after.clock_s - before.clock_s
-        busy_s, own_s = after.busy_s - before.busy_s, after.own_s - before.own_s
-        cores = len(_cores())
-        throttled = None
-        if before.throttled is not None and after.throttled is not None:
-            throttled = after.throttled - before.throttled
-        stolen = None
-        if before.stolen_s is not None and after.stolen_s is not None:
-            stolen = (after.stolen_s - before.stolen_s) / (clock_s * cores)
-        other_load = max(0.0, busy_s - own_s) / clock_s
+        passed = {name: after[name] - before[name] for name in before.keys() & after.keys()}
+        seconds, cores = passed["seconds"], len(_cores())
+        stolen = passed["stolen"] / (seconds * cores) if "stolen" in passed else None
+        other_load = max(0.0, passed["busy"] - passed["own"]) / seconds
         noise = Noise(
             deviation=wall.deviation_s / wall.mean_s if wall else None,
             other_load=other_load,
@@ -277,23 +251,32 @@ class NoiseMeter:
             taken=min(1.0, other_load / cores + (stolen or 0.0)),
             frequency_low_mhz=min(self._frequencies, default=None),
             frequency_high_mhz=max(self._frequencies, default=None),
-            throttled=throttled,
+            throttled=int(passed["throttled"]) if "throttled" in passed else None,
             gpu_slowed_by=tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by)),
             warnings=(),
         )
         return replace(noise, warnings=tuple(_doubts(noise, cores)))
 
-    def _count(self) -> _Counters:
+    def _count(self) -> dict[str, float]:
+        """Seconds and counts since boot, as far as the system counts them."""
         times = [psutil.cpu_times(percpu=True)[core] for core in _cores()]
         own = psutil.Process().cpu_times()
         busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
-        return _Counters(
-            clock_s=time.monotonic(),
-            busy_s=sum(getattr(one, name, 0.0) for one in times for name in busy),
-            stolen_s=sum(one.steal for one in times) if hasattr(times[0], "steal") else None,
-            own_s=own.user + own.system,
-            throttled=_throttled(self._root),
-        )
+        counts = {
+            "seconds": time.monotonic(),
+            "busy": sum(getattr(one, name, 0.0) for one in times for name in busy),
+            "own": own.user + own.system,
+        }
+        if hasattr(times[0], "steal"):
+            counts["stolen"] = sum(one.steal for one in times)
+        # How often the processor overheated or a container's quota ran out; Linux only.
+        throttled = [path.read_text(encoding="ascii") for path in self._root.glob(THROTTLE_COUNTS)]
+        if (quota := self._root / QUOTA).exists():
+            text = quota.read_text(encoding="ascii")
+            throttled += re.findall(r"^nr_throttled (\d+)", text, re.MULTILINE)
+        if throttled:
+            counts["throttled"] = sum(map(int, throttled))
+        return counts
 
 
 def _doubts(noise: Noise, cores: int) -> Iterator[str]:
@@ -318,13 +301,3 @@ def _cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _throttled(root: Path) -> int | None:
-    """How often the processor overheated or a container's quota ran out; Linux only."""
-    counts = [int(path.read_text(encoding="ascii")) for path in root.glob(THROTTLE_COUNTS)]
-    quota = root / QUOTA
-    if quota.exists():
-        lines = quota.read_text(encoding="ascii").splitlines()
-        counts += [int(line.split()[1]) for line in lines if line.startswith("nr_throttled ")]
-    return sum(counts) if counts else None

@@ -1,11 +1,11 @@
 """Plots of sweeps and top-k comparisons by matplotlib, as PNG or SVG."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcli.commands.bench.report import SweepPoint, SweepReport, TopKCase, TopKReport
+from detcli.commands.bench.report import SweepPoint, SweepReport, TopKReport
 from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sweep import NUMERIC_AXES
 from detcli.errors import DependencyError, UsageError
@@ -15,13 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg")
-WIDTH, HEIGHT = 7.0, 4.2  # inches
-DPI = 150
-
 # Distinguishable with colour blindness too, in print and on screen (Okabe and Ito, 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vPX"
 
 
 def check_plot(path: Path) -> None:
@@ -31,7 +26,7 @@ def check_plot(path: Path) -> None:
         UsageError: The suffix is neither .png nor .svg.
         DependencyError: matplotlib is not installed.
     """
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in {".png", ".svg"}:
         raise UsageError(f"--plot {path}: a plot is a PNG or an SVG", "use the suffix .png or .svg")
     _figure()
 
@@ -51,10 +46,9 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
         _draw_top_k(report, figure)
     memory = io.BytesIO()
     suffix = path.suffix.lower().removeprefix(".")
-    # Without a date, the same figures give the same file.
-    metadata = {"Date": None} if suffix == "svg" else {}
+    metadata = {"Date": None} if suffix == "svg" else {}  # the same figures give the same file
     with rc_context({"svg.hashsalt": "detcli"}):
-        figure.savefig(memory, format=suffix, dpi=DPI, metadata=metadata)
+        figure.savefig(memory, format=suffix, dpi=150, metadata=metadata)
     write_file(path, memory.getvalue())
 
 
@@ -65,16 +59,15 @@ def _figure() -> "Figure":
         raise DependencyError(
             f"matplotlib does not load: {error}", "pip install 'detcli[plots]'"
         ) from error
-    return Figure((WIDTH, HEIGHT), layout="constrained")
+    return Figure((7.0, 4.2), layout="constrained")
 
 
 def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
     """Draw the first numeric axis as x, and one line per combination of the others."""
     axes = figure.add_subplot()
-    across = next(
-        (name for name in NUMERIC_AXES if len(report.axes.get(name, ())) > 1),
-        next(iter(report.axes)),
-    )
+    numeric = [name for name in NUMERIC_AXES if len(report.axes.get(name, ())) > 1]
+    across = [*numeric, *report.axes][0]
+    labels = report.axes[across]
     latency = report.mode is Mode.LATENCY
     lines: dict[str, list[SweepPoint]] = {}
     for point in report.points:
@@ -83,13 +76,12 @@ def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
             lines.setdefault(", ".join(others), []).append(point)
     for (title, points), style in zip(lines.items(), _styles(), strict=False):
         heights = [_height(point, latency=latency) for point in points]
-        places = [_place(point.values[across], report.axes[across]) for point in points]
+        places = [labels.index(point.values[across]) for point in points]
         middles = [middle for middle, _, _ in heights]
         errors = [[middle - low for middle, low, _ in heights]]
         errors.append([high - middle for middle, _, high in heights])
         axes.errorbar(places, middles, errors, label=title, capsize=3, **style)
-    labels = report.axes[across]
-    axes.set_xticks([_place(label, labels) for label in labels], labels)
+    axes.set_xticks(range(len(labels)), labels)
     axes.set_xlabel(across)
     axes.set_ylabel("milliseconds per batch (median)" if latency else "pictures per second")
     axes.set_ylim(bottom=0)
@@ -109,10 +101,6 @@ def _height(point: SweepPoint, *, latency: bool) -> tuple[float, float, float]:
     return pictures / rate, pictures / high, pictures / low
 
 
-def _place(value: str, values: Sequence[str]) -> float:
-    return float(values.index(value))
-
-
 def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
     """Draw one panel per task with logarithmic axes, and one line per implementation."""
     tasks = list(dict.fromkeys(case.task for case in report.cases))
@@ -121,7 +109,12 @@ def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
         cases = [case for case in report.cases if case.task == task]
         names = [timing.name for timing in cases[0].ways]
         for name, style in zip(names, _styles(), strict=False):
-            points = list(_times(cases, name))
+            points = [
+                (case.n, timing.summary.p50_s * 1e6)
+                for case in cases
+                for timing in case.ways
+                if timing.name == name and timing.summary is not None
+            ]
             if points:
                 axes.plot(*zip(*points, strict=True), label=name, **style)
         axes.set_xscale("log")
@@ -134,18 +127,10 @@ def _draw_top_k(report: TopKReport, figure: "Figure") -> None:
     figure.suptitle(f"{report.device}, {report.machine.gpu or report.machine.processor}")
 
 
-def _times(cases: Sequence[TopKCase], name: str) -> Iterator[tuple[int, float]]:
-    """N and microseconds of an implementation, where it was timed."""
-    for case in cases:
-        for timing in case.ways:
-            if timing.name == name and timing.summary is not None:
-                yield case.n, timing.summary.p50_s * 1e6
-
-
 def _styles() -> Iterator[dict[str, Any]]:
     """A colour and a marker for each line; when they run out, again with dashes."""
     for line in ("-", "--", ":"):
-        for colour, marker in zip(COLOURS, MARKERS, strict=True):
+        for colour, marker in zip(COLOURS, "osD^vPX", strict=True):
             yield {"color": colour, "marker": marker, "linestyle": line}
 
 

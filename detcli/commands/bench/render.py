@@ -1,7 +1,7 @@
 """Reports as tables."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -12,7 +12,6 @@ from detcli.commands.bench.report import (
     MIN_FOR_P99,
     BaselineComparison,
     BenchMachine,
-    ColdStart,
     Interval,
     Latency,
     Overhead,
@@ -34,13 +33,14 @@ from detcli.text import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+T = TypeVar("T")
+
 EMPTY = "-"
-VERDICTS = {
+VERDICTS: dict[RegressionVerdict | None, Text] = {
     RegressionVerdict.WITHIN: Text("within", style="green"),
     RegressionVerdict.UNDECIDED: Text("undecided", style="yellow"),
     RegressionVerdict.REGRESSION: Text("slower", style="red"),
 }
-TITLE_WIDTH = 26
 FIGURES = ("p50", "p90", "p99", "mean", "deviation")
 
 
@@ -104,8 +104,7 @@ def render_top_k(report: TopKReport) -> Iterator["RenderableType"]:
 def _stages(latency: Latency) -> Table:
     table = _table("stage", *FIGURES, "share")
     for stage in latency.stages:
-        share = EMPTY if stage.share is None else f"{stage.share:.1%}"
-        table.add_row(stage.name, *_summary(stage.summary), share)
+        table.add_row(stage.name, *_summary(stage.summary), _shown(stage.share, "{:.1%}".format))
     table.add_section()
     table.add_row("all stages", *_summary(latency.wall), "100.0%")
     table.add_row(Text("undisturbed", style="bold"), *_summary(latency.undisturbed), "")
@@ -117,37 +116,34 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield from _latency_facts(report.latency, report.conditions.batch)
     if report.throughput is not None:
         yield from _throughput_facts(report.throughput)
-    if report.cold_start is not None:
-        yield "cold start", _cold_start(report.cold_start)
-    yield "peak memory", _memory(report.memory)
+    if (cold := report.cold_start) is not None:
+        taken = "" if cold.peak_memory_bytes is None else f", {decimal(cold.peak_memory_bytes)}"
+        first, whole = seconds(cold.first_record_s), seconds(cold.whole_process_s)
+        processes = f"medians of {cold.processes} processes"
+        yield "cold start", f"{first} to the first record, {whole} in all{taken} ({processes})"
+    memory = report.memory
+    device = "" if memory.device_bytes is None else f", GPU {decimal(memory.device_bytes)}"
+    yield "peak memory", f"{_shown(memory.host_peak_bytes, decimal)}{device}"
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    middle = latency.undisturbed_median
-    if middle is not None:
+    if (middle := latency.undisturbed_median) is not None:
         between = f"{seconds(middle.low)} to {seconds(middle.high)}"
         rate = f"{batch / middle.estimate:.1f} pictures/s"
         yield "median", f"{seconds(middle.estimate)}, 95% interval {between}; {rate}"
-    if lacking := ", ".join(_lacking(latency)):
-        yield "missing", lacking
-    yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
-    yield "warm-up", _warm_up(latency.warm_up, "runs")
-    yield (
-        "synchronised",
-        "after each stage, to time it"
-        if latency.synchronised
-        else "always: the CPU runs synchronously",
-    )
-    yield "overhead", _overhead(latency.overhead)
-
-
-def _lacking(latency: Latency) -> Iterator[str]:
-    """Why cells of the table are empty."""
-    if stages := [stage.name for stage in latency.stages if stage.summary is None]:
-        yield f"{' and '.join(stages)} on this device"
+    lacking = [stage.name for stage in latency.stages if stage.summary is None]
+    why = [f"{' and '.join(lacking)} on this device"] if lacking else []
     for name, least in (("p90", MIN_FOR_P90), ("p99", MIN_FOR_P99)):
         if latency.wall.samples < least:
-            yield f"{name} (needs {least} runs)"
+            why.append(f"{name} (needs {least} runs)")
+    if why:
+        yield "missing", ", ".join(why)
+    yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
+    yield "warm-up", _warm_up(latency.warm_up, "runs")
+    gpu = latency.synchronised
+    when = "after each stage, to time it" if gpu else "always: the CPU runs synchronously"
+    yield "synchronised", when
+    yield "overhead", _overhead(latency.overhead)
 
 
 def _throughput_facts(found: Throughput) -> Iterator[tuple[str, str]]:
@@ -165,30 +161,15 @@ def _overhead(overhead: Overhead) -> str:
     clock = f"the clock took {seconds(overhead.clock_s)}, {overhead.clock_share:.3%}"
     if (ratio := overhead.observed) is None:
         return clock
-    between = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
-    if ratio.low <= 1 <= ratio.high:
-        return f"{clock}; timing the stages cost nothing measurable ({between})"
-    return f"{clock}; timing the stages cost {ratio.estimate - 1:+.1%} ({between})"
+    uncertain = ratio.low <= 1 <= ratio.high
+    cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
+    return f"{clock}; timing the stages cost {cost} ({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
 
 
 def _warm_up(before: WarmUp, what: str) -> str:
     settled = "until stable" if before.stable else "never stable"
     first = seconds(before.first_s)
     return f"{before.runs} {what} in {before.seconds:.1f} s, {settled}; the first took {first}"
-
-
-def _cold_start(cold: ColdStart) -> str:
-    memory = "" if cold.peak_memory_bytes is None else f", {decimal(cold.peak_memory_bytes)}"
-    return (
-        f"{seconds(cold.first_record_s)} to the first record, {seconds(cold.whole_process_s)} "
-        f"in all{memory} (medians of {cold.processes} processes)"
-    )
-
-
-def _memory(memory: PeakMemory) -> str:
-    host = EMPTY if memory.host_peak_bytes is None else decimal(memory.host_peak_bytes)
-    device = "" if memory.device_bytes is None else f", GPU {decimal(memory.device_bytes)}"
-    return f"{host}{device}"
 
 
 def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
@@ -198,9 +179,9 @@ def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
     )
     table = _table("", "before", "now", "change", "verdict")
     for change in found.changes:
-        verdict = VERDICTS[change.verdict] if change.verdict is not None else Text()
         before, after = seconds(change.before_s), seconds(change.after_s)
-        table.add_row(change.name, before, after, _ratio(change.ratio), verdict)
+        ratio, verdict = _shown(change.ratio, _ratio), VERDICTS.get(change.verdict, "")
+        table.add_row(change.name, before, after, ratio, verdict)
     yield table
     yield Text(
         f"other programs took {found.taken_before:.0%} of the cores then, {found.taken_after:.0%} "
@@ -210,45 +191,37 @@ def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
         yield Text.assemble(("baseline: ", "yellow"), printable(warning))
 
 
-def _ratio(ratio: Interval | None) -> str:
-    if ratio is None:
-        return EMPTY
+def _ratio(ratio: Interval) -> str:
     low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
     return f"{ratio.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
 
 
 def _cells(point: SweepPoint, *, latency: bool) -> Iterator[str]:
-    rate, interval = point.pictures_per_second, point.interval
-    yield EMPTY if rate is None else f"{rate:.1f}"
-    yield f"{interval.low:.1f} to {interval.high:.1f}" if interval else EMPTY
+    yield _shown(point.pictures_per_second, "{:.1f}".format)
+    yield _shown(point.interval, lambda interval: f"{interval.low:.1f} to {interval.high:.1f}")
     if latency:
-        p50, p90, *_ = _summary(point.latency)
-        yield from (p50, p90)
+        yield from _summary(point.latency)[:2]
     memory = point.memory or PeakMemory(None, None)
-    for taken in (memory.host_peak_bytes, memory.device_bytes):
-        yield EMPTY if taken is None else decimal(taken)
+    yield _shown(memory.host_peak_bytes, decimal)
+    yield _shown(memory.device_bytes, decimal)
 
 
 def _case(case: TopKCase) -> Table:
     table = _table(f"{case.task}, {case.n} to {case.k}", "p50", "p90", "beside detcli")
-    table.columns[0].min_width = TITLE_WIDTH  # aligns the tables of all cases
+    table.columns[0].min_width = 26  # aligns the tables of all cases
     for timing in case.ways:
         if timing.summary is not None:
-            p50, p90, *_ = _summary(timing.summary)
-            table.add_row(timing.name, p50, p90, f"{timing.times_ours:.2f} times")
+            times = f"{timing.times_ours:.2f} times"
+            table.add_row(timing.name, *_summary(timing.summary)[:2], times)
     return table
 
 
 def _summary(summary: Summary | None) -> list[str]:
-    if summary is None:
-        return [EMPTY] * len(FIGURES)
-    return [
-        EMPTY if value is None else seconds(value)
-        for value in (
-            *(summary.p50_s, summary.p90_s, summary.p99_s),
-            *(summary.mean_s, summary.deviation_s),
-        )
-    ]
+    return [_shown(getattr(summary, f"{name}_s", None), seconds) for name in FIGURES]
+
+
+def _shown(value: T | None, show: Callable[[T], str]) -> str:
+    return EMPTY if value is None else show(value)
 
 
 def seconds(value: float) -> str:
@@ -269,9 +242,6 @@ def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(titles):
         table.add_column(
-            title,
-            justify="right" if number else "left",
-            no_wrap=bool(number),
-            overflow="fold",
+            title, justify="right" if number else "left", no_wrap=bool(number), overflow="fold"
         )
     return table

@@ -31,13 +31,12 @@ class BenchRequest:
     """A measurement of latency or throughput.
 
     Attributes:
-        model: Path or name of the model.
+        model: Path or name.
         mode: LATENCY or THROUGHPUT.
         device: Where to run.
         sources: Pictures and videos; empty for the built-in picture.
-        batch: Pictures in a batch; None for one in mode latency, and for the device's preferred
-            batch in mode throughput.
-        workers: Detectors; None for one in mode latency, and one per core in mode throughput.
+        batch: Pictures in a batch; None for one in mode latency, else what suits the device.
+        workers: Detectors; None for one in mode latency, else one per core.
         settings: How to read the model.
         options: How to use the device.
         seconds: How long to measure, after the warm-up.

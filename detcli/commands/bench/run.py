@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from detcli.backend.device import Device, available_cores
-from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
+from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
 from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest, with_source
 from detcli.commands.bench.machine import (
@@ -21,7 +21,6 @@ from detcli.commands.bench.machine import (
     peak_memory,
 )
 from detcli.commands.bench.report import (
-    BenchMachine,
     Conditions,
     Interval,
     Latency,
@@ -47,9 +46,9 @@ from detcli.commands.bench.sampling import (
 )
 from detcli.detector import Detector
 from detcli.errors import InputError
-from detcli.model.zoo import LocatedModel, find
+from detcli.geometry import Picture
+from detcli.model.zoo import find
 from detcli.pipeline import Pipeline
-from detcli.record import Record
 from detcli.sink.draw import annotate
 from detcli.source.address import public_name
 from detcli.source.item import Item
@@ -61,16 +60,7 @@ STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 NS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A report, its samples, and what it is comparable with."""
-
-    report: RunReport
-    samples: Samples
-    identity: Identity
-
-
-def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
+def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunReport]:
     """Measure latency or throughput, and compare it with a baseline if there is one.
 
     Raises:
@@ -93,7 +83,9 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
     with ExitStack() as stack:
         watch = GpuWatch(device)
         stack.callback(watch.stop)
-        detector = stack.enter_context(_open(request, located))
+        workers = request.workers or (1 if request.mode is Mode.LATENCY else available_cores())
+        options = replace(request.options, workers=workers)
+        detector = stack.enter_context(Detector(located, request.device, request.settings, options))
         conditions = _conditions(request, detector)
         machine = describe_machine(watch.before if Device.parse(detector.device).is_gpu else None)
         identity |= identity_of(None, None, conditions, gpu=machine.gpu)
@@ -114,7 +106,10 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
             wall = latency.undisturbed
         host_peak = peak_memory()
         states = watch.stop()
-    device_memory = _taken(watch, [state.memory_bytes for state in states], machine)
+    device_memory = None
+    used = [state.memory_bytes for state in states if state.memory_bytes is not None]
+    if machine.gpu and used and watch.before and watch.before.memory_bytes is not None:
+        device_memory = max(used) - watch.before.memory_bytes
     found = noise.finish(wall, states)
     report = RunReport(
         kind="run",
@@ -132,12 +127,6 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
     return Measured(report, samples, identity)
 
 
-def _open(request: BenchRequest, model: LocatedModel) -> Detector:
-    workers = request.workers or (1 if request.mode is Mode.LATENCY else available_cores())
-    options = replace(request.options, workers=workers)
-    return Detector(model, request.device, request.settings, options)
-
-
 def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
     alone = detector.contract.batch or 1
     return Conditions(
@@ -151,13 +140,6 @@ def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
     )
 
 
-def _taken(watch: GpuWatch, used: list[int | None], machine: BenchMachine) -> int | None:
-    """The GPU's peak memory less what was in use before; None without a GPU."""
-    known = [one for one in used if one is not None]
-    before = watch.before.memory_bytes if watch.before else None
-    return max(known) - before if machine.gpu and known and before is not None else None
-
-
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
 # where the time goes, the second how long a batch takes, and their ratio what timing costs. The
 # order alternates, so that neither always meets the warmer or busier machine.
@@ -167,19 +149,14 @@ MIN_RUNS = 10
 
 
 class BatchRunner:
-    """Runs batches from reading the files to drawing the boxes."""
+    """Runs batches from reading the files to drawing the boxes.
+
+    `timed` and `untimed` are the same inputs, for the runs with and without timed stages.
+    """
 
     def __init__(
         self, detector: Detector, batch: int, timed: RepeatedInputs, untimed: RepeatedInputs
     ) -> None:
-        """Create a runner.
-
-        Args:
-            detector: The detector.
-            batch: Pictures in a batch.
-            timed: Inputs of the runs with timed stages.
-            untimed: The same inputs for the other runs.
-        """
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
         self.clock = StageClock()
@@ -187,9 +164,7 @@ class BatchRunner:
     def run(self) -> float:
         """Run a batch; returns its seconds."""
         start = time.perf_counter()
-        pictures = self._untimed.take(self._batch)
-        for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
-            annotate(picture.pixels, found)
+        self._detect(self._untimed.take(self._batch))
         return time.perf_counter() - start
 
     def run_timed(self) -> None:
@@ -200,13 +175,15 @@ class BatchRunner:
             clock.start()
             pictures = self._timed.take(self._batch)
             clock.ended(Stage.DECODE)
-            detections = self._detector.submit(pictures)()
-            for picture, found in zip(pictures, detections, strict=True):
-                annotate(picture.pixels, found)
+            self._detect(pictures)
             clock.ended(Stage.DRAW)
             clock.stop()
         finally:
             self._detector.observe(None)
+
+    def _detect(self, pictures: Sequence[Picture]) -> None:
+        for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
+            annotate(picture.pixels, found)
 
     def run_both(self, *, timed_first: bool = False) -> float:
         """Run a batch in both ways; returns the seconds of the untimed run."""
@@ -221,16 +198,7 @@ class BatchRunner:
 def measure_latency(
     runner: BatchRunner, device: str, seconds: float, noise: NoiseMeter
 ) -> tuple[Latency, Samples]:
-    """Run one batch after the other.
-
-    Args:
-        runner: What to run.
-        device: Where it runs.
-        seconds: How long, after the warm-up.
-        noise: Observes the machine between the runs.
-
-    Returns:
-        The figures and their samples.
+    """Run one batch after the other, for some seconds after the warm-up.
 
     Raises:
         InputError: A picture cannot be read.
@@ -249,29 +217,27 @@ def measure_latency(
     wall = Summary.of([NS * ns for ns in walls])
     cost = clock_cost(runner.clock.calls)
     observed = median_interval([NS * a / b for a, b in zip(walls, undisturbed, strict=True)])
-    by_stage = _by_stage(stages)
+    by_stage: Samples = {
+        stage: [NS * run.get(stage, 0) for run in stages]  # 0 where a run skipped the stage
+        for stage in STAGES
+        if any(stage in run for run in stages)  # the device has it
+    }
+    summaries = {
+        stage: Summary.of(by_stage[stage]) if stage in by_stage else None for stage in STAGES
+    }
     latency = Latency(
         undisturbed=Summary.of(undisturbed),
         undisturbed_median=median_interval(undisturbed),
         wall=wall,
-        stages=tuple(_summaries(by_stage, wall.mean_s)),
+        stages=tuple(
+            StageFigures(stage, summary, summary.mean_s / wall.mean_s if summary else None)
+            for stage, summary in summaries.items()
+        ),
         synchronised=Device.parse(device).is_gpu,
         warm_up=replace(before, runs=2 * before.runs),
         overhead=Overhead(cost, cost / wall.mean_s, observed),
     )
     return latency, {WALL: undisturbed, **by_stage}
-
-
-def _by_stage(runs: Sequence[dict[Stage, int]]) -> Samples:
-    """Seconds of each stage the device has, run by run; 0 where a run skipped the stage."""
-    seen = {stage for run in runs for stage in run}
-    return {stage: [NS * run.get(stage, 0) for run in runs] for stage in STAGES if stage in seen}
-
-
-def _summaries(samples: Samples, mean_s: float) -> Iterator[StageFigures]:
-    for stage in STAGES:
-        summary = Summary.of(samples[stage]) if stage in samples else None
-        yield StageFigures(stage, summary, summary.mean_s / mean_s if summary else None)
 
 
 # Throughput
@@ -317,13 +283,13 @@ class _Arrivals:
 def measure_throughput(
     detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float, noise: NoiseMeter
 ) -> tuple[Throughput, Samples]:
-    """Run the pipeline of `detcli predict`.
+    """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
 
     Args:
         detector: The first detector, which knows how many run beside it.
         batch: Pictures in a batch.
         inputs: The pictures.
-        seconds: How long, after the warm-up.
+        seconds: How long to measure.
         noise: Observes the machine.
 
     Returns:
@@ -342,7 +308,10 @@ def measure_throughput(
         if enough.is_set():
             in_flight += 1
             continue
-        _require_success(record)
+        if isinstance(record.error, InputError):
+            raise with_source(record.error, record.origin.source) from record.error
+        if record.error is not None:
+            raise record.error
         noise.look()
         if arrivals.add() > seconds and len(arrivals.times) > arrivals.warm + 2 * arrivals.step:
             enough.set()
@@ -372,11 +341,3 @@ def _items(inputs: RepeatedInputs, enough: threading.Event, reading: StageTimes)
         with reading.stage(Stage.DECODE):
             item = inputs.next_item()
         yield item
-
-
-def _require_success(record: Record) -> None:
-    """Stop at the first picture that fails."""
-    if isinstance(record.error, InputError):
-        raise with_source(record.error, record.origin.source) from record.error
-    if record.error is not None:
-        raise record.error

@@ -4,6 +4,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import truediv
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +20,10 @@ WALL = "wall clock"
 """Name of the samples of whole runs, which decide a comparison; the others explain it."""
 
 
-CLOCK_TRIALS = 2000
-
-
 class StageClock:
     """Attributes every nanosecond of a run to one stage, or to the remainder.
+
+    `now` returns the nanoseconds of a monotonic clock.
 
     Attributes:
         stages: Nanoseconds of each stage that ended since `start`, the remainder included.
@@ -31,11 +32,6 @@ class StageClock:
     """
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Create a stopped clock.
-
-        Args:
-            now: Nanoseconds of a monotonic clock.
-        """
         self._now = now
         self.stages: dict[Stage, int] = {}
         self.wall = self.calls = 0
@@ -63,7 +59,7 @@ def clock_cost(calls: int) -> float:
     """Seconds that the clock itself takes in a run with this many stage ends."""
     clock = StageClock()
     taken = []
-    for _ in range(CLOCK_TRIALS):
+    for _ in range(2000):
         start = time.perf_counter_ns()
         clock.start()
         for _ in range(calls):
@@ -106,14 +102,9 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
 
 
 def settled(taken: Sequence[float], seconds: float) -> bool | None:
-    """Decide whether run times are stable: two blocks in a row took equally long.
+    """Whether the last two blocks of `taken`, seconds of each run, took equally long.
 
-    Args:
-        taken: Seconds of each run, in chronological order.
-        seconds: Time since the first run began.
-
-    Returns:
-        None while undecided; False once the wait has been too long.
+    None while undecided; False once it is too many `seconds` since the first run began.
     """
     if seconds > MIN_WARM_UP_S and len(taken) >= TWO_BLOCKS:
         before = statistics.median(taken[-TWO_BLOCKS:-BLOCK])
@@ -130,8 +121,6 @@ TURN_S, MAX_TURN = 0.02, 20
 
 MIN_SAMPLE_S, MAX_REPEATS = 1e-4, 1000
 """A sample repeats its call until it takes about this long."""
-
-OVERHEAD_TRIALS = 200
 
 
 def take_turns(
@@ -187,13 +176,9 @@ def repeats_of(call: Callable[[], object]) -> int:
 
 
 def sampling_share(shortest: float) -> float:
-    """Largest part of a figure that was spent on sampling itself.
-
-    Args:
-        shortest: Seconds of the shortest duration measured.
-    """
+    """Fraction of the `shortest` duration measured, in seconds, that went into sampling itself."""
     repeats = max(1, math.ceil(MIN_SAMPLE_S / shortest))
-    return statistics.median(sample(tuple, repeats) for _ in range(OVERHEAD_TRIALS)) / shortest
+    return statistics.median(sample(tuple, repeats) for _ in range(200)) / shortest
 
 
 # Intervals
@@ -215,33 +200,27 @@ Floats = npt.NDArray[np.float64]
 
 def median_interval(samples: npt.ArrayLike) -> Interval | None:
     """Median of samples in chronological order; None below MIN_SAMPLES."""
-    return _bootstrap(samples, np.median)
+    return _bootstrap(np.median, samples)
 
 
 def mean_interval(samples: npt.ArrayLike) -> Interval | None:
     """Mean of samples in chronological order; None below MIN_SAMPLES."""
-    return _bootstrap(samples, np.mean)
+    return _bootstrap(np.mean, samples)
 
 
 def ratio_interval(after: npt.ArrayLike, before: npt.ArrayLike) -> Interval | None:
     """Median of `after` over the median of `before`; None if either is below MIN_SAMPLES."""
-    new, old = np.asarray(after, np.float64), np.asarray(before, np.float64)
-    if min(len(new), len(old)) < MIN_SAMPLES:
+    return _bootstrap(np.median, after, before)
+
+
+def _bootstrap(statistic: Callable[..., Floats], *series: npt.ArrayLike) -> Interval | None:
+    """A statistic of one series, or its ratio between two."""
+    arrays = [np.asarray(samples, np.float64) for samples in series]
+    if min(map(len, arrays)) < MIN_SAMPLES:
         return None
     generator = np.random.default_rng(SEED)
-    drawn = _draw(new, generator, np.median) / _draw(old, generator, np.median)
-    return _interval(float(np.median(new) / np.median(old)), drawn)
-
-
-def _bootstrap(samples: npt.ArrayLike, statistic: Callable[..., Floats]) -> Interval | None:
-    values = np.asarray(samples, np.float64)
-    if len(values) < MIN_SAMPLES:
-        return None
-    drawn = _draw(values, np.random.default_rng(SEED), statistic)
-    return _interval(float(statistic(values)), drawn)
-
-
-def _interval(estimate: float, drawn: Floats) -> Interval:
+    estimate = reduce(truediv, [float(statistic(values)) for values in arrays])
+    drawn = reduce(truediv, [_draw(values, generator, statistic) for values in arrays])
     low, high = np.percentile(drawn, [TAIL, 100 - TAIL])
     return Interval(estimate, float(low), float(high))
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from detcli.commands.bench.cold_start import bench_command, process_error
 from detcli.commands.bench.inputs import check_repeatable
@@ -43,10 +42,6 @@ def split_axes(given: Sequence[str], sources: Sequence[str]) -> tuple[Axes, tupl
     The second axis of `--sweep batch=1,2 device=cpu,cuda` arrives among the sources. A file with
     such a name can be given as `./device=cpu`.
 
-    Args:
-        given: Values of --sweep itself.
-        sources: All positional arguments.
-
     Returns:
         Values by axis, and the actual sources.
 
@@ -75,10 +70,10 @@ def split_axes(given: Sequence[str], sources: Sequence[str]) -> tuple[Axes, tupl
 
 
 def run_sweep(request: BenchRequest, axes: Axes, tell: Callable[[str], None]) -> SweepReport:
-    """Measure every combination.
+    """Measure every combination, without cold starts.
 
     Args:
-        request: What all combinations share; cold starts are not measured.
+        request: What all combinations share.
         axes: What varies.
         tell: Receives the name of each combination before it is measured.
 
@@ -121,7 +116,7 @@ def combined(request: BenchRequest, values: dict[str, str]) -> BenchRequest:
 def _measure(
     request: BenchRequest, values: dict[str, str]
 ) -> tuple[SweepPoint, BenchMachine | None]:
-    """Measure one combination; returns its machine too."""
+    """Measure one combination; returns what a sweep keeps of its report, and its machine."""
     done = subprocess.run(  # noqa: S603 - detcli itself
         bench_command(request), capture_output=True, text=True, check=False, encoding="utf-8"
     )
@@ -130,32 +125,26 @@ def _measure(
         message = f"{error} ({error.hint})" if error.hint else str(error)
         return SweepPoint(values, failure=PointFailure(message, error.exit_code)), None
     report = json.loads(done.stdout)
-    return _point_of(values, report), BenchMachine(**report["machine"])
-
-
-def _point_of(values: dict[str, str], report: dict[str, Any]) -> SweepPoint:
-    """The part of a JSON report that a sweep keeps."""
-    conditions, latency, throughput = (
-        report[part] for part in ("conditions", "latency", "throughput")
-    )
-    batch = conditions["batch"]
+    conditions, latency = report["conditions"], report["latency"]
+    batch, summary, interval = conditions["batch"], None, None
     if latency:
-        pace, rate = latency["undisturbed_median"], batch / latency["undisturbed"]["p50_s"]
-        interval = pace and {
-            "estimate": batch / pace["estimate"],
-            "low": batch / pace["high"],
-            "high": batch / pace["low"],
-        }
+        summary = Summary(**latency["undisturbed"])
+        rate = batch / summary.p50_s
+        if pace := latency["undisturbed_median"]:
+            interval = Interval(*(batch / pace[name] for name in ("estimate", "high", "low")))
     else:
-        rate, interval = throughput["pictures_per_second"], throughput["interval"]
-    return SweepPoint(
+        rate = report["throughput"]["pictures_per_second"]
+        if between := report["throughput"]["interval"]:
+            interval = Interval(**between)
+    point = SweepPoint(
         values,
         device=conditions["device"],
         batch=batch,
         workers=conditions["workers"],
         pictures_per_second=rate,
-        interval=Interval(**interval) if interval else None,
-        latency=Summary(**latency["undisturbed"]) if latency else None,
+        interval=interval,
+        latency=summary,
         memory=PeakMemory(**report["memory"]),
         warnings=tuple(report["noise"]["warnings"]),
     )
+    return point, BenchMachine(**report["machine"])

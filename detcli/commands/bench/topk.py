@@ -5,10 +5,12 @@ the others' in their values, and in everything else where a value occurs once.
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +18,12 @@ import numpy.typing as npt
 from detcli.backend import Device, open_ranker
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.protocol import Ranker
-from detcli.commands.bench.baseline import Identity, Limit, compare, identity_of, require_same
-from detcli.commands.bench.machine import (
-    GpuWatch,
-    NoiseMeter,
-    describe_machine,
-    describe_software,
-)
+from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
+from detcli.commands.bench.machine import GpuWatch, NoiseMeter, describe_machine, describe_software
 from detcli.commands.bench.report import Summary, TaskName, TopKCase, TopKReport, TopKTiming
 from detcli.commands.bench.request import Mode, TopKRequest
-from detcli.commands.bench.sampling import Samples, sampling_share, take_turns
+from detcli.commands.bench.sampling import sampling_share, take_turns
 from detcli.errors import CheckError, DeviceError
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 Floats = npt.NDArray[np.float32]
 
@@ -58,13 +52,7 @@ class DisagreementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopKTask:
-    """Something to be done with an array of random numbers.
-
-    Attributes:
-        name: What is to be done.
-        values: A row `(N,)`, or a head `(4 + C, N)`.
-        k: How many values are wanted.
-    """
+    """The `k` best of random numbers: of a row `(N,)`, or of a head `(4 + C, N)`."""
 
     name: TaskName
     values: Floats
@@ -102,12 +90,7 @@ def detector_head(generator: np.random.Generator, classes: int, anchors: int) ->
 
 
 def require_agreement(answer: Answer, expected: Answer, *, exactly: bool) -> None:
-    """Compare an answer with that of a stable sort.
-
-    Args:
-        answer: Values, then what belongs to them.
-        expected: The right answer.
-        exactly: Equal values must be in the right order too.
+    """Compare an answer with that of a stable sort; `exactly` includes the order of equal values.
 
     Raises:
         DisagreementError: The answer is wrong.
@@ -130,17 +113,8 @@ def require_agreement(answer: Answer, expected: Answer, *, exactly: bool) -> Non
 # Measurement
 
 
-@dataclass(frozen=True, slots=True)
-class TopKMeasured:
-    """A report, detcli's own samples, and what they are comparable with."""
-
-    report: TopKReport
-    samples: Samples
-    identity: Identity
-
-
-def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> TopKMeasured:
-    """Measure both tasks at each size.
+def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> Measured[TopKReport]:
+    """Measure both tasks at each size; the samples are detcli's own.
 
     Raises:
         UsageError: The device is unknown, or the baseline has other conditions.
@@ -148,48 +122,38 @@ def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> TopKMeasu
         CheckError: detcli's own answer is wrong.
     """
     device = Device.parse(request.device)
-    watch = GpuWatch(device)
-    try:
-        ranker = open_ranker(device)
-        try:
-            return _measure(request, ranker, watch, limit)
-        finally:
-            ranker.close()
-    finally:
-        watch.stop()
-
-
-def _measure(
-    request: TopKRequest, ranker: Ranker, watch: GpuWatch, limit: Limit | None
-) -> TopKMeasured:
-    machine = describe_machine(watch.before if Device.parse(ranker.device).is_gpu else None)
-    sizes = {"n": request.sizes, "k": request.k}
-    identity = identity_of(machine, mode=Mode.TOPK, device=ranker.device, gpu=machine.gpu, **sizes)
-    if limit is not None:
-        require_same(limit.baseline, identity)
-    noise = NoiseMeter()
-    seconds = request.seconds / (2 * len(request.sizes))
-    cases, samples = [], {}
-    for size in request.sizes:
-        for make_task in (top_k_task, selection_task):
+    with ExitStack() as stack:
+        watch = GpuWatch(device)
+        stack.callback(watch.stop)
+        ranker = stack.enter_context(closing(open_ranker(device)))
+        used = ranker.device
+        machine = describe_machine(watch.before if Device.parse(used).is_gpu else None)
+        sizes = {"n": request.sizes, "k": request.k}
+        identity = identity_of(machine, mode=Mode.TOPK, device=used, gpu=machine.gpu, **sizes)
+        if limit is not None:
+            require_same(limit.baseline, identity)
+        noise = NoiseMeter()
+        seconds = request.seconds / (2 * len(request.sizes))
+        cases, samples = [], {}
+        for size, make_task in itertools.product(request.sizes, (top_k_task, selection_task)):
             task = make_task(size, request.k)
             case, own = measure_case(task, ranker, seconds, noise)
             cases.append(case)
             samples[f"{task.name}, {size} to {request.k}"] = own
-    found = noise.finish(None, watch.stop())
+        found = noise.finish(None, watch.stop())
     summaries = (timing.summary for case in cases for timing in case.ways)
     shortest = min(summary.p50_s for summary in summaries if summary is not None)
     report = TopKReport(
         kind="topk",
         machine=machine,
         software=describe_software(),
-        device=ranker.device,
+        device=used,
         cases=tuple(cases),
         clock_share=sampling_share(shortest),
         noise=found,
         comparison=compare(limit, samples, found.taken) if limit else None,
     )
-    return TopKMeasured(report, samples, identity)
+    return Measured(report, samples, identity)
 
 
 def measure_case(
@@ -229,18 +193,13 @@ def measure_case(
             "please report this, with the output of detcli doctor",
         )
     taken = take_turns(ready, seconds, between=noise.look)
-    summaries = {name: Summary.of(samples) for name, samples in taken.items()}
-    own = summaries[OURS].p50_s
-    timings = tuple(
-        TopKTiming(
-            name,
-            summaries.get(name),
-            summaries[name].p50_s / own if name in summaries else None,
-            missing.get(name),
-        )
-        for name in makers
-    )
-    return TopKCase(task.name, task.n, task.k, timings), taken[OURS]
+    own = Summary.of(taken[OURS])
+    timings = []
+    for name in makers:
+        summary = Summary.of(taken[name]) if name in taken else None
+        times_ours = summary.p50_s / own.p50_s if summary else None
+        timings.append(TopKTiming(name, summary, times_ours, missing.get(name)))
+    return TopKCase(task.name, task.n, task.k, tuple(timings)), taken[OURS]
 
 
 # Implementations
@@ -378,50 +337,35 @@ def in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
 
 def top_k_graph(task: TopKTask) -> bytes:
     """An ONNX graph from "values" to "best" and "indices"; or scores, class ids and boxes."""
-    from onnx import TensorProto, helper
-
-    keep = min(task.k, task.n)
-    if task.name == "top_k":
-        nodes = [helper.make_node("TopK", ["values", "k"], ["best", "indices"], axis=-1)]
-        outputs = {"best": TensorProto.FLOAT, "indices": TensorProto.INT64}
-        return _serialize(task, nodes, {"k": [keep]}, outputs)
-    steps: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
-        ("Split", ["values", "parts"], ["boxes", "scores"], {"axis": 0}),
-        ("ReduceMax", ["scores", "first"], ["anchor_score"], {"keepdims": 0}),
-        ("TopK", ["anchor_score", "anchor_k"], ["anchor_best", "anchors"], {"axis": -1}),
-        ("Gather", ["scores", "anchors"], ["class_major"], {"axis": 1}),
-        ("Transpose", ["class_major"], ["anchor_major"], {"perm": [1, 0]}),
-        ("Reshape", ["anchor_major", "flat"], ["kept"], {}),
-        ("TopK", ["kept", "k"], ["best", "place"], {"axis": -1}),
-        ("Mod", ["place", "classes"], ["class_id"], {}),
-        ("Div", ["place", "classes"], ["rank"], {}),
-        ("Gather", ["anchors", "rank"], ["anchor"], {"axis": 0}),
-        ("Gather", ["boxes", "anchor"], ["columns"], {"axis": 1}),
-        ("Transpose", ["columns"], ["rows"], {"perm": [1, 0]}),
-    ]
-    nodes = [helper.make_node(kind, given, made, **rest) for kind, given, made, rest in steps]
-    constants = {
-        "parts": [4, CLASSES],
-        "first": [0],
-        "anchor_k": [keep],
-        "flat": [-1],
-        "k": [min(task.k, keep * CLASSES)],
-        "classes": [CLASSES],
-    }
-    kinds = {"best": TensorProto.FLOAT, "class_id": TensorProto.INT64, "rows": TensorProto.FLOAT}
-    return _serialize(task, nodes, constants, kinds)
-
-
-def _serialize(
-    task: TopKTask,
-    nodes: "Sequence[NodeProto]",
-    constants: dict[str, list[int]],
-    outputs: Mapping[str, int],
-) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
+    keep = min(task.k, task.n)
+    steps: list[tuple[str, list[str], list[str], dict[str, Any]]]
+    if task.name == "top_k":
+        steps = [("TopK", ["values", "k"], ["best", "indices"], {"axis": -1})]
+        constants = {"k": [keep]}
+        outputs = {"best": TensorProto.FLOAT, "indices": TensorProto.INT64}
+    else:
+        steps = [
+            ("Split", ["values", "parts"], ["boxes", "scores"], {"axis": 0}),
+            ("ReduceMax", ["scores", "first"], ["anchor_score"], {"keepdims": 0}),
+            ("TopK", ["anchor_score", "anchor_k"], ["anchor_best", "anchors"], {"axis": -1}),
+            ("Gather", ["scores", "anchors"], ["class_major"], {"axis": 1}),
+            ("Transpose", ["class_major"], ["anchor_major"], {"perm": [1, 0]}),
+            ("Reshape", ["anchor_major", "flat"], ["kept"], {}),
+            ("TopK", ["kept", "k"], ["best", "place"], {"axis": -1}),
+            ("Mod", ["place", "classes"], ["class_id"], {}),
+            ("Div", ["place", "classes"], ["rank"], {}),
+            ("Gather", ["anchors", "rank"], ["anchor"], {"axis": 0}),
+            ("Gather", ["boxes", "anchor"], ["columns"], {"axis": 1}),
+            ("Transpose", ["columns"], ["rows"], {"perm": [1, 0]}),
+        ]
+        constants = {"parts": [4, CLASSES], "first": [0], "flat": [-1], "classes": [CLASSES]}
+        constants |= {"anchor_k": [keep], "k": [min(task.k, keep * CLASSES)]}
+        outputs = {"best": TensorProto.FLOAT, "class_id": TensorProto.INT64}
+        outputs |= {"rows": TensorProto.FLOAT}
     graph = helper.make_graph(
-        nodes,
+        [helper.make_node(kind, given, made, **rest) for kind, given, made, rest in steps],
         "ranking",
         [helper.make_tensor_value_info("values", TensorProto.FLOAT, list(task.values.shape))],
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],

@@ -139,13 +139,7 @@ def test_memory_and_the_name_of_the_file_may_differ(baseline):
 
 
 @pytest.mark.parametrize(
-    ("slower", "verdict"),
-    [
-        (1.0, WITHIN),
-        (0.5, WITHIN),
-        (1.2, REGRESSION),
-        (1.05, UNDECIDED),
-    ],
+    ("slower", "verdict"), [(1.0, WITHIN), (0.5, WITHIN), (1.2, REGRESSION), (1.05, UNDECIDED)]
 )
 def test_the_wall_clock_decides(slower, verdict, baseline, random):
     wall = [slower * one for one in baseline.samples[WALL]]
@@ -195,20 +189,12 @@ def test_a_regression_has_its_whole_interval_above_the_limit(low, high, verdict)
     ("slower", "taken", "verdict"),
     [
         (1.3, (0.0, 0.0), REGRESSION),
-        (
-            1.3,
-            (0.8, 0.0),
-            REGRESSION,
-        ),  # they only slowed the baseline
+        (1.3, (0.8, 0.0), REGRESSION),  # they only slowed the baseline
         (1.3, (0.0, 0.5), UNDECIDED),  # they may explain all of it
         (2.5, (0.0, 0.5), REGRESSION),
         (9.0, (0.0, 1.0), UNDECIDED),
         (1.0, (0.0, 0.9), WITHIN),
-        (
-            1.0,
-            (0.5, 0.5),
-            UNDECIDED,
-        ),  # before, it may have taken half
+        (1.0, (0.5, 0.5), UNDECIDED),  # before, it may have taken half
         (0.4, (0.5, 0.0), WITHIN),
     ],
 )

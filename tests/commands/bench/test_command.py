@@ -20,24 +20,16 @@ SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
 
 
 @pytest.fixture
-def bench(detcli, tmp_path):
+def bench(tmp_path, monkeypatch):
     """Run it in an empty folder."""
     place = tmp_path / "here"
     place.mkdir()
-
-    def run(*arguments, **options):
-        return detcli("bench", *arguments, **({"cwd": place, "timeout": 300} | options))
-
-    return run
-
-
-@pytest.fixture
-def _in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(place)
+    return lambda *arguments: CliRunner().invoke(app, ["bench", *map(str, arguments)])
 
 
 def report_of(done, exit_code=0):
-    assert done.returncode == exit_code, done.stderr
+    assert done.exit_code == exit_code, done.stderr
     report = json.loads(done.stdout)
     jsonschema.validate(report, SCHEMA)
     return report
@@ -109,7 +101,7 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     document["identity"]["processor"] = "another"
     path.write_text(json.dumps(document))
     done = bench("-m", model, *SHORT, "--baseline", "b.json")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "processor was another" in done.stderr
 
 
@@ -135,7 +127,7 @@ def test_an_undecided_comparison_is_a_warning(bench, make_model, tmp_path):
 )
 def test_tables(arguments, titles, bench, make_model):
     done = bench("-m", make_model(), *SHORT, *arguments, "--format", "table")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     for title in titles:
         assert title in done.stdout
 
@@ -177,11 +169,9 @@ def test_tables_of_a_comparison_and_of_top_k(bench):
         (["-m", "MODEL", "--sweep", "workers=2", "--mode", "latency"], 2, "--workers 2"),
     ],
 )
-@pytest.mark.usefixtures("_in_empty_folder")
-def test_errors(arguments, exit_code, complaint, make_model):
-    given = [str(make_model()) if one == "MODEL" else one for one in arguments]
-    command = ["bench", "--cold-starts", "0", "--seconds", "0.05", *given]
-    done = CliRunner().invoke(app, command)
+def test_errors(arguments, exit_code, complaint, bench, make_model):
+    given = [make_model() if one == "MODEL" else one for one in arguments]
+    done = bench(*SHORT[:4], *given)
     assert done.exit_code == exit_code
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr

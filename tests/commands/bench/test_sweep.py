@@ -4,7 +4,9 @@ import json
 import subprocess
 
 import pytest
+from typer.testing import CliRunner
 
+from detcli.app import app
 from detcli.commands.bench import sweep as module
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sweep import combined, run_sweep, split_axes
@@ -56,7 +58,19 @@ def test_a_combination():
     assert combined(request, {}).model == "a.onnx"
 
 
-def test_every_combination_is_measured_in_a_process_of_its_own(make_model):
+@pytest.fixture
+def _in_this_process(monkeypatch):
+    """Runs the command lines of the combinations without starting processes."""
+
+    def run(command, **_):
+        done = CliRunner().invoke(app, command[3:])
+        return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+
+
+@pytest.mark.usefixtures("_in_this_process")
+def test_every_combination_is_measured(make_model):
     request = BenchRequest(str(make_model(batch=None)), Mode.LATENCY, "cpu", seconds=0.05)
     told = []
     report = run_sweep(request, {"batch": ("1", "3"), "device": ("cpu", "cuda")}, told.append)
@@ -72,6 +86,7 @@ def test_every_combination_is_measured_in_a_process_of_its_own(make_model):
         assert point.device == "cpu"
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_a_failing_combination_does_not_affect_others(make_model):
     model = str(make_model())
     request = BenchRequest(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
@@ -93,9 +108,10 @@ def test_a_contradiction_is_found_before_anything_is_measured(monkeypatch):
         run_sweep(BenchRequest("a.onnx", sources=("-",)), {"batch": ("1",)}, lambda _: None)
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_the_machine_is_that_of_the_gpu(monkeypatch, make_model):
     """A GPU's report, which is made up of the CPU's."""
-    real = subprocess.run
+    real = module.subprocess.run
 
     def run(command, **options):
         done = real(command, **options)
