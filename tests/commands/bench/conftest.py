@@ -7,3 +7,4 @@ from detcli.commands.bench import sampling
 def _short_warm_up(monkeypatch):
     """These tests are about what is measured, not about how well."""
     monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 0.0)
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.5)

@@ -15,11 +15,6 @@ from detcli.detector import Detector
 from detcli.errors import DecodeError, InferenceError
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.5)
-
-
 @pytest.mark.parametrize(("batch", "workers"), [(1, 1), (2, 2)])
 def test_pictures_a_second(batch, workers, make_model, make_picture):
     names = (str(make_picture("a.png", ("red", 1, 1))),)
