@@ -1,13 +1,8 @@
 """`detcli doctor`: what this machine can run detcli on, and why not on the rest."""
 
-from typing import TYPE_CHECKING
-
 from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
 from detcli.errors import CheckError, DeviceError, UsageError
-
-if TYPE_CHECKING:
-    from detcli.commands.doctor.report import DoctorReport
 
 
 def doctor(
@@ -34,20 +29,11 @@ def doctor(
 
     report = examine(device, machine.clear_cache() if clear_cache else None)
     write_report(report, report_format, render)
-    if device is not None:
-        require(device, report)
-    elif report.problems:
-        count = len(report.problems)
+    count = len(report.problems)
+    if device is None and count:
         raise CheckError(f"{count} problem{'s' * (count > 1)} found, see the report")
-
-
-def require(wanted: str, report: "DoctorReport") -> None:
-    """Make sure that a device can be used.
-
-    Raises:
-        DeviceError: The device cannot be used; the message gives its first problem.
-    """
-    device = next(device for device in report.devices if device.name == wanted)
-    if not device.usable:
-        first = device.problems[0]
-        raise DeviceError(f"{wanted} cannot be used: {first.reason}", first.command or first.advice)
+    for needed in report.devices:
+        if needed.name == device and not needed.usable:
+            first, *_ = needed.problems
+            reason = f"{device} cannot be used: {first.reason}"
+            raise DeviceError(reason, first.command or first.advice)

@@ -53,8 +53,7 @@ STATUSES = {
         "or remove the folder named stubs from it",
     ),
     802: DoctorProblem(
-        "the GPUs are waiting for the fabric manager",
-        "sudo systemctl start nvidia-fabricmanager",
+        "the GPUs are waiting for the fabric manager", "sudo systemctl start nvidia-fabricmanager"
     ),
     803: DoctorProblem(
         "the driver's library and its kernel module are of different releases",
@@ -70,19 +69,6 @@ STATUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFile:
-    """One of the driver's files in /dev.
-
-    Attributes:
-        path: Such as "/dev/nvidia0".
-        group: The group whose members may open it, if it is one made for devices.
-    """
-
-    path: str
-    group: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class HostFacts:
     """What the operating system shows of NVIDIA's hardware and driver, without asking the driver.
 
@@ -92,7 +78,8 @@ class HostFacts:
         container: Whether this is a container; None where that cannot be told.
         wsl: Whether this is the Windows Subsystem for Linux.
         distribution: IDs of the Linux distribution and of those it derives from.
-        inaccessible: The driver's files that this user may not open.
+        inaccessible: The driver's files that this user may not open, such as "/dev/nvidia0", each
+            with the group whose members may, if it is one made for devices.
         visible_devices: Whether CUDA_VISIBLE_DEVICES is set, which may hide GPUs.
     """
 
@@ -101,7 +88,7 @@ class HostFacts:
     container: bool | None = None
     wsl: bool = False
     distribution: tuple[str, ...] = ()
-    inaccessible: tuple[DeviceFile, ...] = ()
+    inaccessible: tuple[tuple[str, str | None], ...] = ()
     visible_devices: bool = False
 
 
@@ -116,13 +103,15 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         hardware = False if sys.platform == "darwin" else None
         return HostFacts(hardware=hardware, visible_devices=visible_devices)
     version = VERSION.search(read_text(root / "proc/driver/nvidia/version"))
+    files = [root / "dev" / name for name in DEVICE_FILES]
+    closed = [file for file in files if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
     return HostFacts(
         hardware=_has_gpu(root),
         driver=version[1] if version else None,
         container=is_container(root),
         wsl=is_wsl(),
         distribution=distribution_ids(),
-        inaccessible=tuple(_inaccessible_files(root)),
+        inaccessible=tuple((f"/dev/{file.name}", _device_group(file)) for file in closed),
         visible_devices=visible_devices,
     )
 
@@ -139,16 +128,6 @@ def _has_gpu(root: Path) -> bool | None:
         and read_text(device / "class").startswith(DISPLAY_CLASSES)
         for device in devices
     )
-
-
-def _inaccessible_files(root: Path) -> list[DeviceFile]:
-    """The driver's files that exist but cannot be read and written."""
-    files = []
-    for name in DEVICE_FILES:
-        path = root / "dev" / name
-        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-            files.append(DeviceFile(f"/dev/{name}", _device_group(path)))
-    return files
 
 
 def _device_group(path: Path) -> str | None:
@@ -193,7 +172,6 @@ def driver_problems(
 
 
 def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
-    """The driver's library does not load."""
     if host.hardware is False and not host.wsl:
         return NO_GPU
     if ".so" in load_error and "No such file" not in load_error:
@@ -212,11 +190,10 @@ def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
 
 
 def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
-    """The driver's library loads, but lists no GPU."""
     if status in STATUSES:
         return STATUSES[status]
     if host.inaccessible:  # CUDA reports this as one of several errors
-        return _no_permission(host.inaccessible)
+        return _no_permission(host)
     if status == 999:
         return UNKNOWN
     if status != NO_DEVICE:
@@ -224,8 +201,15 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
     return HIDDEN if host.visible_devices else _no_device(host)
 
 
+def _no_permission(host: HostFacts) -> DoctorProblem:
+    paths, groups = zip(*host.inaccessible, strict=True)
+    reason = f"no permission to open {', '.join(paths)}"
+    if groups[0] is None:
+        return DoctorProblem(reason, f"sudo chmod a+rw {' '.join(paths)}", "lasts until a restart")
+    return DoctorProblem(reason, f'sudo usermod -aG {groups[0]} "$USER"', "then log in again")
+
+
 def _no_device(host: HostFacts) -> DoctorProblem:
-    """The driver finds nothing to drive."""
     if host.hardware is False and not host.wsl:
         return NO_GPU
     if host.container:
@@ -239,15 +223,6 @@ def _no_device(host: HostFacts) -> DoctorProblem:
     return DoctorProblem("the NVIDIA driver lists no GPU", None, DETAILS)
 
 
-def _no_permission(files: tuple[DeviceFile, ...]) -> DoctorProblem:
-    paths = [file.path for file in files]
-    reason = f"no permission to open {', '.join(paths)}"
-    group = files[0].group
-    if group is not None:
-        return DoctorProblem(reason, f'sudo usermod -aG {group} "$USER"', "then log in again")
-    return DoctorProblem(reason, f"sudo chmod a+rw {' '.join(paths)}", "lasts until a restart")
-
-
 def _too_old(
     facts: DriverFacts, runtime_cuda: tuple[int, int] | None, host: HostFacts
 ) -> DoctorProblem | None:
@@ -258,9 +233,8 @@ def _too_old(
     built_for = f"this ONNX Runtime was built for CUDA {runtime_cuda[0]}.{runtime_cuda[1]}"
     if facts.cuda is not None and facts.cuda[0] < major:
         where = " in Windows" if host.wsl else " on the host" if host.container else ""
-        needed = (
-            f"driver {FIRST_DRIVER[major]} or later" if major in FIRST_DRIVER else "a newer one"
-        )
+        first = FIRST_DRIVER.get(major)
+        needed = "a newer one" if first is None else f"driver {first} or later"
         reason = f"the driver supports CUDA up to {facts.cuda[0]}.{facts.cuda[1]}, but {built_for}"
         return DoctorProblem(reason, _install(host), f"{needed} is needed{where}; {DOWNLOAD}")
     minimum = MIN_CAPABILITY.get(major, (0, 0))

@@ -98,9 +98,9 @@ def trial_problems(outcome: Outcome) -> Problems:
     if outcome.value is None:
         return ()
     reason, hint = outcome.value["reason"], outcome.value["hint"]
-    first, _, rest = hint.partition("; ")
-    if first.startswith("pip "):
-        return (DoctorProblem(reason, first, rest),)
+    if hint.startswith("pip "):
+        command, _, advice = hint.partition("; ")
+        return (DoctorProblem(reason, command, advice),)
     return (DoctorProblem(reason, None, hint),)
 
 
@@ -135,26 +135,20 @@ def _examine_gpu(
     from detcli.backend.nvidia import DriverFacts, GpuFacts
     from detcli.backend.runtime.libraries import Unloadable
 
-    answer = driver.value
-    facts = DriverFacts(
-        answer["load_error"],
-        answer["status"],
-        answer["cuda"] and tuple(answer["cuda"]),
-        tuple(
-            GpuFacts(gpu["name"], tuple(gpu["capability"]), gpu["memory_bytes"])
-            for gpu in answer["gpus"]
-        ),
+    gpus = tuple(
+        GpuFacts(gpu["name"], tuple(gpu["capability"]), gpu["memory_bytes"])
+        for gpu in driver.value["gpus"]
     )
+    cuda = driver.value["cuda"]
+    facts = DriverFacts(**driver.value | {"cuda": cuda and tuple(cuda), "gpus": gpus})
     found = re.match(r"(\d+)\.(\d+)", runtime.value["cuda"] or "")
     runtime_cuda = (int(found[1]), int(found[2])) if found else None
     nvidia = Nvidia(
-        hardware=True if facts.gpus else host.hardware,
+        hardware=True if gpus else host.hardware,
         driver=host.driver,
         driver_cuda=_dotted(facts.cuda) if facts.cuda else None,
         runtime_cuda=_dotted(runtime_cuda) if runtime_cuda else None,
-        gpus=tuple(
-            DoctorGpu(gpu.name, _dotted(gpu.capability), gpu.memory_bytes) for gpu in facts.gpus
-        ),
+        gpus=tuple(DoctorGpu(gpu.name, _dotted(gpu.capability), gpu.memory_bytes) for gpu in gpus),
     )
     failures = {
         provider: [Unloadable(**failure) for failure in failures]

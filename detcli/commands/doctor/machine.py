@@ -10,7 +10,6 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -42,45 +41,18 @@ RELEVANT = re.compile(
     r"|NO_COLOR|FORCE_COLOR|COLUMNS|LINES|LANG|LC_.*|VIRTUAL_ENV|CONDA_PREFIX"
 )
 
-MIN_NAME = 2  # characters of a user name that is recognised in a text
+CACHE_FOLDERS = {
+    "prepared": "prepared models",
+    "kernels": "compiled CUDA kernels",
+    "tensorrt": "TensorRT engines",
+}
 
-
-@dataclass(frozen=True, slots=True)
-class CacheFolder:
-    """A folder in the cache.
-
-    Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be
-    set to a folder that holds other files.
-
-    Attributes:
-        name: Name of the folder.
-        content: What it holds.
-        files: Matches its files' paths, relative to the folder, with "/" as separator.
-    """
-
-    name: str
-    content: str
-    files: re.Pattern[str]
-
-
-TEMPORARY = r"\.[0-9a-f]{16}\.part"  # what files.AtomicFile leaves when its process is killed
-
-CACHE_FOLDERS = (
-    CacheFolder(
-        "prepared",
-        "prepared models",
-        re.compile(rf"[0-9a-f]{{64}}[\w-]*\.(contract|graph)|{TEMPORARY}"),
-    ),
-    CacheFolder(
-        "kernels",
-        "compiled CUDA kernels",
-        re.compile(r"entries/[0-9a-f]{2}/[0-9a-f]+|tmp/entry-\w+"),
-    ),
-    CacheFolder(
-        "tensorrt",
-        "TensorRT engines",
-        re.compile(r"[0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing"),
-    ),
+# Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
+# to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed.
+CACHED_FILE = re.compile(
+    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph)|\.[0-9a-f]{16}\.part)"
+    r"|kernels/(entries/[0-9a-f]{2}/[0-9a-f]+|tmp/entry-\w+)"
+    r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
 )
 
 
@@ -150,7 +122,7 @@ def _features(cpuinfo: str) -> tuple[str, ...]:
 
 
 def _quota(root: Path) -> float | None:
-    """The container's CPU quota in cores, from cgroup v2 or v1."""
+    """The container's CPU quota in cores."""
     quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not quota:
         quota = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
@@ -218,14 +190,20 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
     except OutputError:
         return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
     parts = []
-    for part in CACHE_FOLDERS:
-        sizes = [size for _, size in _cached_files(folder, part)]
-        parts.append(CachePart(part.name, part.content, len(sizes), sum(sizes)))
+    for name, content in CACHE_FOLDERS.items():
+        sizes = [size for _, size in _cached_files(folder, name)]
+        parts.append(CachePart(name, content, len(sizes), sum(sizes)))
     place = folder
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
-    return Cache(_shown_folder(folder), writable, tuple(parts), cleared_bytes)
+    if os.environ.get("DETCLI_CACHE_DIR"):
+        shown = "$DETCLI_CACHE_DIR"
+    elif (base := os.environ.get("XDG_CACHE_HOME")) and folder.is_relative_to(base):
+        shown = f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
+    else:
+        shown = shorten(folder)
+    return Cache(shown, writable, tuple(parts), cleared_bytes)
 
 
 def clear_cache() -> int:
@@ -242,8 +220,8 @@ def clear_cache() -> int:
     except OutputError:
         return 0
     freed = 0
-    for part in CACHE_FOLDERS:
-        for path, size in list(_cached_files(folder, part)):
+    for name in CACHE_FOLDERS:
+        for path, size in list(_cached_files(folder, name)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -251,29 +229,19 @@ def clear_cache() -> int:
                     f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
                 ) from error
             freed += size
-        for place, _, _ in os.walk(folder / part.name, topdown=False):
+        for place, _, _ in os.walk(folder / name, topdown=False):
             with contextlib.suppress(OSError):  # not empty, or a link
                 Path(place).rmdir()
     return freed
 
 
-def _cached_files(folder: Path, part: CacheFolder) -> Iterator[tuple[Path, int]]:
+def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
     """Files of a cache folder with their sizes; links are included but never followed."""
-    top = folder / part.name
-    for place, _, names in os.walk(top):
+    for place, _, names in os.walk(cache / folder):
         for path in (Path(place) / name for name in names):
-            if part.files.fullmatch(path.relative_to(top).as_posix()):
+            if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
                 with contextlib.suppress(OSError):  # gone by now, or not accessible
                     yield path, path.lstat().st_size
-
-
-def _shown_folder(folder: Path) -> str:
-    """The cache's folder, with the variable that sets it in place of the variable's value."""
-    if os.environ.get("DETCLI_CACHE_DIR"):
-        return "$DETCLI_CACHE_DIR"
-    if (base := os.environ.get("XDG_CACHE_HOME")) and folder.is_relative_to(base):
-        return f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
-    return shorten(folder)
 
 
 def shorten(path: Path) -> str:
@@ -291,7 +259,7 @@ def user_names() -> set[str]:
         names.add(getpass.getuser())
     with contextlib.suppress(RuntimeError):
         names.add(Path.home().name)
-    return {name for name in names if len(name) >= MIN_NAME}
+    return {name for name in names if len(name) > 1}  # a letter occurs in any text
 
 
 def read_text(path: Path) -> str:

@@ -98,7 +98,6 @@ def owners(module: str) -> dict[str, str]:
 
 
 def _canonical(name: str) -> str:
-    """A package's name in its normalised spelling."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -186,7 +185,6 @@ def _not_built_in(provider: str, version: str) -> DoctorProblem:
 
 
 def _library_problem(remedy: str, failures: Sequence["Unloadable"]) -> DoctorProblem:
-    """The problem of all libraries that one command brings."""
     from detcli.backend.runtime.libraries import summary
 
     is_command = remedy.startswith("pip ")

@@ -283,13 +283,10 @@ def _graph() -> bytes:
         helper.make_node("Conv", ["images", "weights", "biases"], ["map"], strides=[STRIDE] * 2),
         helper.make_node("Reshape", ["map", "shape"], ["head"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "trial",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info("head", TensorProto.FLOAT, [1, 6, ANCHORS])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
+    image = helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIDE, SIDE])
+    head = helper.make_tensor_value_info("head", TensorProto.FLOAT, [1, 6, ANCHORS])
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "trial", [image], [head], constants)
     # Versions that every ONNX Runtime which detcli accepts can read.
     opset = helper.make_opsetid("", 17)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=8)

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -106,7 +106,7 @@ def _names(path: Path, content: Mapping[str, Any]) -> tuple[tuple[str, ...] | No
     return tuple(name.strip() for name in names), len(names)
 
 
-def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> list[str]:
+def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Iterator[str]:
     wanted = content.get(split)
     entries = wanted if isinstance(wanted, list) else [wanted or ""]
     entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
@@ -134,37 +134,32 @@ def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> list[
     return _pictures(places, roots)
 
 
-def _pictures(places: Iterable[Path], roots: Iterable[Path]) -> list[str]:
-    """The names of the pictures in folders and lists; a list may name missing ones."""
-    names: list[str] = []
+def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
+    """The names of the pictures in folders and lists; a list may name missing ones.
+
+    Names in a list are relative to it, to the root of the data, or to the working directory.
+    """
     for place in places:
         if place.is_dir():
-            names += _in_folder(place)
+            for part in search(str(place), recursive=True):
+                if isinstance(part, Item):
+                    reason = f"{part.origin.source} cannot be listed"
+                    raise UsageError(reason, "check its permissions")
+                yield from (name for name in part if not is_video(name))
         elif place.suffix.lower() == ".txt":
-            names += _in_list(place, roots)
+            for entry in read_list(str(place), Event(), null_separated=False):
+                if isinstance(entry, SourceError):
+                    raise UsageError(f"{place}: {entry}", entry.hint)
+                if name := entry.strip():
+                    tried = [
+                        os.path.join(base, name) for base in (place.parent, *roots, Path.cwd())
+                    ]
+                    yield next(filter(os.path.isfile, tried), tried[0])
         else:
             raise UsageError(
                 f"{place} is neither a folder of pictures nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
-    return names
-
-
-def _in_folder(folder: Path) -> Iterator[str]:
-    for part in search(str(folder), recursive=True):
-        if isinstance(part, Item):
-            raise UsageError(f"{part.origin.source} cannot be listed", "check its permissions")
-        yield from (name for name in part if not is_video(name))
-
-
-def _in_list(path: Path, roots: Iterable[Path]) -> Iterator[str]:
-    """The names in a list, which are relative to it or to the root of the data."""
-    for entry in read_list(str(path), Event(), null_separated=False):
-        if isinstance(entry, SourceError):
-            raise UsageError(f"{path}: {entry}", entry.hint)
-        if name := entry.strip():
-            tried = [os.path.join(base, name) for base in (path.parent, *roots, Path.cwd())]
-            yield next(filter(os.path.isfile, tried), tried[0])
 
 
 def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:

@@ -179,14 +179,16 @@ def test_an_unknown_device(device):
         command.doctor(device=device)
 
 
-def test_the_required_device_is_found_by_its_ordinal():
+def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
     usable = SimpleNamespace(name="cuda:0", usable=True)
     problem = SimpleNamespace(reason="there is no GPU number 1, only 1", command=None, advice="x")
     other = SimpleNamespace(name="cuda:1", usable=False, problems=[problem])
-    report = SimpleNamespace(devices=[usable, other])
-    command.require("cuda:0", report)
+    report = SimpleNamespace(devices=[usable, other], problems=())
+    monkeypatch.setattr("detcli.commands.doctor.examine.examine", lambda *_: report)
+    monkeypatch.setattr("detcli.commands.shared.reports.write_report", lambda *_: None)
+    command.doctor(device="cuda:0")
     with pytest.raises(DeviceError, match="cuda:1 cannot be used: there is no GPU number 1"):
-        command.require("cuda:1", report)
+        command.doctor(device="cuda:1")
 
 
 def test_clearing_the_cache(detcli, cache, make_model, make_picture):

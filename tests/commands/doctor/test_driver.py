@@ -8,7 +8,6 @@ from detcli.commands.doctor.driver import (
     NO_GPU,
     STATUSES,
     UNKNOWN,
-    DeviceFile,
     HostFacts,
     driver_problems,
 )
@@ -109,7 +108,7 @@ def test_an_unknown_error():
 )
 @pytest.mark.parametrize("status", [100, 304, 999])
 def test_no_permission(status, group, command):
-    closed = (DeviceFile("/dev/nvidiactl", group), DeviceFile("/dev/nvidia0", group))
+    closed = (("/dev/nvidiactl", group), ("/dev/nvidia0", group))
     host = HostFacts(hardware=True, driver="580", inaccessible=closed)
     problem = only(DriverFacts(None, status, (13, 0)), host)
     assert problem.reason == "no permission to open /dev/nvidiactl, /dev/nvidia0"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.commands.doctor import driver
-from detcli.commands.doctor.driver import DeviceFile, read_host
+from detcli.commands.doctor.driver import read_host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
 
@@ -88,7 +88,7 @@ def test_inaccessible_device_files(machine, monkeypatch):
     machine("dev/nvidiactl")
     assert read_host(root).inaccessible == ()
     monkeypatch.setattr(os, "access", lambda path, _: path.name != "nvidia0")
-    assert read_host(root).inaccessible == (DeviceFile("/dev/nvidia0", None),)
+    assert read_host(root).inaccessible == (("/dev/nvidia0", None),)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_only_a_device_group_is_named(machine, monkeypatch, name, mode, group):
     (root / "dev/nvidia0").chmod(mode)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name=name))
-    assert read_host(root).inaccessible == (DeviceFile("/dev/nvidia0", group),)
+    assert read_host(root).inaccessible == (("/dev/nvidia0", group),)
 
 
 def test_a_group_without_a_name(machine, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_group_without_a_name(machine, monkeypatch):
     (root / "dev/nvidia0").chmod(0o660)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr("grp.getgrgid", unknown)
-    assert read_host(root).inaccessible == (DeviceFile("/dev/nvidia0", None),)
+    assert read_host(root).inaccessible == (("/dev/nvidia0", None),)
 
 
 def test_the_distribution_and_those_it_derives_from(tmp_path, monkeypatch):
