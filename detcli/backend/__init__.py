@@ -53,7 +53,7 @@ def open_ranker(device: str | Device) -> "Ranker":
         device: As for `open_backend`, except TensorRT, which only runs networks.
 
     Raises:
-        UsageError: No device has this name, or it has no top-k of ours.
+        UsageError: No device has this name, or it has no top-k.
         DeviceError: The device cannot be used here; the message says why.
     """
     return _open(Device.parse(device), lambda engine, device: engine.open_ranker(device))

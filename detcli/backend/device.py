@@ -12,7 +12,7 @@ from detcli.errors import UsageError
 DEVICE_NAMES = "cpu, cuda, cuda:N, tensorrt or tensorrt:N"
 """What `--device` accepts besides auto."""
 
-MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; what lies outside was meant in another unit
+MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
 
 
 class DeviceKind(StrEnum):

@@ -17,7 +17,7 @@ def shim(pytestconfig: pytest.Config) -> Shim:
 
 @pytest.fixture(params=["forward", "reverse"])
 def host_gpu(shim: Shim, request: pytest.FixtureRequest) -> Iterator[HostGpu]:
-    """A GPU whose stream is late and whose threads run in one order, then in the other."""
+    """A GPU whose stream is late; its threads run forwards, then in reverse."""
     gpu = HostGpu(shim, late=True, reverse=request.param == "reverse")
     yield gpu
     gpu.close()
@@ -38,7 +38,7 @@ def real_gpu() -> Iterator:
 
 @pytest.fixture(params=["forward", "reverse", pytest.param("real", marks=pytest.mark.gpu)])
 def gpu(request: pytest.FixtureRequest) -> Iterator:
-    """Every GPU that kernels can be tried on; the real one has the marker `gpu`."""
+    """Each GPU to run kernels on; the real one has the marker `gpu`."""
     if request.param == "real":
         yield request.getfixturevalue("real_gpu")
         return

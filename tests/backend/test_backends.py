@@ -89,7 +89,7 @@ def test_rectangular_input(make_model, run):
     assert found[0].xyxy.tolist() == [cell_box(7, 3)]
 
 
-def test_own_selection_equals_the_graphs_own(make_model, random, run):
+def test_selection_equals_the_graphs_own_top_k(make_model, random, run):
     """On noise, where many scores lie close together: K = 16 rows of an in-graph TopK tail."""
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = make_model(tail="authors")
@@ -102,19 +102,19 @@ def test_own_selection_equals_the_graphs_own(make_model, random, run):
     np.testing.assert_array_equal(found.class_id, expected[:, 5])
 
 
-def test_a_picture_without_anything(make_model, run):
+def test_an_empty_picture(make_model, run):
     (found,) = run(make_model(), [picture()])
     assert len(found) == 0
     assert found.names == colour_model.NAMES
 
 
-def test_a_failing_network_is_an_error_of_ours(make_model, run):
+def test_a_failing_network_raises_inference_error(make_model, run):
     with pytest.raises(InferenceError, match=r"\[1, 3, 32, 32\]"):
         run(make_model(size=64), [picture()], canvas=(32, 32))
 
 
 def test_nan_is_reported(make_model):
-    """On the CPU, whose buffers can be spoilt here; of the CUDA backend see backend/cuda."""
+    """On the CPU, whose buffers a test can modify; backend/cuda has the GPU's test."""
     backend = open_backend("cpu", prepare(make_model(dtype=np.float16)))
     letterbox = Letterbox.fit((64, 64), (64, 64))
     tensor = backend.prepare([picture()], [letterbox])
@@ -123,7 +123,7 @@ def test_nan_is_reported(make_model):
         backend.select(backend.infer(tensor), [letterbox], WANTED)()
 
 
-def test_auto_is_a_device_that_works(make_model):
+def test_auto_opens_a_working_device(make_model):
     assert open_backend("auto", prepare(make_model())).device == "cpu"
 
 

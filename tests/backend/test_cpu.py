@@ -1,4 +1,4 @@
-"""The CPU's top-k and selection without a network."""
+"""CpuRanker: top-k and selection without a network."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from detcli.backend import open_ranker
 from detcli.backend.postprocess import SelectionOptions, select
 
 
-def test_the_cpus_is_the_specification(random):
+def test_the_cpu_ranker_is_the_specification(random):
     ranker = open_ranker("cpu")
     assert ranker.device == "cpu"
     row, head = random.random(500, np.float32), random.random((9, 300), np.float32)

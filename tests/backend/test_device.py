@@ -1,4 +1,4 @@
-"""Names of devices, and their options: what is refused, and what is let through."""
+"""Device names and options: what is accepted and what is refused."""
 
 import dataclasses
 
@@ -9,12 +9,12 @@ from detcli.errors import UsageError
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 2, (1 << 20) - 1])
-def test_a_limit_in_some_other_unit_is_refused(limit):
+def test_a_limit_that_is_too_small_is_refused(limit):
     with pytest.raises(UsageError, match=f"is {limit} bytes"):
         DeviceOptions(gpu_mem_limit=limit)
 
 
-def test_the_least_limit():
+def test_the_smallest_limit():
     assert DeviceOptions(gpu_mem_limit=1 << 20).gpu_mem_limit == 1 << 20
 
 
@@ -43,13 +43,13 @@ def test_a_device_refuses_what_it_cannot_do_and_nothing_else(options, kinds, kin
         assert caught.value.hint
 
 
-def test_half_is_a_file_except_where_tensorrt_converts_it_itself():
+def test_half_takes_a_float16_file_except_with_tensorrt():
     for name, wanted in [("cpu", True), ("cuda:1", True), ("auto", True), ("tensorrt:1", False)]:
         assert DeviceOptions(half=True).wants_half_file(Device.parse(name)) == wanted
         assert not DeviceOptions().wants_half_file(Device.parse(name))
 
 
-def test_names_are_those_that_records_use():
+def test_device_names():
     names = {
         "auto": "auto",
         "cpu": "cpu",

@@ -1,4 +1,4 @@
-"""The branch on the device, with doubles for what this machine has or lacks."""
+"""Which backend opens for which device, with doubles of the GPUs."""
 
 import logging
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def model(make_model):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine with GPUs; `found` holds how backends were opened, `failure` what prevents it."""
+    """A machine with GPUs; `found` holds the arguments of each opening, `failure` its error."""
     gpu = SimpleNamespace(count=1, found=[], failure=None)
 
     def open_engine(*arguments):
@@ -58,14 +58,14 @@ def gpu(monkeypatch):
         ("auto", "cuda:0"),
     ],
 )
-def test_a_gpu_is_opened_as_it_was_asked_for(device, opened, gpu, model):
+def test_the_requested_gpu_is_opened(device, opened, gpu, model):
     assert open_backend(device, model, LIMIT).device == "cuda:0"
     assert gpu.found == [(model, Device.parse(opened), LIMIT)]
     assert open_tensors(device, b"graph", "m", LIMIT).device == "cuda:0"
     assert gpu.found[1:] == [(b"graph", "m", Device.parse(opened), LIMIT)]
 
 
-def test_no_gpu_is_no_surprise(gpu, model, caplog):
+def test_auto_uses_the_cpu_without_a_warning_if_there_is_no_gpu(gpu, model, caplog):
     gpu.count = 0
     caplog.set_level(logging.INFO, "detcli")
     assert open_backend("auto", model, LIMIT).device == "cpu"
@@ -81,13 +81,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_gpu_that_auto_cannot_use_is_warned_about(failure, gpu, model):
+def test_auto_warns_about_an_unusable_gpu(failure, gpu, model):
     gpu.failure = failure
     with pytest.warns(DetcliWarning, match=rf"the CPU is used: {failure} \(install it\)"):
         assert open_backend("auto", model).device == "cpu"
 
 
-def test_a_broken_driver_is_warned_about_too(gpu, model):
+def test_auto_warns_about_a_broken_driver(gpu, model):
     gpu.count = DeviceError("CUDA error 803", "restart")
     with pytest.warns(DetcliWarning, match="CUDA error 803"):
         assert open_backend("auto", model).device == "cpu"
@@ -95,7 +95,7 @@ def test_a_broken_driver_is_warned_about_too(gpu, model):
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_gpu_that_was_asked_for_is_never_replaced(device, failure, gpu, model):
+def test_a_requested_gpu_is_never_replaced(device, failure, gpu, model):
     gpu.failure = failure
     expected = DeviceMemoryError if isinstance(failure, DeviceMemoryError) else DeviceError
     with pytest.raises(expected, match=str(failure)) as caught:
@@ -103,7 +103,7 @@ def test_a_gpu_that_was_asked_for_is_never_replaced(device, failure, gpu, model)
     assert caught.value.hint == "install it"
 
 
-def test_a_model_that_a_gpu_refuses_is_tried_on_the_cpu(gpu, model):
+def test_auto_tries_the_cpu_if_the_gpu_refuses_a_model(gpu, model):
     gpu.failure = ModelError("its head is float64", "use --device cpu")
     with pytest.warns(DetcliWarning, match="its head is float64"):
         assert open_backend("auto", model).device == "cpu"
@@ -111,7 +111,7 @@ def test_a_model_that_a_gpu_refuses_is_tried_on_the_cpu(gpu, model):
         open_backend("cuda", model)
 
 
-def test_options_that_a_device_cannot_do_are_refused_first(gpu, model):
+def test_unsupported_options_are_refused_first(gpu, model):
     gpu.failure = DeviceError("nothing is installed")
     for device, options in [
         ("cpu", DeviceOptions(half=True)),
@@ -124,7 +124,7 @@ def test_options_that_a_device_cannot_do_are_refused_first(gpu, model):
             open_backend(device, model, options)
 
 
-def test_what_a_cpu_has_no_use_for_is_let_through(gpu, model):
+def test_gpu_options_are_ignored_on_the_cpu(gpu, model):
     options = DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30)
     assert open_backend("cpu", model, options).device == "cpu"
     gpu.count = 0
@@ -132,7 +132,7 @@ def test_what_a_cpu_has_no_use_for_is_let_through(gpu, model):
 
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
-def test_the_libraries_of_a_gpu_are_looked_for_first(device, model, monkeypatch):
+def test_gpu_libraries_are_checked_first(device, model, monkeypatch):
     required = []
 
     def missing(provider):
@@ -147,13 +147,13 @@ def test_the_libraries_of_a_gpu_are_looked_for_first(device, model, monkeypatch)
 
 
 @pytest.mark.parametrize("device", ["tensorrt", "tensorrt:1"])
-def test_tensorrt_has_no_top_k_of_ours(device):
-    with pytest.raises(UsageError, match="TensorRT runs networks") as caught:
+def test_tensorrt_has_no_ranker(device):
+    with pytest.raises(UsageError, match="TensorRT only runs networks") as caught:
         open_ranker(device)
     assert "--device cuda" in caught.value.hint
 
 
-def test_a_gpu_that_is_asked_for_is_not_replaced(monkeypatch):
+def test_a_requested_ranker_is_never_replaced(monkeypatch):
     def fail(_):
         raise DependencyError("cuda-core does not load", "install it")
 
@@ -163,7 +163,7 @@ def test_a_gpu_that_is_asked_for_is_not_replaced(monkeypatch):
     assert caught.value.hint == "install it"
 
 
-def test_auto_says_why_not_the_gpu(monkeypatch):
+def test_an_auto_ranker_warns_why_the_gpu_is_not_used(monkeypatch):
     def fail(_):
         raise DeviceError("the GPU is broken")
 

@@ -1,4 +1,4 @@
-"""How many GPUs the driver shows, asked of a driver that a test makes up."""
+"""Queries of NVIDIA's driver, answered by a double."""
 
 import ctypes
 
@@ -29,7 +29,7 @@ class Driver:
         return 0
 
     def cuDeviceGet(self, device, ordinal):  # noqa: N802
-        device._obj.value = 40 + ordinal  # noqa: SLF001 - a handle is no ordinal
+        device._obj.value = 40 + ordinal  # noqa: SLF001 - a handle is not an ordinal
         return 0
 
     def cuDeviceGetUuid(self, identity, device):  # noqa: N802
@@ -76,15 +76,15 @@ def test_no_driver(monkeypatch):
     assert count_gpus() == 0
 
 
-def test_something_else_of_the_drivers_name_is_no_driver(install):
-    """So it is with another's emulation, or a damaged installation."""
+def test_another_library_of_the_drivers_name(install):
+    """As an emulation or a damaged installation may leave behind."""
     install(object())
     assert count_gpus() == 0
     assert "cuDriverGetVersion" in ask_driver().load_error
 
 
 def test_a_driver_that_sees_no_device(install):
-    """So it is with CUDA_VISIBLE_DEVICES set to nothing."""
+    """As with an empty CUDA_VISIBLE_DEVICES."""
     install(Driver(status=100, gpus=9))
     assert count_gpus() == 0
 
@@ -97,23 +97,23 @@ def test_a_driver_that_does_not_work(driver, install):
     assert "nvidia-smi" in caught.value.hint
 
 
-def test_a_driver_is_asked_for_all_that_it_says(install):
+def test_the_driver_describes_each_gpu(install):
     install(Driver(gpus=2))
     gpus = tuple(GpuFacts(f"GPU {number}", (9, 2), number << 30) for number in (40, 41))
     assert ask_driver() == DriverFacts(None, 0, (13, 2), gpus)
 
 
-def test_a_driver_that_does_not_start_still_tells_its_cuda(install):
+def test_a_driver_that_fails_to_start_still_reports_its_cuda_version(install):
     install(Driver(status=803, version=12040))
     assert ask_driver() == DriverFacts(None, 803, (12, 4), ())
 
 
-def test_a_driver_that_does_not_count(install):
+def test_a_driver_that_cannot_count_gpus(install):
     install(Driver(count_status=999, version=0, gpus=3))
     assert ask_driver() == DriverFacts(None, 999, None, ())
 
 
-def test_what_the_loader_said_is_kept(monkeypatch):
+def test_the_loaders_message_is_kept(monkeypatch):
     def damaged(name):
         raise OSError(f"{name}: file too short")
 
@@ -121,13 +121,13 @@ def test_what_the_loader_said_is_kept(monkeypatch):
     assert "file too short" in ask_driver().load_error
 
 
-def test_a_gpu_has_a_name_that_the_drivers_tools_know(install):
+def test_uuids_are_written_as_in_nvidia_smi(install):
     install(Driver(gpus=2))
     assert gpu_uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert gpu_uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
 
 
-def test_a_gpu_without_a_name(install):
+def test_a_gpu_without_a_uuid(install):
     driver = Driver(gpus=1)
     install(driver)
     with pytest.raises(DeviceError, match="no GPU number 1"):

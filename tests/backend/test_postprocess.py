@@ -43,7 +43,7 @@ def plain_select(head, wanted):
 
 
 def head_of(scores, dtype=np.float32):
-    """A head whose boxes tell their anchor: x1 = anchor."""
+    """A head in which x1 of each box is its anchor."""
     scores = np.asarray(scores, dtype)
     boxes = np.zeros((4, scores.shape[1]), dtype)
     boxes[0] = np.arange(scores.shape[1])
@@ -95,7 +95,7 @@ def test_real_sizes(anchors, confidence, levels, random):
     assert rows(select(head, wanted)) == plain_select(head, wanted)
 
 
-def test_a_head_with_anchors_first_comes_as_a_view_and_gives_the_same(random):
+def test_a_transposed_view_of_a_head_gives_the_same_rows(random):
     head = head_of(random.random((8, 500)))
     stored = np.ascontiguousarray(head.T)
     assert rows(select(stored.T, ALL)) == rows(select(head, ALL))
@@ -123,7 +123,7 @@ def test_no_warning_without_nan():
         select(head_of([[1.5, -math.inf]]), ALL)
 
 
-def test_scores_that_are_no_probabilities_are_warned_about():
+def test_scores_far_above_one_are_warned_about():
     with pytest.warns(DetcliWarning, match="without a sigmoid"):
         select(head_of([[7.3, -2.0]]), ALL)
 
@@ -135,7 +135,7 @@ def test_boxes_that_are_fractions_are_warned_about():
         to_detections(selection, Letterbox.fit((640, 640), (640, 640)), ("thing",))
 
 
-def test_scores_above_one_are_clipped_after_the_choice():
+def test_scores_above_one_are_clipped_after_selection():
     chosen = select(head_of([[1.01, 1.02]]), ALL)
     assert rows(chosen) == [(1, 0, 1.0), (0, 0, 1.0)]
 
@@ -156,7 +156,7 @@ def test_nms_takes_the_best_class_of_each_anchor():
     head = head_of([[0.9, 0.8, 0.6], [0.9, 0.1, 0.7]])
     head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
     chosen = select(head, options(0.25, nms_iou=0.5))
-    # anchor 1 overlaps anchor 0 in class 0; anchor 2 is class 1, which nobody else is
+    # anchor 1 overlaps anchor 0 in class 0; anchor 2 is the only one of class 1
     assert chosen.class_id.tolist() == [0, 1]
     np.testing.assert_array_equal(chosen.boxes, [[0, 0, 10, 10], [0, 0, 10, 10]])
 

@@ -51,7 +51,7 @@ def test_overlap_at_the_threshold_stays():
     assert non_maximum_suppression(boxes, both, 0.33, 9).tolist() == [0]
 
 
-def test_one_keeps_every_box():
+def test_a_threshold_of_one_keeps_every_box():
     boxes = np.tile(np.array([[0, 0, 5, 5]], np.float32), (4, 1))
     assert len(non_maximum_suppression(boxes, np.zeros(4, np.int64), 1.0, 9)) == 4
 

@@ -43,7 +43,7 @@ def test_float16_is_float32_rounded(random):
     np.testing.assert_array_equal(tensor, plain_tensor(image, (64, 64)).astype(np.float16))
 
 
-def test_the_picture_is_left_alone(random):
+def test_the_picture_is_not_changed(random):
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     before = image.copy()
     canvas = letterbox_image(image, Letterbox.fit((64, 64), (64, 64)))

@@ -46,7 +46,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 def open_ranker(device: Device) -> CudaRanker:
     """Open top-k and selection on a GPU, see `backend.open_ranker`."""
     if device.uses_tensorrt:
-        raise UsageError("TensorRT runs networks, and has no top-k of ours", "use --device cuda")
+        raise UsageError("TensorRT only runs networks and has no top-k", "use --device cuda")
     return CudaRanker(_open_gpu(device), str(device))
 
 

@@ -244,10 +244,7 @@ def is_out_of_memory(reason: str) -> bool:
 
 
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
-    """The error for a batch `(B, 3, H, W)` that does not fit.
-
-    `fixed` tells that the graph takes exactly B pictures.
-    """
+    """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph needs this B."""
     batch = shape[0]
     pictures, first = f"{batch} pictures", f"a batch of {batch // 2}"
     if batch == 1:

@@ -23,7 +23,7 @@ from detcli.backend.preprocess import letterbox_image, to_tensor
 
 
 def first_wrong(shim: Shim) -> str:
-    """Say which case is the first with a wrong answer; empty if all are right."""
+    """Name the first case with a wrong answer; empty if all are right."""
     for reverse in (False, True):
         gpu = HostGpu(shim, late=False, reverse=reverse)
         for name, is_right in _cases(gpu):

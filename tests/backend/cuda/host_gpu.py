@@ -5,7 +5,7 @@ the real one. What a GPU does at a moment of its choice, this does at the worst 
 nothing runs before somebody waits for it. A result that is read without waiting, or a buffer that
 is filled again too early, then gives a wrong answer every time instead of once in a while.
 
-Memory that holds nothing yet, or no longer, is full of 0xCD.
+Memory that holds nothing yet, or has been freed, is filled with 0xCD.
 """
 
 import ctypes
@@ -76,13 +76,13 @@ class HostEvent:
 
 
 class HostGpu:
-    """A GPU of the host's making.
+    """A GPU that is simulated on the host.
 
     Args:
         shim: The kernels.
-        late: Do nothing before it is waited for; else, everything at once.
+        late: Run work only when it is waited for, instead of at once.
         reverse: Run blocks and threads from the last to the first.
-        capacity: Bytes of device memory that there are; None for no limit.
+        capacity: Bytes of device memory; None for no limit.
 
     Attributes:
         launched: Names of the kernels that were launched.

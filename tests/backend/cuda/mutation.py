@@ -1,10 +1,10 @@
-"""Kernels that lack one barrier each, and what comes of them.
+"""Kernels that lack one barrier each, and the wrong answers they give.
 
     python -m backend.cuda.mutation FOLDER [NUMBER]
 
 runs `barrier_cases` with the NUMBER-th mutant of the package's kernels, or with the kernels as they
-are, and prints the name of the first case whose answer is wrong. It is a process of its own since
-a kernel without a barrier may well write anywhere or never end.
+are, and prints the name of the first case whose answer is wrong. It is a separate process because
+a kernel without a barrier may write anywhere or never end.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Builds the CUDA kernels with g++ and launches them on the CPU; shim/shim.h tells how.
+"""Builds the CUDA kernels with g++ and launches them on the CPU; shim/shim.h explains how.
 
     shim = Shim(sources, folder)     # {"select.cu": text, "order.cuh": text, ...}
     shim.launch("select_float32", (1, 1, 1), 1024, address, np.uint32(300))

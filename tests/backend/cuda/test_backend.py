@@ -28,7 +28,7 @@ def noise(random, count, size=(64, 64)):
 
 
 def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
-    """All three stages; what is returned waits."""
+    """Enqueue all three stages; calling the result waits."""
     letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
     buffer = backend.infer(backend.prepare(images, letterboxes))
     return backend.select(buffer, letterboxes, options)
@@ -52,7 +52,7 @@ def on_cpu(model, batches, **options):
         for dtype in (np.float32, np.float16)
     ],
 )
-def test_batches_in_flight_do_not_touch_each_other(host_gpu, make_model, random, options):
+def test_batches_in_flight_do_not_share_memory(host_gpu, make_model, random, options):
     """Each batch is read only when the next one is enqueued, as a pipeline does."""
     model = make_model(**options)
     sizes = ((64, 64), (100, 50), (31, 90))
@@ -167,7 +167,7 @@ def test_each_pair_of_addresses_has_a_graph(host_gpu, make_model, random):
     assert [rows(enqueue(other, frame)()) for frame in frames] != expected
 
 
-def test_memory_that_was_handed_on_is_refused(host_gpu, make_model, random):
+def test_a_batch_whose_slot_was_reused_is_refused(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model()))
     images = noise(random, 1)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
@@ -182,7 +182,7 @@ def test_memory_that_was_handed_on_is_refused(host_gpu, make_model, random):
 
 
 @pytest.mark.parametrize("batch", [None, 4])
-def test_what_does_not_fit_is_named(shim, make_model, random, batch):
+def test_a_batch_that_does_not_fit_is_named(shim, make_model, random, batch):
     model = make_model(batch=batch)
     backend = open_on_host(HostGpu(shim, capacity=100_000), prepare(model))
     with pytest.raises(DeviceMemoryError, match=r"4 pictures, shape \[4, 3, 64, 64\]") as caught:
@@ -209,7 +209,7 @@ def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
     backend.close()
 
 
-def test_closing_gives_all_memory_back(host_gpu, make_model, random):
+def test_closing_frees_all_memory(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
     images = noise(random, 3)
     pending = [
@@ -223,7 +223,7 @@ def test_closing_gives_all_memory_back(host_gpu, make_model, random):
         enqueue(backend, images)
 
 
-def test_a_gpu_that_fails_at_the_end_is_released_all_the_same(shim, make_model, monkeypatch):
+def test_a_gpu_that_fails_on_close_is_still_released(shim, make_model, monkeypatch):
     gpu = HostGpu(shim)
     backend = open_on_host(gpu, prepare(make_model()))
     closed = []

@@ -1,4 +1,4 @@
-"""What an observer of the CUDA backend is told, and when."""
+"""What an observer of the CUDA backend sees, and when."""
 
 import numpy as np
 from backend.cuda.doubles import open_on_host
@@ -21,7 +21,7 @@ def noise(random, count):
     return list(random.integers(0, 256, (count, 64, 64, 3), np.uint8))
 
 
-def test_every_stage_is_told_once_the_gpu_is_idle(host_gpu, make_model, random):
+def test_each_stage_is_reported_once_the_gpu_is_idle(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
     images = noise(random, 3)
     expected = detect(backend, images)
@@ -29,7 +29,7 @@ def test_every_stage_is_told_once_the_gpu_is_idle(host_gpu, make_model, random):
 
     def observer(part):
         told.append(part)
-        waiting.append(len(host_gpu._queue))  # noqa: SLF001 - what the stream has still to do
+        waiting.append(len(host_gpu._queue))  # noqa: SLF001 - work left on the stream
 
     backend.observe(observer)
     assert detect(backend, images) == expected
@@ -38,7 +38,7 @@ def test_every_stage_is_told_once_the_gpu_is_idle(host_gpu, make_model, random):
     backend.close()
 
 
-def test_nobody_waits_when_nobody_observes(host_gpu, make_model, random):
+def test_nothing_waits_without_an_observer(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
     told = []
     backend.observe(told.append)
@@ -51,7 +51,7 @@ def test_nobody_waits_when_nobody_observes(host_gpu, make_model, random):
     backend.close()
 
 
-def test_a_batch_that_is_filled_up(host_gpu, make_model, random):
+def test_a_padded_batch(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model(batch=2)))
     told = []
     backend.observe(told.append)

@@ -1,4 +1,4 @@
-"""The GPU's top-k and selection by themselves, against the specification."""
+"""CudaRanker: the GPU's top-k and selection against the specification."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from detcli.backend.postprocess import SelectionOptions, select
 
 
 def closes_what_it_holds(ranker, gpu, monkeypatch):
-    """Closing the GPU would free the rest too, and hide it."""
+    """Close a ranker but not its GPU, whose close would free the rest and hide a leak."""
     with monkeypatch.context() as patch:
         patch.setattr(gpu, "close", gpu.synchronize)
         ranker.close()
@@ -29,7 +29,7 @@ def test_top_k(host_gpu, random, monkeypatch, n, k):
     assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
 
 
-def test_selection_again_and_with_other_limits(host_gpu, random, monkeypatch):
+def test_repeated_selection_with_different_options(host_gpu, random, monkeypatch):
     ranker = CudaRanker(host_gpu, "host")
     heads = [random.random((4 + 3, n), np.float32) for n in (300, 300, 77)]
     for head in heads:

@@ -18,7 +18,7 @@ MUTANTS = list(mutants(kernel_sources()))
 
 @pytest.fixture(scope="module")
 def run(shim, tmp_path_factory):
-    """Run the cases in a process of its own; says what went wrong first, or nothing."""
+    """Run the cases in a separate process and return the first failure, or nothing."""
     assert shim.kernels
     folder = tmp_path_factory.mktemp("mutants")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -36,12 +36,12 @@ def run(shim, tmp_path_factory):
     return first_wrong
 
 
-def test_the_kernels_as_they_are_give_right_answers(run):
+def test_the_unchanged_kernels_are_right(run):
     assert run() == ""
 
 
 @pytest.mark.parametrize("number", range(len(MUTANTS)), ids=[mutant.name for mutant in MUTANTS])
-def test_a_kernel_without_this_barrier_is_noticed(run, number):
+def test_the_absence_of_this_barrier_is_noticed(run, number):
     assert run(number), f"{MUTANTS[number].name}, line {MUTANTS[number].line}: all answers right"
 
 

@@ -1,4 +1,4 @@
-"""driver.Gpu: what its double promises, on the real one too; and how CUDA's failures come out."""
+"""driver.Gpu: what its double promises, checked on a real one too; and CUDA's failures."""
 
 import threading
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from detcli.backend.cuda import driver as module
 
 
 class CUDAError(Exception):
-    """Named as cuda-core's is, which is not among its public names."""
+    """Named like cuda-core's, which is not public."""
 
 
 class FakeDevice:
@@ -70,7 +70,7 @@ def open_fake(monkeypatch):
     ("gpus", "ordinal", "why", "hint"),
     [(0, 0, "NVIDIA's driver shows none", "--device cpu"), (2, 2, "only 2", "cuda:0 to cuda:1")],
 )
-def test_a_gpu_that_is_not_there(open_fake, gpus, ordinal, why, hint):
+def test_a_missing_gpu(open_fake, gpus, ordinal, why, hint):
     with pytest.raises(DeviceError, match=f"no GPU number {ordinal}, {why}") as caught:
         open_fake(gpus=gpus, ordinal=ordinal)
     assert hint in caught.value.hint
@@ -87,14 +87,14 @@ def test_too_little_memory_is_a_memory_error(open_fake):
 
 
 @pytest.mark.parametrize("call", ["record", "sync"])
-def test_a_failure_is_an_error_of_ours(open_fake, call):
+def test_a_failure_raises_inference_error(open_fake, call):
     gpu = open_fake(call, reason="CUDA_ERROR_ILLEGAL_ADDRESS: while executing a kernel")
     with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         gpu.record().wait()
     assert "--device cpu" in caught.value.hint
 
 
-def test_a_copy_that_fails_is_an_error_of_ours(open_fake, monkeypatch):
+def test_a_failing_copy_raises_inference_error(open_fake, monkeypatch):
     result = module.driver.CUresult.CUDA_ERROR_INVALID_VALUE
     calls = []
     gpu = open_fake()
@@ -109,7 +109,7 @@ def test_a_copy_that_fails_is_an_error_of_ours(open_fake, monkeypatch):
     assert calls == [(1, 2, 3, gpu.stream), (1, 0, 3, gpu.stream), ()]
 
 
-def test_errors_of_python_are_not_disguised(open_fake, monkeypatch):
+def test_python_errors_are_not_translated(open_fake, monkeypatch):
     gpu = open_fake()
     monkeypatch.setattr(gpu._device, "allocate", None)  # noqa: SLF001
     with pytest.raises(TypeError):
@@ -138,7 +138,7 @@ def test_closing_twice(open_fake):
     assert gpu._device.closed_streams == 1  # noqa: SLF001
 
 
-def test_bytes_there_and_back(gpu, random):
+def test_bytes_survive_a_round_trip(gpu, random):
     values = random.integers(0, 256, 100_001, np.uint8)
     memory = upload(gpu, values)
     gpu.clear(memory.address + 10, 1000)
@@ -149,7 +149,7 @@ def test_bytes_there_and_back(gpu, random):
 
 @pytest.mark.gpu
 def test_memory_outlives_its_gpus_stream(real_gpu):
-    """As the results of top_k do, which their owner drops when it likes."""
+    """As results of top_k do, which their owner may drop at any time."""
     gpu = module.Gpu(real_gpu.ordinal)
     memory, pinned = gpu.allocate(1000), gpu.pin(1000)
     gpu.close()
@@ -158,7 +158,7 @@ def test_memory_outlives_its_gpus_stream(real_gpu):
 
 
 @pytest.mark.gpu
-def test_memory_that_no_gpu_has(real_gpu):
+def test_more_memory_than_any_gpu_has(real_gpu):
     with pytest.raises(MemoryError):
         real_gpu.allocate(1 << 50)
     real_gpu.allocate(1000).close()  # it still works

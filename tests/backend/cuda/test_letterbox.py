@@ -64,7 +64,7 @@ def letterbox(gpu, images, letterboxes, dtype):
     gpu.record().wait()
     answer = result.array.view(dtype).reshape(batch.shape).copy()
     for memory in (staging, result, device, tensor):
-        memory.close()  # where a guard was written to, this fails
+        memory.close()  # fails if a guard was overwritten
     return answer
 
 

@@ -91,7 +91,7 @@ def test_the_same_size_changes_nothing(random):
         np.testing.assert_array_equal(resize(image, width, height), image)
 
 
-def test_plain_pictures():
+def test_uniform_pictures():
     for level in (0, 1, 127, 254, 255):
         for height, width in [(13, 29), (128, 3), (333, 77)]:
             check(np.full((50, 60, 3), level, np.uint8), width, height)
@@ -104,14 +104,14 @@ def test_black_and_white(random):
 
 
 @pytest.fixture
-def _as_it_was():
+def _switches_restored():
     yield
     cv2.setUseOptimized(True)
     cv2.ipp.setUseIPP(True)
     cv2.ipp.setUseIPP_NotExact(False)
 
 
-@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.usefixtures("_switches_restored")
 @pytest.mark.parametrize("switch", [cv2.setUseOptimized, cv2.ipp.setUseIPP], ids=str)
 def test_without_vector_instructions(switch, random):
     switch(False)  # noqa: FBT003 - they take nothing else

@@ -1,4 +1,4 @@
-"""The network on addresses: on ONNX Runtime's CPU, whose memory NumPy can look into."""
+"""The network on memory addresses, with ONNX Runtime's CPU, whose memory NumPy can read."""
 
 import numpy as np
 import onnxruntime
@@ -38,7 +38,7 @@ def tensor_of(shape, dtype, random):
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_it_reads_and_writes_where_it_is_told(tail, size, batch, dtype, on_cpu, random):  # noqa: PLR0913, PLR0917
+def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cpu, random):  # noqa: PLR0913, PLR0917
     network, session, contract = on_cpu(tail=tail, size=size, batch=batch, dtype=dtype)
     assert (network.batch, network.input_dtype, network.output_dtype) == (batch, dtype, dtype)
     shape = (batch or 3, 3, 64, 64)
@@ -82,7 +82,7 @@ def test_a_static_graph_is_not_run_to_learn_its_shape(on_cpu):
     assert network.head_shape((2, 3, 64, 64)) == (2, 64, 7)
 
 
-def test_a_closed_network_says_so(on_cpu):
+def test_a_closed_network_is_an_error(on_cpu):
     network, *_ = on_cpu(size=None)
     network.close()
     network.close()
@@ -91,7 +91,7 @@ def test_a_closed_network_says_so(on_cpu):
             use()
 
 
-def test_a_run_that_fails_says_for_which_shape(on_cpu):
+def test_a_failing_run_names_its_shape(on_cpu):
     network, *_ = on_cpu()
     tensor = np.zeros((1, 3, 32, 32), np.float32)
     head = np.zeros((1, 7, 64), np.float32)
@@ -100,7 +100,7 @@ def test_a_run_that_fails_says_for_which_shape(on_cpu):
     assert not isinstance(caught.value, DeviceMemoryError)
 
 
-def test_an_element_type_is_what_onnxruntime_calls_it(make_model):
+def test_element_types_are_named_as_in_onnxruntime(make_model):
     """The double of test_network_graphs.py would not notice another spelling."""
     for dtype in (np.float32, np.float16):
         model = make_model(dtype=dtype)
@@ -108,7 +108,7 @@ def test_an_element_type_is_what_onnxruntime_calls_it(make_model):
         assert module.ELEMENT_TYPES[session.get_outputs()[0].type] == dtype
 
 
-def test_a_picture_is_detected_on(on_cpu):
+def test_detecting_in_a_picture(on_cpu):
     """The answer is known: a red cell scores 1."""
     network, *_ = on_cpu()
     image = picture(("red", 2, 3))[..., ::-1].transpose(2, 0, 1)[None]

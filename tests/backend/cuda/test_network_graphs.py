@@ -17,10 +17,10 @@ SHAPE = (1, 3, 64, 64)
 
 
 class Session:
-    """Knows what a run is: captured at the first run with a graph id, then replayed.
+    """A double that captures at the first run with a graph id, then replays.
 
-    A replay writes to the addresses of its capture, whatever is bound, and tells nobody; so does
-    ONNX Runtime. `runs` holds what happened, and the address that was really written to.
+    A replay silently writes to the addresses of its capture, whatever is bound, as in
+    ONNX Runtime. `runs` holds the kind of each run and the address it wrote to.
     """
 
     def __init__(self, fail=()):
@@ -81,7 +81,7 @@ def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contr
 
 
 def test_other_addresses_are_never_written_by_a_replay(contract):
-    """The test that fails if all pairs share a graph id."""
+    """Fails if all pairs share a graph id."""
     session = Session()
     network = Network(session, contract, uses_graph=True)
     asked = [(1000, 2000), (1000, 3000), (4000, 2000)] * 3
@@ -131,7 +131,7 @@ def test_the_run_that_counts_anchors_is_not_captured(make_model):
     assert seen == [(None, (1, 3, 64, 64), "-1")]
 
 
-def test_neither_graphs_nor_bindings_grow_without_end(contract):
+def test_neither_graphs_nor_bindings_grow_without_bound(contract):
     session = Session()
     network = Network(session, contract, uses_graph=True)
     for _ in range(3):
@@ -148,7 +148,7 @@ def test_neither_graphs_nor_bindings_grow_without_end(contract):
         assert written >= 1_000_000
 
 
-def test_a_captured_pair_stays_bound_whatever_else_comes(contract):
+def test_a_captured_pair_stays_bound(contract):
     session = Session()
     network = Network(session, contract, uses_graph=True)
     for _ in range(2):
@@ -192,8 +192,8 @@ def test_running_out_of_memory_while_counting_anchors(make_model):
         Network(session, contract).head_shape((1, 3, 4096, 4096))
 
 
-def test_where_a_graph_cannot_be_captured_it_goes_on_without(contract):
-    """The batch is not lost, and capturing is not tried again and again."""
+def test_a_failed_capture_continues_without_graphs(contract):
+    """The batch is not lost, and no other capture is tried."""
     failure = RuntimeError("CUDA failure 900: operation not permitted when stream is capturing")
     session = Session([None, failure])
     network = Network(session, contract, uses_graph=True)
@@ -216,7 +216,7 @@ def test_a_head_of_another_type_is_a_model_error(contract):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Sessions that were asked for: their providers. Those with a graph can be refused."""
+    """The providers of each session; with `refuse`, those that capture are refused."""
     asked = []
 
     def open_double(graph, providers, title):
@@ -246,7 +246,7 @@ def opened(monkeypatch):
         (False, {}, False),
     ],
 )
-def test_graphs_are_used_where_shapes_are_static_or_as_was_asked(
+def test_graphs_are_used_if_shapes_are_static_or_as_requested(
     wish, properties, uses_graph, opened, make_model
 ):
     model = prepare(make_model(**properties))
@@ -257,7 +257,7 @@ def test_graphs_are_used_where_shapes_are_static_or_as_was_asked(
     assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
 
 
-def test_a_graph_that_cannot_be_captured_runs_without(opened, make_model, caplog):
+def test_a_refused_capture_is_logged(opened, make_model, caplog):
     opened.refuse = True
     caplog.set_level("INFO", "detcli")
     network = open_network(prepare(make_model()), Device.parse("cuda"), 1, DeviceOptions())
@@ -266,7 +266,7 @@ def test_a_graph_that_cannot_be_captured_runs_without(opened, make_model, caplog
     assert "without CUDA graphs: colours: it has control flow" in caplog.text
 
 
-def test_it_is_a_warning_if_graphs_were_asked_for(opened, make_model):
+def test_a_refused_capture_is_warned_about_if_graphs_were_requested(opened, make_model):
     opened.refuse = True
     with pytest.warns(DetcliWarning, match="without CUDA graphs: colours: it has control flow"):
         network = open_network(

@@ -1,4 +1,4 @@
-"""Every kernel through the real NVRTC, which needs no GPU, and the cache of what it makes."""
+"""Every kernel compiled by NVRTC, which needs no GPU; and the cache of compiled kernels."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """What NVRTC is asked to compile."""
+    """The sources that NVRTC is given."""
     asked = []
 
     class Counted(program.Program):
@@ -59,13 +59,13 @@ def test_every_kernel_compiles_without_a_warning(path, architecture, caplog):
 
 
 def test_every_entry_point_is_listed():
-    """Also when it is written in a way that the list does not expect."""
+    """Even if its declaration is written in another way than ENTRY_POINT expects."""
     found = "".join(re.sub(r"//.*", "", path.read_text()) for path in FILES).count("__global__")
     assert found == len(entry_points()) > 0
     assert "letterbox_float16" in entry_points()
 
 
-def test_what_is_cached_is_not_compiled_again(cache, source, compilations):
+def test_a_cached_kernel_is_not_compiled_again(cache, source, compilations):
     first = compile_file(source, "sm_90").code
     assert compile_file(source, "sm_90").code == first
     assert len(compilations) == 1
@@ -79,7 +79,7 @@ def test_each_architecture_has_its_own_entry(cache, source, compilations):  # no
 
 
 @pytest.mark.parametrize("name", ["answer.cu", "value.cuh"])
-def test_a_change_is_compiled(name, cache, source, compilations):  # noqa: ARG001
+def test_a_changed_file_is_compiled(name, cache, source, compilations):  # noqa: ARG001
     before = compile_file(source, "sm_90").code
     path = source.with_name(name)
     path.write_text(path.read_text().replace("VALUE 42", "VALUE 43").replace("VALUE;", "VALUE+5;"))
@@ -87,7 +87,7 @@ def test_a_change_is_compiled(name, cache, source, compilations):  # noqa: ARG00
     assert len(compilations) == 2
 
 
-def test_a_new_header_is_a_change(cache, source, compilations):  # noqa: ARG001
+def test_a_new_header_causes_a_compilation(cache, source, compilations):  # noqa: ARG001
     compile_file(source, "sm_90")
     source.with_name("other.cuh").write_text("")
     compile_file(source, "sm_90")
@@ -126,14 +126,14 @@ def forbid_writing(cache):
 
 
 @pytest.mark.parametrize("spoil", [block_folder, block_entries, forbid_writing])
-def test_without_a_usable_cache_it_is_compiled(spoil, cache, source, compilations):
+def test_kernels_are_compiled_without_a_usable_cache(spoil, cache, source, compilations):
     spoil(cache)
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
     assert len(compilations) == 2
 
 
-def test_a_cache_that_is_only_readable_is_read(cache, source, compilations):
+def test_a_read_only_cache_is_read(cache, source, compilations):
     first = compile_file(source, "sm_90").code
     for folder in (cache, *cache.rglob("*")):
         folder.chmod(0o555)
@@ -141,7 +141,7 @@ def test_a_cache_that_is_only_readable_is_read(cache, source, compilations):
     assert len(compilations) == 1
 
 
-def test_without_a_home_it_is_compiled(source, monkeypatch):
+def test_kernels_are_compiled_without_a_home(source, monkeypatch):
     def no_home():
         raise program.OutputError("there is no home folder for a cache")
 

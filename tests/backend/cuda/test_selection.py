@@ -40,9 +40,9 @@ def all_low(random, shape):
 
 def like_a_detector(random, shape):
     """A few objects above noise."""
-    ground = random.random(shape, np.float32) ** 8
+    background = random.random(shape, np.float32) ** 8
     return np.where(
-        random.random(shape, np.float32) < 0.002, random.random(shape, np.float32), ground
+        random.random(shape, np.float32) < 0.002, random.random(shape, np.float32), background
     )
 
 
@@ -115,7 +115,7 @@ def test_the_head_of_yolov10(gpu, random):
         assert_as_specified(select(gpu, heads, options), heads, options)
 
 
-def test_one_class_an_anchor(gpu, random):
+def test_one_class_per_anchor(gpu, random):
     for scores, anchors, max_det in itertools.product(SCORES, (1, 33, 1025, 8400), (1, 300, 5000)):
         heads = make_head(random, 2, 5, anchors, scores)
         options = SelectionOptions(0.25, max_det, None, None, unique=True)

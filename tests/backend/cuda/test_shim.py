@@ -207,7 +207,7 @@ def upload_double_download(gpu, values):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_stream_that_is_waited_for(doubling, late):
+def test_waiting_for_a_stream(doubling, late):
     gpu = HostGpu(doubling, late=late)
     _, back = upload_double_download(gpu, np.arange(32))
     gpu.record().wait()

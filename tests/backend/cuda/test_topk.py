@@ -58,7 +58,7 @@ SHAPES = st.builds(lambda leading, length: (*leading, length), LEADING, st.integ
 @given(
     values=arrays.arrays(st.sampled_from([np.float16, np.float32]), SHAPES), k=st.integers(0, 100)
 )
-def test_anything(gpu, values, k):
+def test_any_shape_and_value(gpu, values, k):
     assert_same(gpu, values, k)
 
 
@@ -88,7 +88,7 @@ def test_arrays_on_the_gpu_stay_there(gpu, random):
     uploaded.close()
 
 
-def test_device_memory_is_given_back(host_gpu, random):
+def test_device_memory_is_freed(host_gpu, random):
     top_k(random.random((2, 40_000), np.float32), 5, gpu=host_gpu)
     host_gpu.synchronize()
     assert not host_gpu.held
@@ -96,7 +96,7 @@ def test_device_memory_is_given_back(host_gpu, random):
 
 @pytest.mark.parametrize("told", [{"stream": 7, "version": 3}, {}])
 def test_another_streams_work_is_waited_for(host_gpu, told):
-    """An array that names its stream, or says nothing as torch does, may not be written yet."""
+    """An array that names its stream, or has no such entry as in torch, may not be written yet."""
     values = np.zeros(4, np.float32)
     host_gpu.enqueue(lambda: np.copyto(values, [1, 4, 2, 3]))
     best, _ = top_k(Foreign(values.ctypes.data, values, **told), 2, gpu=host_gpu)
@@ -116,7 +116,7 @@ def test_refusals(gpu):
 
 
 class Foreign:
-    """An array of another library: what it says of itself in `__cuda_array_interface__`."""
+    """An array of another library, described by its `__cuda_array_interface__`."""
 
     def __init__(self, address, values, **told):
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""The reason why a provider does not load, from a loader that misses what a test names."""
+"""Why a provider does not load, with a double of the loader."""
 
 import ctypes
 import sys
@@ -14,7 +14,7 @@ NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")
 
 
 class Loader:
-    """Stands in for ctypes.CDLL; a provider's library misses what is missing."""
+    """A double of ctypes.CDLL that loads neither what is `missing` nor what depends on it."""
 
     def __init__(self):
         self.missing = []
@@ -52,7 +52,7 @@ def test_a_missing_driver_is_named(loader):
 @pytest.mark.parametrize(
     ("library", "owner"), [("libcublasLt.so.13", "the CUDA runtime"), ("libcudnn.so.9", "cuDNN")]
 )
-def test_a_missing_cuda_library_is_named_with_what_brings_it(library, owner, loader):
+def test_a_missing_cuda_library_is_named_with_its_package(library, owner, loader):
     loader.missing.append(library)
     with pytest.raises(DeviceError) as caught:
         require_provider(CUDA)
@@ -60,7 +60,7 @@ def test_a_missing_cuda_library_is_named_with_what_brings_it(library, owner, loa
     assert "pip install 'detcli[cuda]'" in caught.value.hint
 
 
-def test_all_that_is_missing_is_named_once(loader):
+def test_each_missing_library_is_named_once(loader):
     loader.missing.extend(["libcuda.so.1", "libcublas.so.13"])
     with pytest.raises(DeviceError) as caught:
         require_provider(TENSORRT)
@@ -84,9 +84,7 @@ def test_a_missing_tensorrt_is_named_with_its_package(library, loader):
     require_provider(CUDA)
 
 
-def test_tensorrt_is_loaded_from_where_pip_puts_it_before_its_provider(
-    loader, tmp_path, monkeypatch
-):
+def test_pips_tensorrt_is_loaded_before_its_provider(loader, tmp_path, monkeypatch):
     folder = tmp_path / "tensorrt_libs"
     folder.mkdir()
     for name in ("__init__.py", "libnvinfer.so.10", "libnvonnxparser.so.10"):
@@ -122,17 +120,17 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
          "cannot open shared object file: Permission denied"),
     ],
 )  # fmt: skip
-def test_what_the_loader_says_is_understood(said, library, reason):
+def test_messages_of_the_loader(said, library, reason):
     found = explain("p.so", said)
     assert (found.library, found.reason) == (library, reason)
 
 
-def test_windows_names_the_library_that_was_asked_for_and_no_other():
+def test_windows_names_only_the_requested_library():
     found = explain("p.dll", "Could not find module 'C:\\x\\p.dll' (or one of its dependencies).")
     assert (found.library, found.reason) == ("p.dll", "")
 
 
-def test_a_library_that_is_there_and_faulty_is_told_apart_from_missing_ones(loader, monkeypatch):
+def test_faulty_and_missing_libraries_are_listed_separately(loader, monkeypatch):
     fails = {"libcudnn": "/x/libcudnn.so.9: file too short"}
 
     def load(name, mode=0):
@@ -152,8 +150,10 @@ def test_a_library_that_is_there_and_faulty_is_told_apart_from_missing_ones(load
     )
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="says what Linux's loader says")
-def test_the_words_are_those_of_the_real_loader(tmp_path):
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="tests the messages of Linux's loader"
+)
+def test_messages_of_the_real_loader(tmp_path):
     """A library that lost a version of its symbols, one that lost a symbol, one that is empty."""
     dependency = tmp_path / "libdependency.so.1"
     versions = tmp_path / "versions"

@@ -29,9 +29,9 @@ def run(shell):
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the script knows the C library of Unix")
+@pytest.mark.skipif(sys.platform == "win32", reason="the script loads the C library of Unix")
 def test_each_way_of_printing():
-    """Into a pipe, where both buffers are large: what is left in one comes out too late."""
+    """Into a pipe, where both buffers are large and an unflushed one is written too late."""
     finished = run('exec "$@"')
     assert finished.returncode == 0, finished.stderr
     assert [line[0] for line in sorted(finished.stdout.splitlines())] == ["1", "2", "6", "7"]

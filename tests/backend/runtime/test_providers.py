@@ -1,4 +1,4 @@
-"""What the GPU providers are told; ONNX Runtime's documentation has the meaning of each option."""
+"""Options of the GPU providers; ONNX Runtime's documentation explains them."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
 
 
 @pytest.mark.usefixtures("cache")
-def test_models_that_differ_in_weights_only_have_engines_of_their_own():
+def test_models_that_differ_only_in_weights_have_separate_engines():
     """ONNX Runtime names an engine after the graph's tensors."""
     paths = {
         tensorrt_provider(0, 1, DeviceOptions(), graph, "float32")[1]["trt_engine_cache_path"]

@@ -17,8 +17,8 @@ from detcli.errors import DeviceError, DeviceMemoryError, ModelError
 CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
 
 
-class Fallen:
-    """As ONNX Runtime does it: CUDA was asked for, nothing is raised, and the CPU is used."""
+class FallenBack:
+    """ONNX Runtime's fallback: CUDA was requested, nothing is raised, and the CPU is used."""
 
     def get_providers(self):
         return ["CPUExecutionProvider"]
@@ -26,7 +26,7 @@ class Fallen:
 
 @pytest.fixture
 def made(monkeypatch):
-    """What sessions are made of, and how: by calls of a function that a test puts there."""
+    """The arguments of each session; `made.result` is what opening one calls."""
     calls = []
 
     def make(graph, options, providers, **more):
@@ -36,7 +36,7 @@ def made(monkeypatch):
     def made():
         return calls
 
-    made.result = Fallen
+    made.result = FallenBack
     monkeypatch.setattr(libraries, "require_provider", lambda _: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     yield made
@@ -51,7 +51,7 @@ def failing(error):
     return result
 
 
-def test_a_session_that_landed_elsewhere_is_refused(made):
+def test_a_session_on_another_provider_is_refused(made):
     with pytest.raises(DeviceError, match="chose CPUExecutionProvider instead of CUDA"):
         open_session(b"graph", CUDA, "model")
     ((graph, options, providers, more),) = made()
@@ -88,7 +88,7 @@ def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_where_in_its_source_the_runtime_complains_is_not_repeated(make_model):
+def test_the_runtimes_source_lines_are_left_out_of_errors(make_model):
     model = onnx.load(make_model())
     model.opset_import[0].version = 99
     with pytest.raises(ModelError, match=r"cannot load model: ONNX Runtime only \*guarantees"):
@@ -105,7 +105,7 @@ def test_rubbish_is_a_model_error(capfd):
 
 
 def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, caplog):
-    """One that runs on the CPU, as ONNX Runtime tells it, though CUDA is what it says it loaded."""
+    """A session that claims to have loaded CUDA but runs its nodes on the CPU."""
     real = onnxruntime.InferenceSession
 
     def make(graph, options, providers, **more):  # noqa: ARG001 - as it is called
@@ -124,7 +124,7 @@ def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, caplog):
         assert "from version 1.24 on" in caplog.text
 
 
-def test_the_cpu_starts_without_what_a_gpu_needs(make_model):
+def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
     script = (
         "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
         "print([name for name in sys.modules if name.startswith(('cuda', 'detcli.backend.cuda', "

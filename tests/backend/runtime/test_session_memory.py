@@ -38,7 +38,7 @@ def test_messages_that_do_not(message):
         ((1, 3, 640, 640), True, "1 picture", "a smaller --imgsz"),
     ],
 )
-def test_it_says_what_did_not_fit_and_what_to_try(shape, fixed, batch, first):
+def test_the_error_names_the_batch_and_what_to_try(shape, fixed, batch, first):
     error = out_of_memory(shape, "no more", fixed=fixed)
     assert batch in str(error)
     assert str(error).endswith(": no more")

@@ -1,4 +1,4 @@
-"""Where nodes run, told by a double and by ONNX Runtime itself."""
+"""Where nodes run, reported by a double and by ONNX Runtime itself."""
 
 import logging
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def info(caplog):
     return caplog
 
 
-def test_all_on_the_gpu_says_nothing(info):
+def test_nothing_is_logged_if_all_nodes_run_on_the_gpu(info):
     check_placement(Session((CUDA, [node("Conv")]), (CUDA, [node("Mul")])), [CUDA], "model")
     assert info.messages == []
 
@@ -72,7 +72,7 @@ def test_a_provider_that_did_not_load_is_refused(providers):
         check_placement(session, [TENSORRT, CUDA], "model")
 
 
-def test_an_older_onnxruntime_is_taken_at_its_word(info):
+def test_an_older_onnxruntime_is_trusted(info):
     session = SimpleNamespace(get_providers=lambda: [CUDA, CPU])
     check_placement(session, [CUDA], "model")
     assert "from version 1.24 on" in info.text

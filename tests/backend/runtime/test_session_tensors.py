@@ -32,7 +32,7 @@ def test_all_outputs_by_name(graph):
     assert (found["cells"] == 1).all()
 
 
-def test_errors_are_ours(graph):
+def test_failures_raise_detcli_errors(graph):
     session = open_tensors("cpu", graph, "m")
     with pytest.raises(InferenceError, match="batch of shape"):
         session.run("images", np.ones((1, 3, 32, 32), np.float32))
@@ -76,7 +76,7 @@ def test_with_tensorrt(opened):
     assert second == libraries.CUDA
 
 
-def test_a_gpu_that_is_not_there(monkeypatch):
+def test_a_missing_gpu(monkeypatch):
     def missing(provider):
         raise DeviceError(f"no {provider}")
 

@@ -1,4 +1,4 @@
-"""What providers take, told by doubles and by ONNX Runtime itself."""
+"""Which nodes each provider runs, reported by doubles and by ONNX Runtime itself."""
 
 from types import SimpleNamespace
 
@@ -12,8 +12,10 @@ from detcli.errors import DeviceError, ModelError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
 
-TELLS = hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
-tells = pytest.mark.skipif(not TELLS, reason="ONNX Runtime tells where nodes run from 1.24 on")
+REPORTS = hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
+reports_placement = pytest.mark.skipif(
+    not REPORTS, reason="ONNX Runtime reports where nodes run from version 1.24 on"
+)
 
 
 def node(operator, name="", domain=""):
@@ -22,7 +24,7 @@ def node(operator, name="", domain=""):
 
 @pytest.fixture
 def runtime(monkeypatch):
-    """A runtime with these providers, whose sessions place nodes so; None fails to load."""
+    """A runtime with these providers and the nodes they run; None fails to load."""
 
     def fake(**parts):
         opened = []
@@ -53,7 +55,7 @@ def runtime(monkeypatch):
     return fake
 
 
-def test_what_is_taken_is_counted_and_what_is_left_is_named(runtime):
+def test_nodes_taken_are_counted_and_nodes_left_are_named(runtime):
     runtime(
         CUDA=[
             (CUDA, [node("Conv")] * 3 + [node("Mul")]),
@@ -68,7 +70,7 @@ def test_what_is_taken_is_counted_and_what_is_left_is_named(runtime):
     )
 
 
-def test_a_provider_that_does_not_load_says_why_and_is_not_opened(runtime):
+def test_a_provider_that_does_not_load_is_reported_and_not_opened(runtime):
     opened = runtime(Tensorrt=None, CUDA=None, CPU=[(CPU, [node("Conv")])])
     tensorrt, cuda, cpu = survey.survey(b"", "model")
     for placement, name in ((tensorrt, TENSORRT), (cuda, CUDA)):
@@ -79,7 +81,7 @@ def test_a_provider_that_does_not_load_says_why_and_is_not_opened(runtime):
     assert [providers for providers, _ in opened] == [[(CPU, {})]]
 
 
-def test_tensorrt_has_cuda_behind_it_and_builds_with_the_least_effort(runtime):
+def test_tensorrt_falls_back_to_cuda_and_builds_with_the_least_effort(runtime):
     opened = runtime(Tensorrt=[(TENSORRT, [node("Conv")]), (CUDA, [node("Mod")])])
     (placement,) = survey.survey(b"", "model")
     assert placement.left == (LeftNode("", "Mod", CUDA),)
@@ -87,13 +89,13 @@ def test_tensorrt_has_cuda_behind_it_and_builds_with_the_least_effort(runtime):
     assert (providers, title) == ([(TENSORRT, survey.LEAST_EFFORT), (CUDA, {})], "model")
 
 
-def test_an_older_runtime_does_not_tell(runtime):
+def test_an_older_runtime_reports_no_nodes(runtime):
     runtime(CPU="nothing")
     assert survey.survey(b"", "model") == (Placement(CPU, usable=True),)
 
 
-@tells
-def test_the_cpu_takes_all_of_a_real_graph():
+@reports_placement
+def test_the_cpu_runs_all_of_a_real_graph():
     graph = colour_model.build("authors").SerializeToString()
     cpu = survey.survey(graph, "colours")[-1]
     assert (cpu.provider, cpu.usable, cpu.left) == (CPU, True, ())

@@ -7,7 +7,7 @@ import pytest
 from detcli.backend.runtime.survey import simplified
 
 
-def test_what_is_constant_is_computed_and_the_answer_stays(random):
+def test_constants_are_folded_and_the_head_stays(random):
     model = colour_model.build("body")
     small = onnx.load_model_from_string(simplified(model.SerializeToString()))
     assert len(small.graph.node) < len(model.graph.node)
@@ -22,11 +22,11 @@ def test_what_is_constant_is_computed_and_the_answer_stays(random):
 
 
 @pytest.mark.parametrize("damage", [b"", b"no model"])
-def test_what_does_not_load_is_none(damage):
+def test_a_graph_that_does_not_load(damage):
     assert simplified(damage) is None
 
 
-def test_an_unknown_operator_is_none_and_leaves_no_file(tmp_path, monkeypatch):
+def test_an_unknown_operator_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     model = colour_model.build()
     assert simplified(model.SerializeToString()) is not None
