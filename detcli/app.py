@@ -18,7 +18,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -43,41 +42,34 @@ log = logging.getLogger(__name__)
 
 
 class Commands(TyperGroup):
-    """Runs every subcommand inside `exit_codes`."""
+    """Turns the exception that ends a subcommand into a message on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the subcommand."""
-        with exit_codes():
+        try:
             return super().invoke(ctx)
-
-
-@contextlib.contextmanager
-def exit_codes() -> Iterator[None]:
-    """Turn the exception that ends a command into a message on stderr and an exit code."""
-    try:
-        yield
-    except DetcliError as error:
-        log.debug("%s", error, exc_info=True)
-        report(error)
-        raise typer.Exit(error.exit_code) from error
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader has gone (`| head`), and flushing stdout at exit would raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except (typer.Exit, typer.Abort):
-        raise
-    except Exception as error:
-        if type(error).__module__.startswith(("typer", "click")):
-            raise  # a usage error, which Typer reports
-        log.debug("%s", error, exc_info=True)
-        bug = DetcliError(
-            f"this is a bug in detcli: {type(error).__name__}: {error}",
-            "run it again with -vv, and report what it prints",
-        )
-        report(bug)
-        raise typer.Exit(bug.exit_code) from error
+        except DetcliError as error:
+            log.debug("%s", error, exc_info=True)
+            report(error)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader has gone (`| head`), and flushing stdout at exit would raise again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                raise  # a usage error, which Typer reports
+            log.debug("%s", error, exc_info=True)
+            bug = DetcliError(
+                f"this is a bug in detcli: {type(error).__name__}: {error}",
+                "run it again with -vv, and report what it prints",
+            )
+            report(bug)
+            raise typer.Exit(bug.exit_code) from error
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it

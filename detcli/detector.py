@@ -198,9 +198,12 @@ class Detector:
             with self.times.stage(Stage.WAIT):
                 for group, pending in started:
                     found.update(zip(group, pending(), strict=True))
-            chosen = [self._above_thresholds(found[index]) for index in range(len(pictures))]
+            in_order = [found[index] for index in range(len(pictures))]
+            if not (self._thresholds == self._thresholds[0]).all():
+                # The backend applied the lowest confidence of all classes.
+                in_order = [one[one.score > self._thresholds[one.class_id]] for one in in_order]
             self._ended(Stage.REMAINDER)
-            return chosen
+            return in_order
 
         return wait
 
@@ -213,12 +216,6 @@ class Detector:
             buffer = self._backend.infer(buffer)
         with self.times.stage(Stage.SELECTION):
             return self._backend.select(buffer, letterboxes, self._selection)
-
-    def _above_thresholds(self, found: Detections) -> Detections:
-        """Apply the confidences of single classes; the backend applied the lowest one."""
-        if (self._thresholds == self._thresholds[0]).all():
-            return found
-        return found[found.score > self._thresholds[found.class_id]]
 
     def letterbox(self, size: tuple[int, int]) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
@@ -237,11 +234,6 @@ class Detector:
 
 
 def _checked(image: Image) -> Picture:
-    """Wrap an array.
-
-    Raises:
-        ValueError: The array is not `(H, W, 3)` uint8, or empty.
-    """
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
     return Picture.whole(image)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from detcli.errors import DetcliError, OutputError
+from detcli.errors import DetcliError, OutputError, reason
 
 
 def cache_folder() -> Path:
@@ -66,7 +66,8 @@ class AtomicFile:
 
     It is written beside the target under a temporary name, then moved into place. A target that is
     not a regular file (`/dev/null`, a named pipe) is written directly; a link is followed. A write
-    that fails halfway, as on a full disk, is undone, and the file may still be committed.
+    that fails halfway, as on a full disk, is undone, and the file may still be committed. `suffix`
+    ends the temporary name, for libraries that take the format from it.
 
     Attributes:
         path: The target as it was named.
@@ -78,13 +79,6 @@ class AtomicFile:
     """
 
     def __init__(self, path: Path, *, binary: bool = False, suffix: str = "") -> None:
-        """Open a temporary file.
-
-        Args:
-            path: The target.
-            binary: Bytes are written, not text.
-            suffix: End of the temporary name, for libraries that take the format from it.
-        """
         self.path = path
         self._binary = binary
         self._size = 0  # of the writes that succeeded
@@ -111,7 +105,12 @@ class AtomicFile:
         try:
             _write(self.file, data, self.path)
         except OutputError:
-            self._undo()
+            if self._target:  # cut off what was written
+                with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
+                    self.file.close()
+                with contextlib.suppress(OSError):
+                    os.truncate(self.written, self._size)
+                    self.file = self._open("a")
             raise
         if self._target:
             self._size = os.fstat(self.file.fileno()).st_size
@@ -141,15 +140,6 @@ class AtomicFile:
         if self._binary:
             return self.written.open(f"{mode}b")
         return self.written.open(mode, encoding="utf-8", errors="backslashreplace", newline="")
-
-    def _undo(self) -> None:
-        """Cut off what a failed write left."""
-        if self._target:
-            with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
-                self.file.close()
-            with contextlib.suppress(OSError):
-                os.truncate(self.written, self._size)
-                self.file = self._open("a")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -190,7 +180,7 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
         with path.open("rb") as file:
             return json.load(file)
     except OSError as error:
-        raise unusable(path, str(error.strerror or error)) from error
+        raise unusable(path, reason(error)) from error
     except (ValueError, RecursionError) as error:
         raise unusable(path, "it is not JSON") from error
 
@@ -209,6 +199,6 @@ def make_folder(path: Path) -> None:
 
 def _output_error(path: str | Path, error: OSError) -> OutputError:
     return OutputError(
-        f"cannot write {path}: {error.strerror or error}",
+        f"cannot write {path}: {reason(error)}",
         "check the folder, its permissions and the free disk space",
     )

@@ -56,19 +56,9 @@ FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """An item on its way.
+    """An item on its way: loaded to a picture or an error, then a record."""
 
-    Attributes:
-        index: Its place among the items.
-        item: What is to be loaded.
-        picture: The loaded picture; None if loading failed.
-        error: Why loading failed.
-        loading_s: Seconds that loading took.
-        loaded: Set when there is a picture or an error.
-        record: The result, once a worker has it.
-    """
-
-    index: int
+    index: int  # among the items
     item: Item
     picture: Picture | None = None
     error: DetcliError | None = None
@@ -170,7 +160,6 @@ class Pipeline:
                     self.times[stage] += seconds
 
     def _gather(self) -> Iterator[Record]:
-        """Gather entries into batches, and yield finished records in order."""
         gathered: list[Entry] = []
         expected: deque[Entry] = deque()
         end = None
@@ -215,15 +204,13 @@ class Pipeline:
                 raise event.error
 
     def _read(self, items: Iterable[Item], skip: Callable[[Item], bool]) -> None:
-        """Take items from the source while there is room."""
         error: BaseException | None = None
         try:
             for index, item in enumerate(items):
                 if skip(item):
                     continue
-                while not self._room.acquire(timeout=POLL_S):
-                    if self._over.is_set():
-                        return
+                while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
+                    pass
                 if self._over.is_set():
                     return
                 entry = Entry(index, item)
@@ -262,13 +249,6 @@ class Worker:
         inbox: "queue.SimpleQueue[Event]",
         over: threading.Event,
     ) -> None:
-        """Connect a worker to its pipeline.
-
-        Args:
-            batches: What is to be run.
-            inbox: Receives the worker's events.
-            over: Set when no more records are wanted.
-        """
         self.times = StageTimes()
         self.opened = threading.Event()
         self._batches, self._inbox, self._over = batches, inbox, over

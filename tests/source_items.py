@@ -20,7 +20,7 @@ def found(*names, **options):
     """The sources of the items, all of them files; the final total is checked."""
     with Sources(names, SourceOptions(**options)) as sources:
         items = list(sources)
-        assert sources.total == len(items)
+        assert sources.progress.total == len(items)
     assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
     return [item.origin.source for item in items]
 
@@ -29,7 +29,7 @@ def failure(name, kind=SourceError, **options):
     """The error message for a name without an input."""
     with Sources([name], SourceOptions(**options)) as sources:
         (item,) = sources
-        assert sources.total in {1, None}
+        assert sources.progress.total in {1, None}
     assert item.origin == Origin(name)
     with pytest.raises(kind) as caught:
         item.load()
@@ -41,7 +41,7 @@ def frames(*names, **options):
     """Source and number of each frame."""
     with Sources(names, SourceOptions(**options)) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
-        assert sources.total == len(items)
+        assert sources.progress.total == len(items)
     return items
 
 

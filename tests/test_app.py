@@ -77,7 +77,7 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_public_names_are_complete():
     names = {name for name in package.__all__ if getattr(package, name) is not None}
     assert names == set(package.__all__)
-    assert {*package._HOMES, "__version__"} == set(package.__all__)  # noqa: SLF001 - must agree
+    assert {*package._MODULES, "__version__"} == set(package.__all__)  # noqa: SLF001 - must agree
     with pytest.raises(AttributeError, match="nonsense"):
         _ = package.nonsense
 

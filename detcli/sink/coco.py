@@ -137,12 +137,6 @@ class CocoSink:
     """
 
     def __init__(self, output: Output, numbers: Numbers) -> None:
-        """Begin the array.
-
-        Args:
-            output: Target of the results.
-            numbers: Gives the ids of pictures and classes.
-        """
         self._array = JsonArray(output)
         self._numbers = numbers
         self._image_ids: set[int] = set()

@@ -148,21 +148,14 @@ def _prefixes_of(name: str) -> list[str]:
 class PerClip(Generic[State]):
     """Keeps a state for each video while its frames come.
 
+    `begin` makes a state from the first record of a video, and `end` finishes it after the last.
     Videos in files come one after the other, so only one of them has a state at a time; live
     sources come interleaved.
     """
 
     def __init__(
-        self,
-        begin: Callable[[Record], State],
-        end: Callable[[State], None] = lambda _state: None,
+        self, begin: Callable[[Record], State], end: Callable[[State], None] = lambda _: None
     ) -> None:
-        """Begin without states.
-
-        Args:
-            begin: Makes the state from the first record of a video.
-            end: Finishes a state after the last record.
-        """
         self._begin = begin
         self._end = end
         self._states: dict[object, State] = {}
@@ -195,20 +188,13 @@ class OutputFolder:
     """A folder that is made if it does not exist, and the paths of files in it.
 
     All paths lie in this folder, whatever the inputs are called. No path is given twice, and none
-    is an input's. Files of an earlier run are overwritten, unless they are to be kept.
+    is one of `inputs`. Files of an earlier run are overwritten unless `keep` is set.
 
     Raises:
         OutputError: The folder cannot be made.
     """
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, keep: bool = False) -> None:
-        """Make the folder.
-
-        Args:
-            path: The folder.
-            inputs: Files that are never overwritten.
-            keep: Whether to keep existing files too, as this run resumes an earlier one.
-        """
         make_folder(path)
         self.path = path
         self._inputs = inputs
@@ -229,7 +215,7 @@ class OutputFolder:
         """
         if record.origin.frame is None:
             return self.file_for(record.origin.source, suffix)
-        return self._numbered(self.path, self.prefix_of(record), suffix)
+        return self.member(self.path, self.prefix_of(record), suffix)
 
     def prefix_of(self, record: Record) -> str:
         """Prefix of a record's files: `bus`, or `film_17` for a frame."""
@@ -237,12 +223,14 @@ class OutputFolder:
             return self._names.prefix(stem(record.origin.source))
         return f"{self._prefixes.of(record)}_{record.origin.frame}"
 
-    def member(self, folder: Path, prefix: str, number: int, suffix: str) -> Path:
-        """Path of a numbered file in a folder below this one."""
-        return self._numbered(folder, f"{prefix}_{number}", suffix)
+    def member(self, folder: Path, name: str, suffix: str) -> Path:
+        """Path of a file whose name has a number already; it gets another to keep existing files.
 
-    def _numbered(self, folder: Path, name: str, suffix: str) -> Path:
-        """A path with a number of its own, and another one only to keep a file on the disk."""
+        Args:
+            folder: This folder, or one below.
+            name: Begins with the result of `prefix_of`.
+            suffix: The file's suffix.
+        """
         paths = (
             folder / f"{name}{further}{suffix}"
             for further in itertools.chain([""], (f"_{n}" for n in itertools.count(2)))

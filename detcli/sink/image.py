@@ -54,7 +54,7 @@ class CropSink:
             folder = self._folder.path / self._folders[class_id]
             make_folder(folder)
             data, suffix = encode(crop(record.picture.pixels, box), record)
-            write_file(self._folder.member(folder, prefix, number, suffix), data)
+            write_file(self._folder.member(folder, f"{prefix}_{number}", suffix), data)
 
     def close(self) -> None:
         """Do nothing: each file was complete when it was written."""

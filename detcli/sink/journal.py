@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import OutputError, UsageError
+from detcli.errors import OutputError, UsageError, reason
 from detcli.files import AtomicFile
 from detcli.record import Origin, Record
 from detcli.sink.json import encode
@@ -39,15 +39,13 @@ class Journal:
         try:
             self._file = self._open()
             try:
-                complete = self._read()
-                if not complete:
-                    self._rewrite()
+                if not self._read():
+                    self._rewrite()  # as a new file, which has no lock yet
+                    self._file.close()
+                    self._file = self._open()
             except BaseException:
                 self._file.close()
                 raise
-            if not complete:  # the rewritten file is a new one, without the lock
-                self._file.close()
-                self._file = self._open()
         except OSError as error:
             raise self._failure(error) from error
 
@@ -127,7 +125,7 @@ class Journal:
 
     def _failure(self, error: OSError) -> OutputError:
         return OutputError(
-            f"cannot write {self._path}: {error.strerror or error}",
+            f"cannot write {self._path}: {reason(error)}",
             "check the folder, its permissions and the free disk space; nothing is lost: "
             "the same command continues where this run stopped",
         )

@@ -31,7 +31,6 @@ class TableSink:
 
 
 def _parts(record: Record) -> list[Table | Text]:
-    """A heading, and a table if there are detections."""
     fields = record.to_json()
     if "error" in fields:
         source = record.origin.source

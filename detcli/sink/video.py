@@ -111,19 +111,14 @@ class ClipWriter:
 class VideoFile:
     """One video, which appears under its name when it is closed.
 
+    Its frames have the shape `(height, width, 3)`; an odd last row or column is cut off, as colours
+    are stored for squares of 2x2 pixels. The rate is in frames per second.
+
     Raises:
         OutputError: The video cannot be written there, or not in this size.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
-        """Open a video.
-
-        Args:
-            path: The file.
-            shape: Shape of its frames, `(height, width, 3)`; an odd last row or column is cut off,
-                as colours are stored for squares of 2x2 pixels.
-            rate: Frames per second.
-        """
         self.shape = shape
         self._path = path
         self._part = AtomicFile(path, binary=True, suffix=path.suffix)
@@ -176,11 +171,7 @@ class VideoFile:
 
 
 def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
-    """A writer with the first codec that takes frames of this shape.
-
-    Raises:
-        OutputError: No codec does.
-    """
+    """A writer with the first codec that takes frames of this shape."""
     height, width = shape[:2]
     try:
         str(path).encode()

@@ -9,16 +9,10 @@ class LabelSink:
     """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
 
     A picture without detections gets an empty file, which trainers take as background; an input
-    that failed gets none.
+    that failed gets none. With `scores`, the score is a sixth column, which trainers do not accept.
     """
 
     def __init__(self, folder: OutputFolder, *, scores: bool = False) -> None:
-        """Begin without labels.
-
-        Args:
-            folder: Folder for the labels.
-            scores: Whether to add the score as a sixth column, which trainers do not accept.
-        """
         self._folder = folder
         self._scores = scores
 

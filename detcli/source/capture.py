@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import DecodeError, SourceError
+from detcli.errors import DecodeError, SourceError, reason
 from detcli.geometry import Image
 from detcli.opencv import cv2
 
@@ -31,8 +31,7 @@ def open_file(path: str) -> Capture:
     try:
         empty = Path(path).stat().st_size == 0
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise SourceError(f"cannot be read: {reason}", "check the path") from error
+        raise SourceError(f"cannot be read: {reason(error)}", "check the path") from error
     # Absolute, so that FFmpeg does not read the start of a name as a protocol.
     capture = _open(str(Path(path).absolute()), [])
     if capture is not None:

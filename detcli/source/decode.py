@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.errors import DecodeError, SourceError
+from detcli.errors import DecodeError, SourceError, reason
 from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.source import jpeg
@@ -56,8 +56,7 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise SourceError(f"cannot be read: {reason}", "check its permissions") from error
+        raise SourceError(f"cannot be read: {reason(error)}", "check its permissions") from error
     return load_bytes(data, options)
 
 
@@ -112,7 +111,6 @@ def _decode_by_opencv(data: bytes) -> Picture:
 
 
 def _signature(data: bytes) -> str:
-    """The format that the first bytes suggest, for an error message."""
     signatures = {
         b"\xff\xd8\xff": "starts as JPEG",
         b"\x89PNG": "starts as PNG",
@@ -123,8 +121,8 @@ def _signature(data: bytes) -> str:
         b"GIF8": "starts as GIF",
         b"%PDF": "a PDF",
     }
-    known = next((text for start, text in signatures.items() if data.startswith(start)), None)
-    return known or "not in a known picture format"
+    known = (text for start, text in signatures.items() if data.startswith(start))
+    return next(known, "not in a known picture format")
 
 
 _BLANK = r"(?:\s|#[^\n\r]*[\n\r])*"  # between the fields of PNM and related formats
@@ -225,9 +223,8 @@ def _tiff(data: bytes) -> Size:
 def _jpeg2000(data: bytes) -> Size:
     codestream = data.index(b"\xff\x4f\xff\x51")
     right, bottom, left, top = struct.unpack_from(">IIII", data, codestream + 8)
-    return max(bottom - top, 0), max(
-        right - left, 0
-    )  # in a damaged file, the start may lie behind the end
+    # In a damaged file, the start may lie behind the end.
+    return max(bottom - top, 0), max(right - left, 0)
 
 
 def _avif(data: bytes) -> Size | None:

@@ -88,14 +88,21 @@ def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) ->
         from simplejpeg import decode_jpeg  # not on every platform, see pyproject.toml
     except ImportError:
         return None
-    scale = 1 if fast_for is None else _scale(header.size, fast_for)
+    scale = 1
+    if fast_for is not None:
+        gain = Letterbox.fit(header.size, fast_for).gain
+        scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
     try:
         image: Image = decode_jpeg(
             data, "BGR", min_height=header.height // scale, min_width=header.width // scale
         )
     except ValueError:  # damaged
         return None
-    return Picture(_turn(image, header.orientation), header.size)
+    if header.orientation >= 5:
+        image = np.asarray(cv2.transpose(image), np.uint8)
+    if header.orientation in _FLIPS:
+        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation]), np.uint8)
+    return Picture(image, header.size)
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -140,17 +147,3 @@ def _orientation(exif: bytes) -> int | None:
     except struct.error:
         return None
     return 1
-
-
-def _scale(size: tuple[int, int], canvas: tuple[int, int]) -> int:
-    """The divisor by which a picture may be reduced for a network's input."""
-    gain = Letterbox.fit(size, canvas).gain
-    return next((scale for scale in _SCALES if scale * gain <= 1), 1)
-
-
-def _turn(image: Image, orientation: int) -> Image:
-    """Apply an EXIF orientation."""
-    if orientation >= 5:
-        image = np.asarray(cv2.transpose(image), np.uint8)
-    flip = _FLIPS.get(orientation)
-    return image if flip is None else np.asarray(cv2.flip(image, flip), np.uint8)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
 
-from detcli.errors import SourceError, UsageError
+from detcli.errors import SourceError, UsageError, reason
 from detcli.source.item import STDIN
 from detcli.source.stdin import file_chunks, stdin_chunks
 
@@ -31,13 +31,13 @@ def check_list(name: str) -> None:
         return
     try:
         mode = Path(name).stat().st_mode
-        reason = "it is a folder" if stat.S_ISDIR(mode) else ""
-        if not reason and not os.access(name, os.R_OK):
-            reason = "no permission"
+        problem = "it is a folder" if stat.S_ISDIR(mode) else ""
+        if not problem and not os.access(name, os.R_OK):
+            problem = "no permission"
     except (OSError, ValueError) as error:
-        reason = str(error.strerror if isinstance(error, OSError) else error)
-    if reason:
-        raise UsageError(f"--files-from {name} cannot be read: {reason}", "check the path")
+        problem = reason(error)
+    if problem:
+        raise UsageError(f"--files-from {name} cannot be read: {problem}", "check the path")
 
 
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
@@ -60,9 +60,7 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
             elif found := line if null_separated else _strip_windows(line, first=number == 0):
                 yield os.fsdecode(found)
     except OSError as error:
-        yield SourceError(
-            f"the rest of the list cannot be read: {error.strerror or error}", "check its disk"
-        )
+        yield SourceError(f"the rest of the list cannot be read: {reason(error)}", "check its disk")
 
 
 def _strip_windows(line: bytes, *, first: bool) -> bytes:

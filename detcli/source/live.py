@@ -78,13 +78,14 @@ def watch(
     news = threading.Condition()
     stop = threading.Event()
     watchers = [_Watcher(source, options, news, stop) for source in sources]
+    dropped_before = progress.dropped
     try:
         for watcher in watchers:
             watcher.start()
         while not progress.stop.is_set():
             with news:
                 item = _take(watchers)
-                progress.dropped += sum(watcher.take_dropped() for watcher in watchers)
+                progress.dropped = dropped_before + sum(watcher.dropped for watcher in watchers)
                 if item is None and all(watcher.ended for watcher in watchers):
                     return
                 if item is None:
@@ -94,7 +95,7 @@ def watch(
     finally:
         stop.set()
         deadline = time.monotonic() + JOIN_TIMEOUT_S
-        for watcher in watchers:
+        for watcher in filter(threading.Thread.is_alive, watchers):
             watcher.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -107,14 +108,10 @@ def _take(watchers: list["_Watcher"]) -> Item | None:
     return None
 
 
-class _Watcher:
-    """Reads one source on its own thread, and keeps its newest frame.
+class _Watcher(threading.Thread):
+    """Reads one source, and keeps its newest frame.
 
     What other threads read is guarded by the lock of `news`.
-
-    Attributes:
-        waiting: Items that have not been taken: a frame, an error, or both.
-        ended: Whether no more items will come.
     """
 
     def __init__(
@@ -124,34 +121,21 @@ class _Watcher:
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
+        super().__init__(daemon=True)
         self._source = source
         self._options = options
         self._news = news
-        self._stop = stop
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._over = stop
         self._clip = Clip(source.name, 0.0, live=True)
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
-        self._dropped = 0
-        self.waiting: list[Item] = []
-        self.ended = False
+        self.dropped = 0
+        self.waiting: list[Item] = []  # not taken yet: a frame, an error, or both
+        self.ended = False  # whether no more items will come
 
-    def start(self) -> None:
-        """Start reading."""
-        self._thread.start()
-
-    def join(self, timeout: float) -> None:
-        """Wait for the thread, which ends when `stop` is set."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-
-    def take_dropped(self) -> int:
-        """How many frames were dropped since the last call."""
-        dropped, self._dropped = self._dropped, 0
-        return dropped
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Follow the source until it ends, or `stop` is set."""
         error: InputError | None = None
         try:
             self._follow()
@@ -166,11 +150,7 @@ class _Watcher:
             self._news.notify()
 
     def _follow(self) -> None:
-        """Open the source and read it, again whenever it is lost.
-
-        Raises:
-            InputError: The source cannot be opened, or was lost for too long.
-        """
+        """Open the source and read it, again whenever it is lost."""
         delay_s = MIN_DELAY_S
         while True:
             before = self._number
@@ -187,20 +167,13 @@ class _Watcher:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
             if (silence := time.monotonic() - self._last_s) > self._options.reconnect_s:
-                raise SourceError(
-                    f"lost, and not back after {silence:.0f} s",
-                    "check the camera and the network",
-                )
-            self._stop.wait(delay_s)
+                problem = f"lost, and not back after {silence:.0f} s"
+                raise SourceError(problem, "check the camera and the network")
+            self._over.wait(delay_s)
             delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     def _read(self) -> None:
-        """Open the source once, and read for as long as frames come.
-
-        Raises:
-            SourceError: The source cannot be opened.
-            DecodeError: Its frames are too large.
-        """
+        """Open the source once, and read for as long as frames come."""
         capture = self._source.open()
         try:
             check_size(frame_size(capture), self._options.decode.max_pixels)
@@ -242,12 +215,12 @@ class _Watcher:
         origin = Origin(self._source.name, frame=number, time_s=time_s, clip=self._clip)
         item = Item(origin, partial(Picture.whole, image))
         with self._news:
-            self._dropped += len(self.waiting)
+            self.dropped += len(self.waiting)
             self.waiting = [item]
             self._news.notify()
 
     def _is_over(self) -> bool:
-        if self._stop.is_set():
+        if self._over.is_set():
             return True
         end_s = self._options.end_s
         if end_s is None or self._first_s is None:

@@ -31,16 +31,11 @@ class _BrokenError(Exception):
 class JpegSplitter:
     """Takes bytes as they come, and yields each picture as soon as its last byte is there.
 
-    An incomplete picture gives one error, and the search continues at the next start marker. At
-    most one picture is held in memory.
+    An incomplete picture gives one error, as does one of more than `max_bytes`, and the search
+    continues at the next start marker. At most one picture is held in memory.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Begin a stream.
-
-        Args:
-            max_bytes: A picture with more is refused.
-        """
         self._max_bytes = max_bytes
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
@@ -77,20 +72,13 @@ class JpegSplitter:
                 continue
             if end is None:
                 return
-            picture, attached = self._take(end)
-            if not attached:
+            start, picture = self._offset, bytes(memoryview(self._data)[:end])
+            self._drop(end)
+            self._inside = self._forget_junk = False
+            if (start, self._offset) not in self._attached:
                 self._parts += 1
                 yield picture
-
-    def _take(self, end: int) -> tuple[bytes, bool]:
-        """Take a picture out of the data, and tell whether it belongs to the one before."""
-        span = (self._offset, self._offset + end)
-        picture = bytes(memoryview(self._data)[:end])
-        self._drop(end)
-        self._inside = self._forget_junk = False
-        attached = span in self._attached
-        self._attached = {one for one in self._attached if one[0] >= span[1]}
-        return picture, attached
+            self._attached = {span for span in self._attached if span[0] >= self._offset}
 
     def _give_up(self, broken: _BrokenError) -> bool:
         """Continue after the start of a broken picture; whether to report it."""
@@ -113,11 +101,7 @@ class JpegSplitter:
         return found
 
     def _find_end(self, *, ended: bool) -> int | None:
-        """Length of the picture at the start of the data; None if more bytes are needed.
-
-        Raises:
-            _BrokenError: The picture has no end.
-        """
+        """Length of the picture at the start of the data; None if more bytes are needed."""
         end = self._walk()
         if (len(self._data) if end is None else end) > self._max_bytes:
             raise _BrokenError(f"more than {self._max_bytes} bytes", self._at)

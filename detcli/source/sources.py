@@ -7,11 +7,11 @@ exist becomes an item with an error, and the others go on.
 
 import contextlib
 import glob
+import itertools
 import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import groupby
 from pathlib import Path
 from threading import Event
 
@@ -42,6 +42,9 @@ DEFAULTS = SourceOptions()
 class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
+    Attributes:
+        progress: How far they are.
+
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
             read.
@@ -51,19 +54,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         _check(names, options)
         self._names = names
         self._options = options
-        self._progress = SourceProgress(len(names) if options.files_from is None else None)
+        self.progress = SourceProgress(len(names) if options.files_from is None else None)
         self._ended = Event()
         self._items = self._iterate()
-
-    @property
-    def total(self) -> int | None:
-        """Inputs known so far; None once one of the sources has no known end."""
-        return self._progress.total
-
-    @property
-    def dropped(self) -> int:
-        """Frames of live sources that were overtaken by newer ones."""
-        return self._progress.dropped
 
     def __iter__(self) -> Iterator[Item]:
         return self._items
@@ -73,7 +66,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def close(self) -> None:
         """End the iteration, whichever thread runs it, and close what is open."""
-        self._progress.stop.set()
+        self.progress.stop.set()
         try:
             self._items.close()
         except ValueError:  # another thread runs it, and checks `stop` regularly
@@ -82,15 +75,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _iterate(self) -> Generator[Item]:
         try:
             with contextlib.closing(self._expand()) as items:
-                for item in items:
-                    if self._progress.stop.is_set():
-                        return
-                    yield item
+                yield from itertools.takewhile(lambda _: not self.progress.stop.is_set(), items)
         finally:
             self._ended.set()
 
     def _expand(self) -> Generator[Item]:
-        for live, names in groupby(self._names, is_live):
+        for live, names in itertools.groupby(self._names, is_live):
             if live:
                 yield from self._watch(names)
             else:
@@ -103,7 +93,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if name == STDIN:
             from detcli.source.stdin import read_stdin
 
-            return read_stdin(self._options.decode, self._progress)
+            return read_stdin(self._options.decode, self.progress)
         if is_address(name):
             return self._fetch(name)
         if os.path.isdir(name):
@@ -123,26 +113,26 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         from detcli.source.capture import open_file
         from detcli.source.video import read_video
 
-        yield from read_video(name, partial(open_file, name), self._options, self._progress)
+        yield from read_video(name, partial(open_file, name), self._options, self.progress)
 
     def _search(self, folder: str) -> Iterator[Item]:
         omit = {identity(path) for path in self._options.written}
         recursive = self._options.recursive
-        self._progress.expect(-1)
+        self.progress.expect(-1)
         found = False
         for part in search(folder, recursive=recursive, omit=omit):
-            if self._progress.stop.is_set():
+            if self.progress.stop.is_set():
                 return
             found = found or bool(part)
             if isinstance(part, Item):
-                self._progress.expect(1)
+                self.progress.expect(1)
                 yield part
             else:
-                self._progress.expect(len(part))
+                self.progress.expect(len(part))
                 for name in part:
                     yield from self._file(name)
         if not found:
-            self._progress.expect(1)
+            self.progress.expect(1)
             hint = (
                 "check the files' suffixes" if recursive else "search its folders with --recursive"
             )
@@ -150,23 +140,23 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _match(self, pattern: str) -> Iterator[Item]:
         names = match(pattern)
-        self._progress.expect(len(names) - 1)
+        self.progress.expect(len(names) - 1)
         found = False
         for name in names:
             if os.path.isfile(name):
                 found = True
                 yield from self._file(name)
             else:
-                self._progress.expect(-1)
+                self.progress.expect(-1)
         if not found:
-            self._progress.expect(1)
+            self.progress.expect(1)
             yield failed(pattern, SourceError("no file matches", "check the pattern"))
 
     def _read_list(self, name: str) -> Iterator[Item]:
         from detcli.source.lists import read_list
 
         null_separated = self._options.null_separated
-        for entry in read_list(name, self._progress.stop, null_separated=null_separated):
+        for entry in read_list(name, self.progress.stop, null_separated=null_separated):
             if isinstance(entry, SourceError):
                 yield failed(name, entry)
             else:
@@ -185,33 +175,28 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             from detcli.source.video import read_video
 
             reopen = partial(open_address, url)
-            yield from read_video(public, reopen, self._options, self._progress)
+            yield from read_video(public, reopen, self._options, self.progress)
         else:
             from detcli.source.http import load_address
 
-            load = partial(load_address, url, self._options.decode, self._progress.stop)
+            load = partial(load_address, url, self._options.decode, self.progress.stop)
             yield Item(Origin(public), load)
 
     def _watch(self, names: Iterable[str]) -> Iterator[Item]:
         """Watch cameras and streams that are named one after another, all at the same time."""
         from detcli.source.live import LiveSource, watch
 
-        self._progress.expect(None)
+        self.progress.expect(None)
         sources = []
         for name in names:
             try:
                 sources.append(LiveSource.named(name))
             except SourceError as error:
                 yield failed(public_name(name), error)
-        yield from watch(sources, self._options, self._progress)
+        yield from watch(sources, self._options, self.progress)
 
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
-    """Check the request before anything is read.
-
-    Raises:
-        UsageError: Names or options contradict each other or are out of range.
-    """
     if [*names, options.files_from].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", "name - once")
     if options.stride < 1:

@@ -14,7 +14,7 @@ from io import UnsupportedOperation
 from pathlib import Path
 from threading import Event
 
-from detcli.errors import DecodeError, InputError, SourceError
+from detcli.errors import DecodeError, InputError, SourceError, reason
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.item import STDIN, Item, SourceProgress, failed
@@ -106,18 +106,13 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             data = _join(chunks, options.max_bytes)
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
-        yield failed(STDIN, SourceError(reason, "check the program that writes to standard input"))
+        hint = "check the program that writes to standard input"
+        yield failed(STDIN, SourceError(f"cannot be read: {reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
 
 
 def _join(chunks: Iterable[bytes], max_bytes: int) -> bytes:
-    """All chunks as one.
-
-    Raises:
-        DecodeError: There are more than `max_bytes`.
-    """
     data = bytearray()
     for chunk in chunks:
         data += chunk

@@ -63,7 +63,7 @@ def read_video(
             yield failed(source, problem)
         progress.expect(None if expected is None else given - expected)
     finally:
-        frames.release()
+        frames.capture.release()
 
 
 def _begin(reopen: Callable[[], Capture], options: SourceOptions, stop: Event) -> "_Frames":
@@ -114,7 +114,7 @@ class _Frames:
     """The frames of a capture, one after the other."""
 
     def __init__(self, capture: Capture, stop: Event) -> None:
-        self._capture = capture
+        self.capture = capture
         self._stop = stop
         self.rate = frames_per_second(capture)
         self.declared = frame_count(capture)
@@ -133,10 +133,10 @@ class _Frames:
         for missed in range(min(max(remaining, 100), 1000)):
             if self._stop.is_set() or (missed and time.monotonic() > give_up):
                 return False
-            if self._capture.grab():
+            if self.capture.grab():
                 self.damaged += missed
                 self.number += missed + 1
-                position = position_s(self._capture)
+                position = position_s(self.capture)
                 step = (missed + 1) / self.rate if self.rate else 0.0
                 self.time_s = position if position > self.time_s else self.time_s + step
                 return True
@@ -144,7 +144,7 @@ class _Frames:
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
-        image = retrieve(self._capture)
+        image = retrieve(self.capture)
         self.damaged += image is None
         return image
 
@@ -153,19 +153,15 @@ class _Frames:
 
         The number follows from the time only where frames come at a constant rate.
         """
-        self._capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
-        if not self._capture.grab():
+        self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
+        if not self.capture.grab():
             return False
-        self.time_s = position_s(self._capture)
+        self.time_s = position_s(self.capture)
         number = self.time_s * self.rate
         if not (0 < self.time_s < start_s - _EPSILON_S and abs(number - round(number)) < 0.1):
             return False
         self.number = round(number)
         return True
-
-    def release(self) -> None:
-        """Close the capture."""
-        self._capture.release()
 
 
 def _find_problem(

@@ -39,7 +39,7 @@ def test_a_picture_is_fetched(server, path):
 def test_it_is_a_picture_among_others(server):
     with Sources([server.url("/a.png", user="eve:pw@")]) as sources:
         (item,) = sources
-        assert sources.total == 1
+        assert sources.progress.total == 1
         assert item.origin == Origin(server.url("/a.png"))
         assert item.load().size == (24, 32)
 

@@ -196,7 +196,7 @@ def test_a_list_names_files(here):
     Path("list").write_text("".join(f"{name}\n" for name in names))
     with Sources(["first.jpg"], SourceOptions(files_from="list")) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
-        assert sources.total is None
+        assert sources.progress.total is None
     names[3:4] = ["c.mp4", "c.mp4"]
     numbers = [None, None, None, 0, 1, *[None] * 5]
     assert items == [("first.jpg", None), *zip(names, numbers, strict=True)]
@@ -284,7 +284,10 @@ def test_totals_grow_as_inputs_are_found(here):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
     number_video.write(here / "v.mp4", 30)
     with Sources(["in", "v.mp4", "d*.jpg"], SourceOptions(recursive=True, stride=7)) as sources:
-        totals = [sources.total, *((sources.total, item.origin.source)[0] for item in sources)]
+        totals = [
+            sources.progress.total,
+            *((sources.progress.total, item.origin.source)[0] for item in sources),
+        ]
     assert totals == [3, 4, 4, 5, *[9] * 6]
 
 
@@ -293,9 +296,9 @@ def test_a_video_with_missing_frames_corrects_the_total(here):
     Path("v.avi").write_bytes(data[: len(data) // 2])
     with Sources(["v.avi"]) as sources:
         first = next(iter(sources))
-        assert (first.origin.frame, sources.total) == (0, 60)
+        assert (first.origin.frame, sources.progress.total) == (0, 60)
         items = [first, *sources]
-        assert sources.total == len(items) < 60
+        assert sources.progress.total == len(items) < 60
 
 
 @pytest.mark.usefixtures("here")

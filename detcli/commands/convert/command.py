@@ -171,7 +171,9 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     with (
         Sources([image] if image else []) as picture,
         Sources(calibrate or [], source_options) as sources,
-        count_on_stderr(lambda: sources.total, wanted=bool(calibrate) and not quiet) as advance,
+        count_on_stderr(
+            lambda: sources.progress.total, wanted=bool(calibrate) and not quiet
+        ) as advance,
     ):
         found = run(
             request,

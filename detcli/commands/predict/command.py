@@ -118,7 +118,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         start_s=start,
         end_s=end,
         decode=DecodeOptions(max_pixels=max_pixels),
-        written=tuple(sink_options.folders.values()),
+        written=sink_options.folders,
     )
     located = run.find_model()
     files = [located.path, *filter(None, (names, coco_images))]
@@ -134,7 +134,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
             contextlib.suppress(Stopped),  # the user closed the window
             Sources(source or [], source_options) as sources,
             open_sinks(sink_options, guard) as (sinks, skip),
-            progress(tally, lambda: sources.total, wanted=not quiet) as advance,
+            progress(tally, lambda: sources.progress.total, wanted=not quiet) as advance,
         ):
             for record in pipeline.run(sources, skip):
                 with pipeline.times.stage(Stage.WRITE):
@@ -142,7 +142,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
                         sink.write(record)
                 tally.add(record)
                 advance()
-    tally.summarise(pipeline.times, sources.dropped)
+    tally.summarise(pipeline.times, sources.progress.dropped)
     own.check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)

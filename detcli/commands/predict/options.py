@@ -54,8 +54,7 @@ NullOption = Annotated[
     typer.Option("--null", "-0", help="Names in --files-from end with NUL instead of a newline."),
 ]
 VideoStrideOption = Annotated[
-    int,
-    typer.Option("--vid-stride", metavar="N", min=1, help="Process every Nth frame of a video."),
+    int, typer.Option(metavar="N", min=1, help="Process every Nth frame of a video.")
 ]
 StartOption = Annotated[
     float, typer.Option(metavar="SECONDS", min=0, help="Start at this time in a video.")
@@ -76,7 +75,7 @@ ConfidenceOption = Annotated[
     ),
 ]
 MaxDetOption = Annotated[
-    int, typer.Option("--max-det", metavar="N", help="Keep at most N detections per picture.")
+    int, typer.Option(metavar="N", help="Keep at most N detections per picture.")
 ]
 ClassesOption = Annotated[
     str | None,
@@ -106,7 +105,7 @@ SaveOption = Annotated[
     typer.Option(metavar="DIR", help="Write annotated pictures and videos to this folder."),
 ]
 SaveTextOption = Annotated[
-    Path | None, typer.Option("--save-txt", metavar="DIR", help="Write YOLO labels to this folder.")
+    Path | None, typer.Option(metavar="DIR", help="Write YOLO labels to this folder.")
 ]
 SaveConfidenceOption = Annotated[
     bool, typer.Option("--save-conf", help="Add the score to each label as a sixth column.")
@@ -144,13 +143,7 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition such as person>0.
-
-    Attributes:
-        name: A class, or "any" for all classes.
-        sign: One of OPERATORS.
-        count: What the number of detections is compared with.
-    """
+    """A condition such as person>0, on the detections of a class or of any class."""
 
     name: str
     sign: str

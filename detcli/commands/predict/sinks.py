@@ -67,59 +67,19 @@ class SinkOptions:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """Folders to write to, by the name of the option."""
-        return {name: path for name in FOLDER_SINKS if (path := getattr(self, name)) is not None}
+    def folders(self) -> tuple[Path, ...]:
+        """Folders to write to."""
+        return tuple(filter(None, (self.pictures, self.labels, self.crops)))
 
     @property
     def need_pixels(self) -> bool:
         """Whether a sink shows pictures, which then have to be decoded in full size."""
-        return self.show or any(FOLDER_SINKS[name].need_pixels for name in self.folders)
+        return self.show or self.pictures is not None or self.crops is not None
 
     @property
     def show_errors(self) -> bool:
         """Whether failures are visible among the results, on a terminal."""
         return self.format is Format.TABLE and self.output is None and self.journal is None
-
-
-@dataclass(frozen=True, slots=True)
-class FolderSink:
-    """A kind of output that is a folder with files for each input.
-
-    Attributes:
-        open: Opens the sinks that write to the folder.
-        need_pixels: Whether the files show the picture.
-    """
-
-    open: Callable[["OutputFolder", SinkOptions], list[Sink]]
-    need_pixels: bool
-
-
-def _open_pictures(folder: "OutputFolder", _options: SinkOptions) -> list[Sink]:
-    from detcli.sink.image import ImageSink
-    from detcli.sink.video import VideoSink
-
-    return [ImageSink(folder), VideoSink(folder)]
-
-
-def _open_labels(folder: "OutputFolder", options: SinkOptions) -> list[Sink]:
-    from detcli.sink.yolo import LabelSink
-
-    return [LabelSink(folder, scores=options.label_scores)]
-
-
-def _open_crops(folder: "OutputFolder", _options: SinkOptions) -> list[Sink]:
-    from detcli.sink.image import CropSink
-
-    return [CropSink(folder)]
-
-
-FOLDER_SINKS = {
-    "pictures": FolderSink(_open_pictures, need_pixels=True),
-    "labels": FolderSink(_open_labels, need_pixels=False),
-    "crops": FolderSink(_open_crops, need_pixels=True),
-}
-"""By the field of SinkOptions that names the folder, in the order of writing."""
 
 
 RECORD_SINKS = {
@@ -171,18 +131,32 @@ def _open(
         undo.callback(file.discard)
         return file
 
+    def make_folder(path: Path) -> "OutputFolder":
+        from detcli.sink.folder import OutputFolder
+
+        # A resumed run writes over nothing that an earlier part of it has written.
+        return OutputFolder(path, guard, keep=options.journal is not None)
+
+    sinks: list[Sink] = []
     windows: list[Sink] = []
     if options.show:
         from detcli.sink.window import WindowSink
 
         windows.append(WindowSink())
-    sinks: list[Sink] = []
-    for name, path in options.folders.items():
-        from detcli.sink.folder import OutputFolder
+    if options.pictures is not None:
+        from detcli.sink.image import ImageSink
+        from detcli.sink.video import VideoSink
 
-        # A resumed run writes over nothing that an earlier part of it has written.
-        folder = OutputFolder(path, guard, keep=options.journal is not None)
-        sinks += FOLDER_SINKS[name].open(folder, options)
+        folder = make_folder(options.pictures)
+        sinks += [ImageSink(folder), VideoSink(folder)]
+    if options.labels is not None:
+        from detcli.sink.yolo import LabelSink
+
+        sinks.append(LabelSink(make_folder(options.labels), scores=options.label_scores))
+    if options.crops is not None:
+        from detcli.sink.image import CropSink
+
+        sinks.append(CropSink(make_folder(options.crops)))
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, NumbersFromFile, NumbersFromNames
 

@@ -150,7 +150,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     folder = OutputFolder(save, InputGuard(read, source_options)) if save else None
     with (
         Sources(images or [], source_options) as sources,
-        count_on_stderr(lambda: sources.total, wanted=not quiet) as advance,
+        count_on_stderr(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         items = sources if random is None else [random_item(random, plan.input_size)]
         found = run(plan, items, folder, advance)
