@@ -1,15 +1,8 @@
 """The `detcli` command: its subcommands, and the one place where errors become exit codes.
 
-| exit | meaning |
-| --- | --- |
-| 0 | all done |
-| 1 | runtime failure |
-| 2 | usage |
-| 3 | some inputs failed; their records carry the error, the rest is complete |
-| 4 | the model cannot be used |
-| 5 | the device that was asked for cannot be used |
-| 6 | a check failed: `predict --fail-if`, `verify`, `convert`, `bench --max-regress`, `doctor` |
-| 130 | interrupted; what was written is complete and readable |
+Each error has its exit code, see `detcli.errors`. Besides, 3 means that some inputs failed, whose
+records carry the error while the rest is complete; and 130 means that the run was interrupted, and
+what was written is complete and readable.
 """
 
 import contextlib

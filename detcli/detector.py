@@ -189,9 +189,17 @@ class Detector:
             for canvas in canvases
         ]
         started = []
-        for group in groups:
-            pixels = [pictures[index].pixels for index in group]
-            started.append((group, self._submit(pixels, [letterboxes[i] for i in group])))
+        for group in groups:  # pictures that share a canvas
+            pixels, placed = zip(
+                *((pictures[i].pixels, letterboxes[i]) for i in group), strict=True
+            )
+            self._ended(Stage.REMAINDER)
+            with self.times.stage(Stage.PREPROCESS):
+                buffer = self._backend.prepare(pixels, placed)
+            with self.times.stage(Stage.NETWORK):
+                buffer = self._backend.infer(buffer)
+            with self.times.stage(Stage.SELECTION):
+                started.append((group, self._backend.select(buffer, placed, self._selection)))
 
         def wait() -> list[Detections]:
             found: dict[int, Detections] = {}
@@ -206,16 +214,6 @@ class Detector:
             return in_order
 
         return wait
-
-    def _submit(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Pending:
-        """Start on pictures that share a canvas."""
-        self._ended(Stage.REMAINDER)
-        with self.times.stage(Stage.PREPROCESS):
-            buffer = self._backend.prepare(images, letterboxes)
-        with self.times.stage(Stage.NETWORK):
-            buffer = self._backend.infer(buffer)
-        with self.times.stage(Stage.SELECTION):
-            return self._backend.select(buffer, letterboxes, self._selection)
 
     def letterbox(self, size: tuple[int, int]) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""

@@ -67,7 +67,11 @@ class JpegSplitter:
             try:
                 end = self._find_end(ended=ended)
             except _BrokenError as broken:
-                if self._give_up(broken):
+                # Damage often looks like a start; it is none without compressed data.
+                is_news = self._has_pixels or not self._forget_junk
+                self._drop(broken.resume)
+                self._inside, self._forget_junk = False, True
+                if is_news:
                     yield self._error(f"an incomplete picture in the stream: {broken}")
                 continue
             if end is None:
@@ -79,14 +83,6 @@ class JpegSplitter:
                 self._parts += 1
                 yield picture
             self._attached = {span for span in self._attached if span[0] >= self._offset}
-
-    def _give_up(self, broken: _BrokenError) -> bool:
-        """Continue after the start of a broken picture; whether to report it."""
-        # Damage often looks like a start; without compressed data it is not another picture.
-        is_news = self._has_pixels or not self._forget_junk
-        self._drop(broken.resume)
-        self._inside, self._forget_junk = False, True
-        return is_news
 
     def _find_start(self) -> bool:
         """Drop the bytes before the next picture; whether there is one."""

@@ -76,7 +76,7 @@ def test_prefixes_for_several_files_of_a_record(folder):
     assert folder.prefix_of(picture("y/a.jpg")) == "a-2"
     assert folder.prefix_of(frame(3)) == "film_3"
     assert folder.prefix_of(frame(4)) == "film_4"
-    assert folder.member(folder.path / "cat", "a", 7, ".png") == folder.path / "cat" / "a_7.png"
+    assert folder.member(folder.path / "cat", "a_7", ".png") == folder.path / "cat" / "a_7.png"
 
 
 def test_an_input_is_never_the_path(tmp_path):
@@ -86,7 +86,7 @@ def test_an_input_is_never_the_path(tmp_path):
     assert names(folder, picture("a.jpg"), frame(0), frame(1)) == [
         *("a-3.txt", "film_0_3.txt", "film_1.txt")
     ]
-    assert folder.member(tmp_path / "cat", "b", 0, ".txt").name == "b_0_2.txt"
+    assert folder.member(tmp_path / "cat", "b_0", ".txt").name == "b_0_2.txt"
 
 
 def test_files_of_an_earlier_run_are_overwritten(tmp_path):
@@ -122,7 +122,7 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     for source, moving in sources:
         record = frame(0, Clip(source, 1.0)) if moving else picture(source)
         paths += [folder.file_of(record, ".txt"), folder.file_for(source, ".mp4")]
-        paths.append(folder.member(folder.path, folder.prefix_of(picture(source)), 3, ".png"))
+        paths.append(folder.member(folder.path, f"{folder.prefix_of(picture(source))}_3", ".png"))
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()

@@ -14,7 +14,7 @@ DAMAGE = """
     from detcli.errors import InputError
     from detcli.opencv import silence_opencv
     from detcli.source.item import SourceOptions
-from detcli.source.sources import Sources
+    from detcli.source.sources import Sources
 
     silence_opencv()
     source, folder = map(Path, sys.argv[1:])

@@ -23,17 +23,8 @@ from detcli.source.item import Item
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at 20 moments ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "detcli",
-        "predict",
-        str(folder),
-        "-m",
-        str(make_model()),
-        "-q",
-    ]
-    command += ["--resume", str(journal)]
+    command = [sys.executable, "-m", "detcli", "predict", str(folder), "-m", str(make_model())]
+    command += ["-q", "--resume", str(journal)]
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     whole = time.perf_counter() - start
@@ -65,12 +56,12 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
             assert skip(Item(Origin("camera:0", frame=0, clip=clip), lambda: None)) == skipped
 
 
-def test_a_password_in_a_list_is_not_printed(detcli, make_model):
+def test_a_password_in_a_list_is_not_printed(detcli, invoke, make_model):
     names = "rtsp://user:secret@host/x\nrtmp://user:secret@host/y\n"
     finished = detcli("predict", "--files-from", "-", "-m", make_model(), input=names)
     assert finished.returncode == 3
     assert "secret" not in finished.stdout + finished.stderr
-    finished = detcli("predict", "rtmp://user:secret@host/y", "-m", make_model())
+    finished = invoke("predict", "rtmp://user:secret@host/y", "-m", make_model())
     assert "secret" not in finished.stdout + finished.stderr
 
 

@@ -31,11 +31,11 @@ def test_several_devices_share_the_inputs(invoke, make_model, make_pictures):
     assert [record["index"] for record in lines(finished.stdout)] == list(range(20))
 
 
-def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
+def test_batch_and_workers_are_logged(invoke, make_model, make_pictures):
     folder, model = make_pictures(3), make_model(batch=2)
-    finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
+    finished = invoke("predict", folder, "-m", model, "-v", "--workers", "3")
     assert "batches of 2, detectors: 3" in finished.stderr
-    finished = detcli("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")
+    finished = invoke("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")
     assert "batches of 5, detectors: 1" in finished.stderr
 
 
@@ -99,9 +99,9 @@ def test_a_list_is_read_line_by_line(make_model, make_pictures):
         assert process.wait(30) == 0
 
 
-def test_all_sinks_at_once(detcli, make_model, make_video, make_pictures, tmp_path):
+def test_all_sinks_at_once(invoke, make_model, make_video, make_pictures, tmp_path):
     sinks = {name: tmp_path / name for name in ("saved", "labels", "crops")}
-    finished = detcli(
+    finished = invoke(
         *("predict", make_pictures(4), make_video(), "-m", make_model(), "--conf", "0.6"),
         *("--save", sinks["saved"], "--save-txt", sinks["labels"], "--save-conf"),
         *("--save-crops", sinks["crops"], "--save-coco", tmp_path / "coco.json"),
