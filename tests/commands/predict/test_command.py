@@ -161,9 +161,9 @@ def test_a_table_on_a_terminal(make_model, make_picture):
     assert "\x1b[3" not in text  # NO_COLOR
 
 
-def test_quiet_and_verbose(invoke, make_model, make_picture):
+def test_quiet_and_verbose(detcli, invoke, make_model, make_picture):
     common = ["predict", make_picture("a.png"), "missing.png", "-m", make_model()]
-    quiet, normal, verbose = invoke(*common, "-q"), invoke(*common), invoke(*common, "-v")
+    quiet, normal, verbose = invoke(*common, "-q"), invoke(*common), detcli(*common, "-v")
     assert quiet.stderr == ""
     assert "missing.png" in normal.stderr
     assert "body, xyxy boxes, 3 classes" in verbose.stderr

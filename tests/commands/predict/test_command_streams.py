@@ -31,11 +31,11 @@ def test_several_devices_share_the_inputs(invoke, make_model, make_pictures):
     assert [record["index"] for record in lines(finished.stdout)] == list(range(20))
 
 
-def test_batch_and_workers_are_logged(invoke, make_model, make_pictures):
+def test_batch_and_workers_are_logged(detcli, make_model, make_pictures):
     folder, model = make_pictures(3), make_model(batch=2)
-    finished = invoke("predict", folder, "-m", model, "-v", "--workers", "3")
+    finished = detcli("predict", folder, "-m", model, "-v", "--workers", "3")
     assert "batches of 2, detectors: 3" in finished.stderr
-    finished = invoke("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")
+    finished = detcli("predict", folder, "-m", model, "-v", "--batch", "5", "--workers", "1")
     assert "batches of 5, detectors: 1" in finished.stderr
 
 
