@@ -111,7 +111,7 @@ def loading(library: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-def reason(error: Exception) -> str:
+def system_reason(error: Exception) -> str:
     """What the system says, without the path, which the message or its record names."""
     return getattr(error, "strerror", None) or str(error)
 

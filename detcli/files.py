@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from detcli.errors import DetcliError, OutputError, reason
+from detcli.errors import DetcliError, OutputError, system_reason
 
 
 def cache_folder() -> Path:
@@ -180,7 +180,7 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
         with path.open("rb") as file:
             return json.load(file)
     except OSError as error:
-        raise unusable(path, reason(error)) from error
+        raise unusable(path, system_reason(error)) from error
     except (ValueError, RecursionError) as error:
         raise unusable(path, "it is not JSON") from error
 
@@ -199,6 +199,6 @@ def make_folder(path: Path) -> None:
 
 def _output_error(path: str | Path, error: OSError) -> OutputError:
     return OutputError(
-        f"cannot write {path}: {reason(error)}",
+        f"cannot write {path}: {system_reason(error)}",
         "check the folder, its permissions and the free disk space",
     )

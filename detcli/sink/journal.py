@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import OutputError, UsageError, reason
+from detcli.errors import OutputError, UsageError, system_reason
 from detcli.files import AtomicFile
 from detcli.record import Origin, Record
 from detcli.sink.json import encode
@@ -125,7 +125,7 @@ class Journal:
 
     def _failure(self, error: OSError) -> OutputError:
         return OutputError(
-            f"cannot write {self._path}: {reason(error)}",
+            f"cannot write {self._path}: {system_reason(error)}",
             "check the folder, its permissions and the free disk space; nothing is lost: "
             "the same command continues where this run stopped",
         )

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import DecodeError, SourceError, reason
+from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Image
 from detcli.opencv import cv2
 
@@ -31,7 +31,7 @@ def open_file(path: str) -> Capture:
     try:
         empty = Path(path).stat().st_size == 0
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot be read: {reason(error)}", "check the path") from error
+        raise SourceError(f"cannot be read: {system_reason(error)}", "check the path") from error
     # Absolute, so that FFmpeg does not read the start of a name as a protocol.
     capture = _open(str(Path(path).absolute()), [])
     if capture is not None:

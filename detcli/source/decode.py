@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.errors import DecodeError, SourceError, reason
+from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.source import jpeg
@@ -56,7 +56,9 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot be read: {reason(error)}", "check its permissions") from error
+        raise SourceError(
+            f"cannot be read: {system_reason(error)}", "check its permissions"
+        ) from error
     return load_bytes(data, options)
 
 

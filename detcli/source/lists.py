@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
 
-from detcli.errors import SourceError, UsageError, reason
+from detcli.errors import SourceError, UsageError, system_reason
 from detcli.source.item import STDIN
 from detcli.source.stdin import file_chunks, stdin_chunks
 
@@ -35,7 +35,7 @@ def check_list(name: str) -> None:
         if not problem and not os.access(name, os.R_OK):
             problem = "no permission"
     except (OSError, ValueError) as error:
-        problem = reason(error)
+        problem = system_reason(error)
     if problem:
         raise UsageError(f"--files-from {name} cannot be read: {problem}", "check the path")
 
@@ -60,7 +60,9 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
             elif found := line if null_separated else _strip_windows(line, first=number == 0):
                 yield os.fsdecode(found)
     except OSError as error:
-        yield SourceError(f"the rest of the list cannot be read: {reason(error)}", "check its disk")
+        yield SourceError(
+            f"the rest of the list cannot be read: {system_reason(error)}", "check its disk"
+        )
 
 
 def _strip_windows(line: bytes, *, first: bool) -> bytes:

@@ -14,7 +14,7 @@ from io import UnsupportedOperation
 from pathlib import Path
 from threading import Event
 
-from detcli.errors import DecodeError, InputError, SourceError, reason
+from detcli.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.item import STDIN, Item, SourceProgress, failed
@@ -107,7 +107,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         hint = "check the program that writes to standard input"
-        yield failed(STDIN, SourceError(f"cannot be read: {reason(error)}", hint))
+        yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
 
