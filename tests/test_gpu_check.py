@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.gpu import DONE, bench, letterbox, report, selection
 from benchmarks.gpu import __main__ as check
-from benchmarks.gpu import bench, letterbox, parts, report, selection
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,12 +76,12 @@ def test_crashing(): os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, ROOT / "tests"))))
-    return parts.Runner(tmp_path, 100)
+    return check.Runner(tmp_path, 100)
 
 
 def test_the_tests_are_counted_with_their_reasons(runner, tmp_path):
     (tmp_path / "test_some.py").write_text(SUITE)
-    part = parts.run_tests(runner, 60, [str(tmp_path / "test_some.py")])
+    part = check.run_tests(runner, 60, [str(tmp_path / "test_some.py")])
     assert (part.outcome, part.reason) == ("failed", "1 failed")
     assert part.more["counts"] == {"passed": 1, "failed": 1, "skipped": 1}
     assert part.more["skipped"] == {"no network on a GPU": 1}
@@ -92,14 +92,14 @@ def test_the_tests_are_counted_with_their_reasons(runner, tmp_path):
 
 def test_no_test_at_all_is_a_failure(runner, tmp_path):
     (tmp_path / "test_none.py").write_text("import nothing_of_that_name\n")
-    part = parts.run_tests(runner, 60, [str(tmp_path / "test_none.py")])
+    part = check.run_tests(runner, 60, [str(tmp_path / "test_none.py")])
     assert part.outcome == "failed"
     assert "nothing_of_that_name" in part.more["failed"][0]
 
 
 def test_what_has_passed_before_a_crash_is_kept(runner, tmp_path):
     (tmp_path / "test_some.py").write_text(CRASHING)
-    part = parts.run_tests(runner, 60, [str(tmp_path / "test_some.py")])
+    part = check.run_tests(runner, 60, [str(tmp_path / "test_some.py")])
     assert (part.outcome, part.more["counts"]["passed"]) == ("failed", 1)
     assert "status -9" in part.reason
 
@@ -112,17 +112,16 @@ def test_a_part_is_ended_when_its_time_is_up(runner, tmp_path):
 
 MEMCHECK = "========= COMPUTE-SANITIZER\n{}\n========= ERROR SUMMARY: {} errors\n"
 RACECHECK = (
-    f"{parts.DONE}\n========= "
-    "RACECHECK SUMMARY: {} hazards displayed ({} errors, {} warnings)\n"
+    f"{DONE}\n========= RACECHECK SUMMARY: {{}} hazards displayed ({{}} errors, {{}} warnings)\n"
 )
 
 
 @pytest.mark.parametrize(
     ("tool", "status", "output", "outcome", "reason"),
     [
-        ("memcheck", 0, MEMCHECK.format(parts.DONE, 0), "passed", ""),
-        ("memcheck", 0, MEMCHECK.format(parts.DONE, 3), "failed", "3 findings"),
-        ("initcheck", 0, MEMCHECK.format(parts.DONE, 3), "passed", "3 findings"),
+        ("memcheck", 0, MEMCHECK.format(DONE, 0), "passed", ""),
+        ("memcheck", 0, MEMCHECK.format(DONE, 3), "failed", "3 findings"),
+        ("initcheck", 0, MEMCHECK.format(DONE, 3), "passed", "3 findings"),
         ("racecheck", 0, RACECHECK.format(2, 1, 1), "failed", "2 findings"),
         ("racecheck", 0, RACECHECK.format(1, 0, 1), "passed", "1 findings"),
         ("racecheck", 0, RACECHECK.format(0, 0, 0), "passed", ""),
@@ -132,7 +131,7 @@ RACECHECK = (
     ],
 )
 def test_what_a_sanitizer_says(tool, status, output, outcome, reason):
-    part = parts.judge_sanitizer(tool, status, output, 1.0)
+    part = check.judge_sanitizer(tool, status, output, 1.0)
     assert part.outcome == outcome
     assert reason in part.reason
 
@@ -159,8 +158,8 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
 
 
 def test_no_part_is_begun_when_the_time_is_up(tmp_path):
-    runner = parts.Runner(tmp_path, 1)
-    part = check._in_time(runner, "nms", pytest.fail, 10)  # noqa: SLF001
+    runner = check.Runner(tmp_path, 1)
+    part = check.in_time(runner, "nms", pytest.fail, 10)
     assert (part.outcome, part.reason) == ("not run", "no time was left")
 
 
@@ -183,8 +182,8 @@ def test_the_report_shows_figures_and_aims():
     }
     section = {"bandwidth": 4.3e12, "empty": 1.5e-6, "cases": [case, many]}
     done = [
-        parts.Part("tests", "passed", "", 20.0, {"counts": {"passed": 7}, "skipped": {"why": 2}}),
-        parts.Part("selection", "passed", "", 30.0, section),
+        report.Part("tests", "passed", "", 20.0, {"counts": {"passed": 7}, "skipped": {"why": 2}}),
+        report.Part("selection", "passed", "", 30.0, section),
     ]
     content = report.build({"name": "Some GPU", "packages": {"numpy": "2"}}, done)
     assert [aim["reached"] for aim in content["aims"]] == [True, False, None, None, False, None]

@@ -1,8 +1,7 @@
 """The check and the benchmark of the CUDA backend, see `make gpu-check`.
 
-__main__   all parts, the time limit, the exit code
-parts      tests, sanitizers and sections of the benchmark, each in a process of its own
-suite      the tests with the marker `gpu`
+__main__   tests, sanitizers and sections of the benchmark, each in a process of its own
+recorder   a pytest plugin that keeps results where a test crashes
 launches   every kernel on small shapes, for the sanitizers
 bench      one section: selection, top_k, letterbox, nms; network is `detcli bench`
 measure    checks all implementations of a case, then times them
@@ -11,3 +10,6 @@ peers      PyTorch, CuPy, ONNX Runtime on our stream
 devices    the machine, downloads, recorded launches
 report     JSON and Markdown
 """
+
+DONE = "every kernel was launched, every answer is right"
+"""What `launches` ends with."""

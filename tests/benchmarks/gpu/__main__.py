@@ -8,19 +8,36 @@ fails. Exits with 1 if a check failed, with 5 if no GPU can be used.
 
 import argparse
 import json
+import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import parts, report
+from benchmarks.gpu import DONE, report
+from benchmarks.gpu.report import FAILED, NOT_RUN, PASSED, Part
+
+ROOT = Path(__file__).parents[3]
 
 BENCHMARKS = {"selection": 120, "top_k": 75, "letterbox": 75, "nms": 60, "network": 120}
 SANITIZERS = {"memcheck": 90, "racecheck": 90, "synccheck": 30, "initcheck": 30}
 TESTS = 150
 MIN_SECONDS = 15
 """Seconds. No part starts with less time left."""
+
+HARMLESS = {"initcheck"}
+"""Does not fail the check: it also reports copies of the unused memory behind the last row."""
+
+SUMMARY = re.compile(r"SUMMARY: (\d+)[^(\n]*(?:\((\d+) errors?\b)?")
+UNSUPPORTED = re.compile(
+    r"^=+ .*(?:not supported|Unable to|Internal Sanitizer Error).*$", re.MULTILINE
+)
 
 
 def look(seconds: float = 120) -> tuple[dict[str, Any], str]:
@@ -39,28 +56,170 @@ def look(seconds: float = 120) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
-def run_all(runner: parts.Runner, arguments: argparse.Namespace) -> Iterator[parts.Part]:
+class Runner:
+    """Runs commands in sequence until the time is up; the parts' files go to `folder`."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self._end = time.monotonic() + seconds
+        self._log = folder / "gpu-check.log"
+        self._log.unlink(missing_ok=True)
+
+    def left(self) -> float:
+        """Seconds left for all parts."""
+        return self._end - time.monotonic()
+
+    def run(self, command: list[str], limit: float) -> tuple[int | None, str, float]:
+        """Run a command and log its output.
+
+        Returns:
+            Its status, None on a timeout; its output; its duration in seconds.
+        """
+        start = time.monotonic()
+        limit = min(limit, self.left())
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that its children end with it
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=limit)
+                status: int | None = process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
+                status = None
+        seconds = time.monotonic() - start
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(f"\n$ {' '.join(command)}\n{output}\n[status {status}, {seconds:.1f} s]\n")
+        return status, output, seconds
+
+
+def run_tests(runner: Runner, limit: float, tests: list[str]) -> Part:
+    """The tests with the marker `gpu`.
+
+    Warnings are not errors here: they depend on versions, which other tests check. A file that
+    cannot be collected because a package is missing does not stop the others.
+    """
+    out = runner.folder / "tests.jsonl"
+    command = [
+        "env",
+        f"RESULTS={out}",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "benchmarks.gpu.recorder",
+    ]
+    command += ["-m", "gpu", "-q", "-W", "default", "-p", "no:cacheprovider", "-o", "addopts="]
+    command += ["--continue-on-collection-errors", "--tb=short", "--no-header"]
+    command += ["--import-mode=importlib", "-c", str(ROOT / "pyproject.toml"), *tests]
+    status, output, seconds = runner.run(command, limit)
+    # A line is incomplete where the process ended while it was written.
+    lines = out.read_text(encoding="utf-8").split("\n")[:-1] if out.exists() else []
+    out.unlink(missing_ok=True)
+    results = [json.loads(line) for line in lines]
+    counts = Counter(result["outcome"] for result in results)
+    more = {
+        "counts": {outcome: counts[outcome] for outcome in ("passed", "failed", "skipped")},
+        "failed": [
+            f"{one['test']}: {one['reason']}" for one in results if one["outcome"] == FAILED
+        ],
+        "skipped": dict(Counter(one["reason"] for one in results if one["outcome"] == "skipped")),
+    }
+    if status == 0 and counts["passed"]:
+        return Part("tests", PASSED, "", seconds, more)
+    if status is None:
+        reason = f"out of time; the last was {results[-1]['test'] if results else 'none'}"
+    elif counts["failed"]:
+        reason = f"{counts['failed']} failed"
+    else:
+        reason = _last_line(output, status)
+    return Part("tests", FAILED, reason, seconds, more)
+
+
+def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
+    """One tool of compute-sanitizer over every kernel."""
+    program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
+    if program is None:
+        return Part(tool, NOT_RUN, "compute-sanitizer is not installed")
+    options = ["--tool", tool]
+    if tool == "memcheck":
+        # Packages probe for functions that an older driver lacks; our own calls raise.
+        options += ["--report-api-errors", "no"]
+    command = [program, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    status, output, seconds = runner.run(command, limit)
+    if status is None:
+        return Part(tool, NOT_RUN, f"not done after {seconds:.0f} s", seconds)
+    return judge_sanitizer(tool, status, output, seconds)
+
+
+def judge_sanitizer(tool: str, status: int, output: str, seconds: float) -> Part:
+    """The outcome according to a sanitizer's output."""
+    summary = SUMMARY.findall(output)
+    if not summary or DONE not in output:
+        found = UNSUPPORTED.search(output)
+        reason = found[0].strip("= \t") if found else _last_line(output, status)
+        return Part(tool, NOT_RUN if found else FAILED, reason, seconds)
+    findings, errors = summary[-1]  # racecheck tells errors from warnings
+    if findings == "0":
+        return Part(tool, PASSED, "", seconds)
+    fatal = tool not in HARMLESS and errors != "0"
+    return Part(tool, FAILED if fatal else PASSED, f"{findings} findings, see the log", seconds)
+
+
+def run_section(runner: Runner, limit: float, section: str, options: list[str]) -> Part:
+    """One section of the benchmark."""
+    out = runner.folder / f"{section}.json"
+    command = [sys.executable, "-m", "benchmarks.gpu.bench", section, "--out", str(out), *options]
+    status, output, seconds = runner.run(command, limit)
+    more = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    out.unlink(missing_ok=True)
+    out.with_suffix(".part").unlink(missing_ok=True)
+    if status == 0:
+        return Part(section, PASSED, "", seconds, more)
+    if status is None:
+        return Part(section, NOT_RUN, f"stopped after {seconds:.0f} s", seconds, more)
+    reason = "; ".join(more.get("failed", [])) or _last_line(output, status)
+    return Part(section, FAILED, reason, seconds, more)
+
+
+def _beside_cuda(program: str) -> str | None:
+    """Path of a program in the CUDA toolkit, which may not be on the PATH."""
+    folder = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    places = (folder / "bin" / program, folder / program / program)
+    return next((str(path) for path in places if path.is_file()), None)
+
+
+def _last_line(output: str, status: int) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return f"status {status}: {lines[-1][:300] if lines else 'no output'}"
+
+
+def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
     """Run all parts: checks first, then timings."""
     options = ["--quick"] if arguments.quick else []
-    models = [*_option("--model", arguments.model), *_option("--model-fp16", arguments.model_fp16)]
-    yield parts.run_tests(runner, TESTS, arguments.tests)
+    network = ["--images", *arguments.images]
+    for name, value in (("--model", arguments.model), ("--model-fp16", arguments.model_fp16)):
+        network += [name, value] if value else []
+    yield run_tests(runner, TESTS, arguments.tests)
     for tool in ("memcheck", "racecheck"):
-        yield _in_time(runner, tool, parts.run_sanitizer, SANITIZERS[tool], tool)
+        yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
     for section, limit in BENCHMARKS.items():
-        more = [*models, "--images", *arguments.images] if section == "network" else []
-        yield _in_time(runner, section, parts.run_section, limit, section, [*options, *more])
+        more = network if section == "network" else []
+        yield in_time(runner, section, run_section, limit, [*options, *more])
     for tool in ("synccheck", "initcheck"):
-        yield _in_time(runner, tool, parts.run_sanitizer, SANITIZERS[tool], tool)
+        yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
 
 
-def _in_time(runner, name, part, limit, *arguments) -> parts.Part:
+def in_time(runner: Runner, name: str, part: Callable[..., Part], limit: float, *more) -> Part:
+    """A part, unless too little time is left for it."""
     if runner.left() < MIN_SECONDS:
-        return parts.Part(name, parts.NOT_RUN, "no time was left")
-    return part(runner, limit, *arguments)
-
-
-def _option(name: str, value: str) -> list[str]:
-    return [name, value] if value else []
+        return Part(name, NOT_RUN, "no time was left")
+    return part(runner, limit, name, *more)
 
 
 def main() -> int:
@@ -79,14 +238,14 @@ def main() -> int:
         print(f"gpu-check needs an NVIDIA GPU: {reason}", file=sys.stderr)
         return 5
     arguments.out.mkdir(parents=True, exist_ok=True)
-    runner = parts.Runner(arguments.out, 60 * arguments.minutes)
-    done: list[parts.Part] = []
+    runner = Runner(arguments.out, 60 * arguments.minutes)
+    done: list[Part] = []
     for part in run_all(runner, arguments):
         done.append(part)
         print(f"{part.name}: {part.outcome} {part.reason}".rstrip(), flush=True)
         report.write(arguments.out, report.build(about, done))
     print((arguments.out / "gpu-check.md").read_text(encoding="utf-8"))
-    return 1 if any(part.outcome == parts.FAILED for part in done) else 0
+    return 1 if any(part.outcome == FAILED for part in done) else 0
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 import numpy as np
 
 import detcli
+from benchmarks.gpu import DONE
 from benchmarks.gpu.devices import Watched
 from benchmarks.gpu.letterbox import ours as letterbox
 from benchmarks.gpu.letterbox import specified
-from benchmarks.gpu.parts import DONE
 from benchmarks.gpu.selection import Head, compare, rows_of
 from benchmarks.gpu.selection import ours as select
 from detcli import Letterbox

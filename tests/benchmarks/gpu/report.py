@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.parts import Part
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 FORMAT = 2
 SELECTION = "[1,84,8400] float32, like a detector's, conf 0.25"
@@ -26,6 +26,17 @@ the call on an idle GPU, the gaps between launches included. "until done": from 
 rows are in host memory, the letterbox's tensor on the GPU, by the host's clock. Every way's answer
 was held against NumPy's before. Behind each figure: how many times detcli's. The floor: bytes that
 have to be read and written at least, over the bandwidth of a large copy in the same run."""
+
+
+@dataclass
+class Part:
+    """The outcome of one part: PASSED, FAILED or NOT_RUN, why, and its findings."""
+
+    name: str
+    outcome: str
+    reason: str = ""
+    seconds: float = 0.0
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 def build(about: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
