@@ -250,7 +250,12 @@ def answer_by(order: Order, task: TopKTask) -> Answer:
     return kept[best], class_id, boxes[:, anchors[rank]].T
 
 
-def _import(package: str, name: str) -> Any:  # noqa: ANN401 - optional, so not typed
+def import_optional(package: str, name: str) -> Any:  # noqa: ANN401 - optional, so not typed
+    """A package, or MissingError.
+
+    Raises:
+        MissingError: It is not installed.
+    """
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -265,7 +270,7 @@ def in_cupy(task: TopKTask, device: Device) -> Implementation:
     """
     if not device.is_gpu:
         raise MissingError("CuPy needs a GPU")
-    cupy = _import("cupy", "CuPy")
+    cupy = import_optional("cupy", "CuPy")
     cupy.cuda.Device(device.ordinal or 0).use()
     uploaded = replace(task, values=cupy.asarray(task.values))
     return lambda: [cupy.asnumpy(part) for part in answer_by(argpartition, uploaded)]
@@ -277,7 +282,7 @@ def in_torch(task: TopKTask, device: Device) -> Implementation:
     Raises:
         MissingError: PyTorch is not installed, or does not find the GPU.
     """
-    torch = _import("torch", "PyTorch")
+    torch = import_optional("torch", "PyTorch")
     if device.is_gpu and not torch.cuda.is_available():
         raise MissingError("PyTorch does not find the GPU")
     values = torch.from_numpy(task.values).to(str(device))

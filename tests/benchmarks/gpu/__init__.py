@@ -6,7 +6,7 @@ launches   every kernel on small shapes, for the sanitizers
 bench      one section: selection, top_k, letterbox, nms; network is `detcli bench`
 measure    checks all implementations of a case, then times them
 clock      CUDA events around work that is queued behind a delay
-peers      PyTorch, CuPy, ONNX Runtime on our stream
+peers      PyTorch on our stream
 devices    the machine, downloads, recorded launches
 report     JSON and Markdown
 """

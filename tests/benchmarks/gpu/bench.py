@@ -11,9 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.gpu import letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
@@ -41,10 +44,12 @@ def kernel_records(
         section: Of KERNELS.
         size: Which cases, "ALL", "QUICK" or "TINY".
     """
-    clock = make_clock(gpu)
+    clock, module = make_clock(gpu), KERNELS[section]
     yield {"bandwidth": clock.bandwidth, "empty": clock.empty}
-    for case in KERNELS[section].cases(gpu, getattr(KERNELS[section], size)):
-        yield measure(clock, plan, case)
+    generator = np.random.default_rng(0)
+    for chosen in getattr(module, size):
+        with ExitStack() as scope:
+            yield measure(clock, plan, module.case_of(gpu, chosen, generator, scope))
 
 
 def network_records(

@@ -1,8 +1,5 @@
 """Pictures to the network's input: the kernel, with and without the upload, beside other ways."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 import numpy as np
 
 from benchmarks.gpu.measure import Case, Way
@@ -23,21 +20,14 @@ QUICK = ALL[:2]
 TINY = ((1, "float32", (50, 70), (64, 64)), (3, "float16", (90, 40), (32, 64)))
 
 
-def cases(gpu, chosen=ALL) -> Iterator[Case]:
-    """One case for each (batch, dtype, size of the pictures, canvas)."""
-    generator = np.random.default_rng(0)
-    for batch, dtype, size, canvas in chosen:
-        pictures = [
-            list(generator.integers(0, 256, (batch, *size, 3), np.uint8)) for _ in range(INPUTS)
-        ]
-        with ExitStack() as scope:
-            yield _case(gpu, pictures, np.dtype(dtype), canvas, scope)
-
-
-def _case(gpu, pictures, dtype, canvas, scope):
-    size = pictures[0][0].shape[:2]
-    letterboxes = [Letterbox.fit(size, canvas)] * len(pictures[0])
-    shape = (len(letterboxes), 3, *canvas)
+def case_of(gpu, chosen, generator, scope) -> Case:
+    """The letterbox of a (batch, dtype, size of the pictures, canvas)."""
+    count, dtype, size, canvas = chosen[0], np.dtype(chosen[1]), *chosen[2:]
+    pictures = [
+        list(generator.integers(0, 256, (count, *size, 3), np.uint8)) for _ in range(INPUTS)
+    ]
+    letterboxes = [Letterbox.fit(size, canvas)] * count
+    shape = (count, 3, *canvas)
     expected = [specified(batch, letterboxes, dtype) for batch in pictures]
 
     def check(number, answer, ours):

@@ -1,17 +1,15 @@
 """Non-maximum suppression of a one-to-many head, beside torchvision's."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import torch_on
-from benchmarks.gpu.selection import compare, on_the_host, ours, rows_of
+from benchmarks.gpu.selection import Head, compare, on_the_host, ours, rows_of
 from detcli.backend import postprocess
 from detcli.backend.postprocess import SelectionOptions
-from detcli.commands.bench.topk import DisagreementError, MissingError, detector_head
+from detcli.commands.bench.topk import DisagreementError, detector_head, import_optional
 
 KEEP = 300
 INPUTS = 3
@@ -19,41 +17,26 @@ IOU = 0.45
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """A head on which the same object is found by many anchors.
+class Crowd(Head):
+    """A head on which many anchors find the same object: about `candidates` of them."""
 
-    Attributes:
-        candidates: Anchors above the confidence, about.
-    """
-
-    candidates: int
-    batch: int = 1
-    anchors: int = 8400
-    dtype: str = "float32"
-    classes: int = 80
-    anchors_first: bool = False
-    confidence: float = 0.25
-
-    @property
-    def shape(self):
-        """`(B, 4 + C, N)`."""
-        return self.batch, 4 + self.classes, self.anchors
+    candidates: int = 1000
 
 
-ALL = (Crowd(100), Crowd(1000), Crowd(8000), Crowd(1000, batch=16), Crowd(1000, dtype="float16"))
-QUICK = (Crowd(1000),)
-TINY = (Crowd(50, anchors=300), Crowd(100, anchors=400, batch=2, dtype="float16", classes=3))
+ALL = (
+    *(Crowd(candidates=count) for count in (100, 1000, 8000)),
+    Crowd(batch=16),
+    Crowd(dtype="float16"),
+)
+QUICK = (Crowd(),)
+TINY = (
+    Crowd(anchors=300, candidates=50),
+    Crowd(2, 400, "float16", classes=3, candidates=100),
+)
 
 
-def cases(gpu, chosen=ALL) -> Iterator[Case]:
-    """One case for each head."""
-    generator = np.random.default_rng(0)
-    for head in chosen:
-        with ExitStack() as scope:
-            yield _case(gpu, head, generator, scope)
-
-
-def _case(gpu, head, generator, scope):
+def case_of(gpu, head, generator, scope) -> Case:
+    """The suppression of a head."""
     options = SelectionOptions(head.confidence, KEEP, None, IOU)
     heads = [crowded(generator, head) for _ in range(INPUTS)]
     expected = [
@@ -112,10 +95,7 @@ def nearly(rows, expected):
 def in_torchvision(gpu, head, heads) -> Way:
     """As is usual: candidates, then torchvision's batched NMS; it waits for the GPU in between."""
     peer = torch_on(gpu)
-    try:
-        from torchvision.ops import batched_nms
-    except ImportError as error:
-        raise MissingError("torchvision is not installed") from error
+    batched_nms = import_optional("torchvision.ops", "torchvision").batched_nms
     torch, tensors = peer.torch, [peer.upload(batch) for batch in heads]
 
     def suppress(batch):

@@ -1,14 +1,11 @@
-"""Other people's libraries, each working on the stream of our GPU where it can.
-
-Whatever is not there raises MissingError with the reason, which the report shows.
-"""
+"""PyTorch on the stream of our GPU; where it is not there, MissingError says why."""
 
 import contextlib
 import functools
 
 import numpy as np
 
-from detcli.commands.bench.topk import MissingError
+from detcli.commands.bench.topk import MissingError, import_optional
 
 
 def on_host(gpu) -> bool:
@@ -20,11 +17,7 @@ class Torch:
     """PyTorch on our GPU and our stream, or on the CPU beside HostGpu."""
 
     def __init__(self, gpu):
-        try:
-            import torch
-        except ImportError as error:
-            raise MissingError("PyTorch is not installed") from error
-        self.torch, self.gpu = torch, gpu
+        self.torch = torch = import_optional("torch", "PyTorch")
         self.device = "cpu"
         if not on_host(gpu):
             if not torch.cuda.is_available():
@@ -92,17 +85,11 @@ class Torch:
             return tensor.cpu().numpy()
 
 
-@functools.lru_cache(maxsize=1)
-def torch_on(gpu) -> Torch:
-    """PyTorch for a GPU."""
-    return Torch(gpu)
+torch_on = functools.lru_cache(maxsize=1)(Torch)
 
 
 def v10_postprocess(torch, heads, keep):
     """What the YOLOv10 authors do behind the network, as they describe it.
-
-    The best class score of each anchor, of these the `keep` best; of all scores of those anchors
-    the `keep` best; their boxes, scores and labels.
 
     Args:
         torch: The module.
@@ -123,47 +110,3 @@ def v10_postprocess(torch, heads, keep):
     labels = (place % classes).unsqueeze(-1).to(boxes.dtype)
     boxes = torch.gather(boxes, 1, (place // classes).unsqueeze(-1).expand(-1, -1, 4))
     return torch.cat([boxes, best.unsqueeze(-1), labels], dim=-1)
-
-
-class CuPy:
-    """CuPy on our GPU and our stream."""
-
-    def __init__(self, gpu):
-        if on_host(gpu):
-            raise MissingError("CuPy needs a GPU")
-        try:
-            import cupy
-        except ImportError as error:
-            raise MissingError("CuPy is not installed") from error
-        self.cupy = cupy
-        self._stream = cupy.cuda.ExternalStream(gpu.stream, gpu.ordinal)
-        cupy.cuda.Device(gpu.ordinal).use()
-
-    def upload(self, array):
-        """A copy of a NumPy array on the device."""
-        uploaded = self.cupy.asarray(array)
-        self.cupy.cuda.runtime.deviceSynchronize()
-        return uploaded
-
-    def stream(self):
-        """A context in which everything is enqueued on our stream."""
-        return self._stream
-
-    def to_host(self, array):
-        """A NumPy array, once the work is done."""
-        with self._stream:
-            return self.cupy.asnumpy(array)
-
-
-def onnxruntime_with(provider: str):
-    """ONNX Runtime, if it has that execution provider and can load it."""
-    from detcli.backend.runtime import onnxruntime
-    from detcli.backend.runtime.libraries import CUDA, require_provider
-    from detcli.errors import DetcliError
-
-    if provider == CUDA:
-        try:
-            require_provider(CUDA)
-        except DetcliError as error:
-            raise MissingError(str(error)) from error
-    return onnxruntime

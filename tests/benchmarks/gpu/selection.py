@@ -1,8 +1,6 @@
 """From the network's head to rows, beside the YOLOv10 authors' post-processing in PyTorch."""
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,15 +77,8 @@ def make_heads(generator, shape, kind, dtype, canvas=640):
     return heads.astype(dtype)
 
 
-def cases(gpu, chosen=ALL) -> Iterator[Case]:
-    """One case for each head."""
-    generator = np.random.default_rng(0)
-    for head in chosen:
-        with ExitStack() as scope:
-            yield _case(gpu, head, generator, scope)
-
-
-def _case(gpu, head, generator, scope):
+def case_of(gpu, head, generator, scope) -> Case:
+    """The selection from a head."""
     dtype = np.dtype(head.dtype)
     options = SelectionOptions(head.confidence, KEEP, None, None)
     heads = [make_heads(generator, head.shape, head.kind, dtype) for _ in range(INPUTS)]

@@ -5,18 +5,25 @@ occurs once.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import numpy as np
 
 import detcli
 from benchmarks.gpu.devices import downloader
 from benchmarks.gpu.measure import Case, Way
-from benchmarks.gpu.peers import CuPy, on_host, onnxruntime_with, torch_on
+from benchmarks.gpu.peers import on_host, torch_on
 from detcli.backend.cuda import topk
 from detcli.backend.cuda.topk import DeviceArray, upload
-from detcli.commands.bench.topk import DisagreementError, TopKTask, top_k_graph
+from detcli.backend.runtime import onnxruntime
+from detcli.backend.runtime.libraries import CUDA, require_provider
+from detcli.commands.bench.topk import (
+    DisagreementError,
+    MissingError,
+    TopKTask,
+    import_optional,
+    top_k_graph,
+)
+from detcli.errors import DetcliError
 
 KEEP = 300
 INPUTS = 3
@@ -25,16 +32,9 @@ QUICK = ((1, 8400), (1, 1_000_000))
 TINY = ((1, 1025), (3, 700), (1, 20_000))
 
 
-def cases(gpu, chosen=ALL) -> Iterator[Case]:
-    """One case for each shape."""
-    generator = np.random.default_rng(0)
-    for shape in chosen:
-        arrays = [generator.random(shape, np.float32) for _ in range(INPUTS)]
-        with ExitStack() as scope:
-            yield _case(gpu, shape, arrays, scope)
-
-
-def _case(gpu, shape, arrays, scope):
+def case_of(gpu, shape, generator, scope) -> Case:
+    """The top-k of rows of a shape."""
+    arrays = [generator.random(shape, np.float32) for _ in range(INPUTS)]
     expected = [detcli.top_k(array, KEEP) for array in arrays]
 
     def check(number, answer, ours):
@@ -45,8 +45,8 @@ def _case(gpu, shape, arrays, scope):
         INPUTS,
         {
             "detcli": lambda: _ours(gpu, arrays, scope),
-            "torch.topk": lambda: _torch_top_k(gpu, arrays),
-            "torch.sort": lambda: _torch_sort(gpu, arrays),
+            "torch.topk": lambda: _torch(gpu, arrays, lambda torch, row: torch.topk(row, KEEP)),
+            "torch.sort": lambda: _torch(gpu, arrays, _torch_sort),
             "CuPy argpartition": lambda: _cupy(gpu, arrays),
             "ONNX Runtime TopK": lambda: _onnxruntime(gpu, arrays, scope),
         },
@@ -85,37 +85,34 @@ def _ours(gpu, arrays, scope) -> Way:
     best = tuple(topk._empty(gpu, shape, np.dtype(kind)) for kind in (np.float32, np.int64))  # noqa: SLF001
 
     def enqueue(number):
-        topk._enqueue(gpu, inputs[number], best, sorted=True)  # noqa: SLF001
+        topk._enqueue(gpu, inputs[number], best, descending=True)  # noqa: SLF001
 
     download = downloader(gpu, [(one.address, one.shape, one.dtype) for one in best], scope)
     return Way(enqueue, lambda _: download())
 
 
-def _torch_top_k(gpu, arrays) -> Way:
-    torch = torch_on(gpu)
-    tensors = [torch.upload(array) for array in arrays]
-    enqueue = torch.eager(lambda tensor: torch.torch.topk(tensor, KEEP, dim=-1), tensors)
-    return Way(enqueue, lambda result: tuple(map(torch.to_host, result)))
+def _torch(gpu, arrays, best) -> Way:
+    peer = torch_on(gpu)
+    tensors = [peer.upload(array) for array in arrays]
+    enqueue = peer.eager(lambda tensor: best(peer.torch, tensor), tensors)
+    return Way(enqueue, lambda result: tuple(map(peer.to_host, result)))
 
 
-def _torch_sort(gpu, arrays) -> Way:
-    torch = torch_on(gpu)
-    tensors = [torch.upload(array) for array in arrays]
-
-    def best(tensor):
-        ordered = torch.torch.sort(tensor, dim=-1, descending=True)
-        return ordered.values[..., :KEEP], ordered.indices[..., :KEEP]
-
-    enqueue = torch.eager(best, tensors)
-    return Way(enqueue, lambda result: tuple(map(torch.to_host, result)))
+def _torch_sort(torch, tensor):
+    return [part[..., :KEEP] for part in torch.sort(tensor, dim=-1, descending=True)]
 
 
 def _cupy(gpu, arrays) -> Way:
-    peer = CuPy(gpu)
-    cupy, uploaded = peer.cupy, [peer.upload(array) for array in arrays]
+    if on_host(gpu):
+        raise MissingError("CuPy needs a GPU")
+    cupy = import_optional("cupy", "CuPy")
+    cupy.cuda.Device(gpu.ordinal).use()
+    stream = cupy.cuda.ExternalStream(gpu.stream, gpu.ordinal)
+    uploaded = [cupy.asarray(array) for array in arrays]
+    cupy.cuda.runtime.deviceSynchronize()
 
     def enqueue(number):
-        with peer.stream():
+        with stream:
             array = uploaded[number]
             rest = array.shape[-1] - KEEP
             indices = cupy.argpartition(array, rest, axis=-1)[..., rest:]
@@ -126,18 +123,25 @@ def _cupy(gpu, arrays) -> Way:
                 cupy.take_along_axis(indices, order, axis=-1),
             )
 
-    return Way(enqueue, lambda result: tuple(map(peer.to_host, result)))
+    def fetch(result):
+        with stream:
+            return tuple(map(cupy.asnumpy, result))
+
+    return Way(enqueue, fetch)
 
 
 def _onnxruntime(gpu, arrays, scope) -> Way:
     """A graph of one TopK node, on our stream, from and to our memory."""
-    provider = "CPUExecutionProvider" if on_host(gpu) else "CUDAExecutionProvider"
-    onnxruntime = onnxruntime_with(provider)
-    device = ("cpu", 0) if on_host(gpu) else ("cuda", gpu.ordinal)
-    settings = {"device_id": str(gpu.ordinal), "user_compute_stream": str(gpu.stream)}
+    provider, settings, device = "CPUExecutionProvider", {}, ("cpu", 0)
+    if not on_host(gpu):
+        try:
+            require_provider(CUDA)
+        except DetcliError as error:
+            raise MissingError(str(error)) from error
+        provider, device = CUDA, ("cuda", gpu.ordinal)
+        settings = {"device_id": str(gpu.ordinal), "user_compute_stream": str(gpu.stream)}
     graph = top_k_graph(TopKTask("top_k", arrays[0], KEEP))
-    providers = [(provider, {} if on_host(gpu) else settings)]
-    session = onnxruntime.InferenceSession(graph, providers=providers)
+    session = onnxruntime.InferenceSession(graph, providers=[(provider, settings)])
     if session.get_providers()[0] != provider:
         raise DisagreementError(f"ONNX Runtime did not take {provider}")
     shape = (arrays[0].shape[0], KEEP)
