@@ -31,11 +31,7 @@ from detcli.errors import DeviceError, ModelError
 class GpuState:
     """A GPU at one moment, as its driver reports it.
 
-    Attributes:
-        name: Its model.
-        driver: Version of the driver.
-        memory_bytes: In use by all programs; None where that is not reported.
-        slowed_by: What keeps its clocks down.
+    `memory_bytes` are in use by all programs, or None; `slowed_by` is what keeps its clocks down.
     """
 
     name: str

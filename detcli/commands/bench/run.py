@@ -304,7 +304,15 @@ def measure_throughput(
     arrivals = _Arrivals(batch * detector.workers)
     in_flight = 0
     reading = StageTimes()
-    for record in pipeline.run(_items(inputs, enough, reading)):
+
+    def items() -> Iterator[Item]:
+        """Items until there are enough; frames of videos are decoded here."""
+        while not enough.is_set():
+            with reading.stage(Stage.DECODE):
+                item = inputs.next_item()
+            yield item
+
+    for record in pipeline.run(items()):
         if enough.is_set():
             in_flight += 1
             continue
@@ -333,11 +341,3 @@ def measure_throughput(
         overhead=Overhead(cost, cost * measured / taken, None),
     )
     return figures, {WALL: samples}
-
-
-def _items(inputs: RepeatedInputs, enough: threading.Event, reading: StageTimes) -> Iterator[Item]:
-    """Items until there are enough; frames of videos are decoded here."""
-    while not enough.is_set():
-        with reading.stage(Stage.DECODE):
-            item = inputs.next_item()
-        yield item

@@ -167,12 +167,12 @@ def measure_case(
     device = Device.parse(ranker.device)
     expected = answer_by(stable_argsort, task)
     makers: dict[str, Callable[[], Implementation]] = {
-        OURS: lambda: _ours(task, ranker),
+        OURS: partial(_ours, task, ranker),
         "stable argsort": lambda: partial(answer_by, stable_argsort, task),
         "argpartition": lambda: partial(answer_by, argpartition, task),
-        "PyTorch": lambda: in_torch(task, device),
-        "CuPy": lambda: in_cupy(task, device),
-        "ONNX Runtime TopK": lambda: in_onnxruntime(task, device),
+        "PyTorch": partial(_in_torch, task, device),
+        "CuPy": partial(_in_cupy, task, device),
+        "ONNX Runtime TopK": partial(_in_onnxruntime, task, device),
     }
     ready: dict[str, Implementation] = {}
     missing: dict[str, str] = {}
@@ -251,10 +251,10 @@ def answer_by(order: Order, task: TopKTask) -> Answer:
 
 
 def import_optional(package: str, name: str) -> Any:  # noqa: ANN401 - optional, so not typed
-    """A package, or MissingError.
+    """Import a package.
 
     Raises:
-        MissingError: It is not installed.
+        MissingError: The package is not installed.
     """
     try:
         return importlib.import_module(package)
@@ -262,12 +262,8 @@ def import_optional(package: str, name: str) -> Any:  # noqa: ANN401 - optional,
         raise MissingError(f"{name} is not installed") from error
 
 
-def in_cupy(task: TopKTask, device: Device) -> Implementation:
-    """CuPy's argpartition and argsort; NumPy's functions dispatch to CuPy's.
-
-    Raises:
-        MissingError: CuPy is not installed, or the device is the CPU.
-    """
+def _in_cupy(task: TopKTask, device: Device) -> Implementation:
+    """CuPy's argpartition and argsort; NumPy's functions dispatch to CuPy's."""
     if not device.is_gpu:
         raise MissingError("CuPy needs a GPU")
     cupy = import_optional("cupy", "CuPy")
@@ -276,12 +272,8 @@ def in_cupy(task: TopKTask, device: Device) -> Implementation:
     return lambda: [cupy.asnumpy(part) for part in answer_by(argpartition, uploaded)]
 
 
-def in_torch(task: TopKTask, device: Device) -> Implementation:
-    """`torch.topk` once, or twice as the YOLOv10 authors do.
-
-    Raises:
-        MissingError: PyTorch is not installed, or does not find the GPU.
-    """
+def _in_torch(task: TopKTask, device: Device) -> Implementation:
+    """`torch.topk` once, or twice as the YOLOv10 authors do."""
     torch = import_optional("torch", "PyTorch")
     if device.is_gpu and not torch.cuda.is_available():
         raise MissingError("PyTorch does not find the GPU")
@@ -297,19 +289,12 @@ def in_torch(task: TopKTask, device: Device) -> Implementation:
         score, place = score[above], place[above]
         return score, place % classes, boxes[:, best[place // classes]].T
 
-    def top_k() -> Any:  # noqa: ANN401
-        return torch.topk(values, min(task.k, task.n))
-
-    run = top_k if task.name == "top_k" else select
+    run = partial(torch.topk, values, min(task.k, task.n)) if task.name == "top_k" else select
     return lambda: [part.cpu().numpy() for part in run()]
 
 
-def in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
-    """A graph with one TopK node, or the tail that exporters append, with two.
-
-    Raises:
-        MissingError: ONNX Runtime cannot use the GPU.
-    """
+def _in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
+    """A graph with one TopK node, or the tail that exporters append, with two."""
     from detcli.backend.runtime import onnxruntime
     from detcli.backend.runtime.libraries import CUDA, require_provider
     from detcli.backend.runtime.session import CPU, open_session

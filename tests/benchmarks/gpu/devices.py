@@ -47,17 +47,12 @@ def describe() -> dict[str, object]:
 
 def commit() -> str:
     """The commit, with a mark for uncommitted changes; COMMIT where git does not know it."""
-    found = _git("rev-parse", "--short=12", "HEAD")
-    if not found:
-        return os.environ.get("COMMIT", "")
-    return f"{found}, with changes" if _git("status", "--porcelain") else found
-
-
-def _git(*arguments: str) -> str:
-    if (git := shutil.which("git")) is None:
-        return ""
-    done = subprocess.run([git, *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+    if shutil.which("git"):
+        command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return os.environ.get("COMMIT", "")
 
 
 def downloader(gpu, parts, scope) -> Callable[[], tuple[np.ndarray, ...]]:

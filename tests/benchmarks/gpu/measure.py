@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from detcli.commands.bench import sampling
@@ -111,41 +112,24 @@ def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
     call: between events around the call, with the gaps that launching leaves.
     host: from the call until the answer is where it is wanted, by the host's clock.
     """
+
+    def work(number: int) -> Callable[[], Any]:
+        return partial(way.enqueue, number % inputs)
+
     clock.relax()
     for number in range(3 * inputs):
         way.fetch(way.enqueue(number % inputs))
     figures = {}
     if way.on_gpu:
-        figures["cold"] = sample(
-            plan,
-            lambda number: clock.queued(lambda: way.enqueue(number % inputs), before=clock.flush)[
-                0
-            ],
-        )
-        figures["warm"] = sample(
-            plan,
-            lambda number: clock.queued(
-                lambda: way.enqueue(number % inputs), before=lambda: way.enqueue(number % inputs)
-            )[0],
-        )
-        figures["call"] = sample(
-            plan, lambda number: clock.call(lambda: way.enqueue(number % inputs))
-        )
-    if way.kernels:
-        figures["kernels"] = _kernel_times(clock, plan, way)
-    figures["host"] = sample(plan, lambda number: _host_time(way, number % inputs))
+        flush = clock.flush
+        figures["cold"] = sample(plan, lambda n: clock.queued(work(n), before=flush)[0])
+        figures["warm"] = sample(plan, lambda n: clock.queued(work(n), before=work(n))[0])
+        figures["call"] = sample(plan, lambda n: clock.call(work(n)))
+    if way.kernels:  # one after the other, the first with a cold cache
+        names, steps = zip(*way.kernels, strict=True)
+        taken = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
+        columns = zip(names, zip(*taken, strict=True), strict=True)
+        figures["kernels"] = {name: asdict(Summary.of(times)) for name, times in columns}
+    finish = way.finish or way.fetch
+    figures["host"] = sample(plan, lambda n: sampling.sample(lambda: finish(work(n)())))
     return figures
-
-
-def _kernel_times(clock, plan: Plan, way: Way) -> dict[str, Any]:
-    """The GPU's time for each kernel, the first with a cold cache."""
-    names, steps = zip(*way.kernels, strict=True)
-    taken = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
-    return {
-        name: asdict(Summary.of(times))
-        for name, times in zip(names, zip(*taken, strict=True), strict=True)
-    }
-
-
-def _host_time(way: Way, number: int) -> float:
-    return sampling.sample(lambda: (way.finish or way.fetch)(way.enqueue(number)))

@@ -86,9 +86,8 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
     over = many(ours, "cold"), many("", "floor")
     times = over[0] / over[1] if all(over) else None
     yield _aim("selection [64,84,8400], GPU", "at most 3 times the floor", times, 3, 1, "times")
-    yield _aim(
-        "letterbox 1080p to 640, GPU", "at most 20 us", picture(ours, "cold"), 20e-6, 1e6, "us"
-    )
+    times = picture(ours, "cold")
+    yield _aim("letterbox 1080p to 640, GPU", "at most 20 us", times, 20e-6, 1e6, "us")
 
 
 def _aim(what, aim, measured, limit, scale, unit):  # noqa: PLR0913, PLR0917
