@@ -97,11 +97,10 @@ def trial_problems(outcome: Outcome) -> Problems:
         return (DoctorProblem(f"the test detector could not run: {outcome.error}", None),)
     if outcome.value is None:
         return ()
-    reason, hint = outcome.value["reason"], outcome.value["hint"]
-    if hint.startswith("pip "):
-        command, _, advice = hint.partition("; ")
-        return (DoctorProblem(reason, command, advice),)
-    return (DoctorProblem(reason, None, hint),)
+    command, advice = None, outcome.value["hint"]
+    if advice.startswith("pip "):
+        command, _, advice = advice.partition("; ")
+    return (DoctorProblem(outcome.value["reason"], command, advice),)
 
 
 def _find_broken(trial: Outcome, mixture: DoctorProblem | None) -> Problems:
@@ -114,19 +113,17 @@ def _find_broken(trial: Outcome, mixture: DoctorProblem | None) -> Problems:
     found = []
     for module, attribute in packages.REQUIRED.items():
         error = process.load(module, attribute).error
-        if error is None:
-            continue
-        mixed = mixture if module == "onnxruntime" else None
-        found.append(mixed or packages.explain(module, error))
-        if module == "numpy":
-            break  # the others load it
+        if error is not None:
+            mixed = mixture if module == "onnxruntime" else None
+            found.append(mixed or packages.explain(module, error))
+            if module == "numpy":
+                break  # the others load it
     return tuple(found) or problems
 
 
 def _examine_gpu(
     driver: Outcome, runtime: Outcome, host: HostFacts
 ) -> tuple[Nvidia, Problems, RuntimeFacts | None]:
-    """Describe NVIDIA's hardware and driver, and find what is wrong with the driver."""
     for title, outcome in (("the NVIDIA driver", driver), ("the GPU libraries", runtime)):
         if outcome.error is not None:
             problem = DoctorProblem(f"{title} cannot be tested: {outcome.error}", None, CPU_INSTEAD)

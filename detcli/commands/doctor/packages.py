@@ -87,7 +87,7 @@ def owners(module: str) -> dict[str, str]:
 
     If there are several, they have overwritten each other's files.
     """
-    names = {name for name in importlib.metadata.packages_distributions().get(module, ()) if name}
+    names = set(filter(None, importlib.metadata.packages_distributions().get(module, ())))
     folders: dict[Path, dict[str, str]] = {}
     for package in importlib.metadata.distributions():
         if package.metadata["Name"] in names:
@@ -207,7 +207,7 @@ def find_copies(library: str, root: Path = Path("/")) -> Iterator[str]:
     if not separator:
         return
     system = [path for pattern in SYSTEM for path in root.glob(pattern)]
-    packaged = [path for entry in sys.path if entry for pattern in PACKAGED
+    packaged = [path for entry in filter(None, sys.path) for pattern in PACKAGED
                 for path in Path(entry).glob(pattern)]  # fmt: skip
     listed = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry]
     for folder in system:

@@ -12,7 +12,6 @@ from detcli.commands.doctor.report import (
     DoctorProblem,
     DoctorReport,
     Nvidia,
-    Processor,
     Terminal,
 )
 from detcli.commands.shared.reports import facts, line
@@ -63,8 +62,11 @@ def _facts(report: DoctorReport) -> Iterator[tuple[str, str]]:
     yield "detcli", f"{report.detcli}, Python {report.python}"
     named = (system.distribution, f"{system.name} {system.release}", system.architecture)
     yield "system", ", ".join(filter(None, (*named, system.libc, kind)))
-    yield "processor", _processor(report.processor)
-    yield "features", " ".join(report.processor.features) or "unknown"
+    cpu = report.processor
+    cores = f"{cpu.physical_cores or '?'} cores, {cpu.logical_cores or '?'} threads"
+    quota = "" if cpu.quota_cores is None else f", quota {cpu.quota_cores:g}"
+    yield "processor", f"{cpu.name or 'unknown'}, {cores}, {cpu.usable_cores} usable{quota}"
+    yield "features", " ".join(cpu.features) or "unknown"
     memory = report.memory
     sizes = (memory.total, ""), (memory.available, " available"), (memory.limit, " limit")
     known = [f"{decimal(size)}{what}" for size, what in sizes if size is not None]
@@ -72,18 +74,9 @@ def _facts(report: DoctorReport) -> Iterator[tuple[str, str]]:
     yield from _nvidia(report.nvidia)
     yield from _cache(report.cache)
     yield "terminal", _terminal(report.terminal)
-    yield (
-        "display",
-        "windows can be opened" if report.display.usable else f"none: {report.display.reason}",
-    )
+    display = report.display
+    yield "display", "windows can be opened" if display.usable else f"none: {display.reason}"
     yield "variables set", ", ".join(report.variables) or "none that matter"
-
-
-def _processor(processor: Processor) -> str:
-    name = processor.name or "unknown"
-    cores = f"{processor.physical_cores or '?'} cores, {processor.logical_cores or '?'} threads"
-    quota = "" if processor.quota_cores is None else f", quota {processor.quota_cores:g}"
-    return f"{name}, {cores}, {processor.usable_cores} usable{quota}"
 
 
 def _nvidia(nvidia: Nvidia) -> Iterator[tuple[str, str]]:

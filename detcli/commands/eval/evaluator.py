@@ -190,8 +190,8 @@ class Evaluator:
             known = at_iou[at_iou[:, 0] >= 0]
             return Score(metrics, curve, (known if len(known) else at_iou).mean(axis=0))
 
-        places = range(len(self._categories))
-        return score([*places]), {self._categories[place]: score([place]) for place in places}
+        by_category = {index: score([place]) for place, index in enumerate(self._categories)}
+        return score([*range(len(self._categories))]), by_category
 
     def confusions(self, confidence: float) -> Counter[tuple[int | None, int | None]]:
         """How often an object of one category was found as one of another.

@@ -47,14 +47,9 @@ from detcli.source.item import Item
 from detcli.source.sources import InputGuard
 from detcli.timing import Stage
 
-TOLERANCE = 1.0
-"""Pixels that a box may extend beyond its picture, as rounding makes it."""
-
-LOW = 0.01
-"""A higher confidence cuts off a part of the precision-recall curve that matters."""
-
-USUAL = 0.25
-"""The confidence of `predict`, for the confusions where the best one is unknown."""
+TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
+MAX_CONFIDENCE = 0.01  # a higher one cuts off a part of the precision-recall curve that matters
+USUAL_CONFIDENCE = 0.25  # that of `predict`, for the confusions where the best one is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +274,12 @@ class Evaluation:
                 findings.add(Kind.EMPTY, f"{one.name} ({one.detections} detections)")
         settings, names = request.run.settings, detector.contract.names
         conf, evaluated = settings.conf, len(collector.pictures)
-        if conf > LOW:
+        if conf > MAX_CONFIDENCE:
             findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = best_confidence(overall.curve, conf)
-        confusions = self._confusions(evaluator, max(USUAL, conf) if best is None else best)
+        confusions = self._confusions(
+            evaluator, max(USUAL_CONFIDENCE, conf) if best is None else best
+        )
         plots: tuple[Path, ...] = ()
         if request.plots is not None:
             title = f"{detector.model_name} on {request.data}, {evaluated} pictures"

@@ -106,9 +106,9 @@ def test_two_wheels_over_each_other(doctor, tmp_path):
     assert report["devices"]["cpu"]["usable"]
 
 
-@pytest.mark.parametrize("module", ["numpy", "cv2"])
-def test_a_library_that_does_not_load_is_reported(doctor, tmp_path, module):
-    (tmp_path / f"{module}.py").write_text("raise ImportError('libodd.so.1: file too short')")
+def test_a_library_that_does_not_load_is_reported_once(doctor, tmp_path):
+    """The other libraries load NumPy, and do not load either."""
+    (tmp_path / "numpy.py").write_text("raise ImportError('libodd.so.1: file too short')")
     report = doctor(code=6, PYTHONPATH=str(tmp_path))
     (problem,) = report["problems"]
     assert "does not load: libodd.so.1: file too short" in problem["reason"]
@@ -153,15 +153,14 @@ def test_no_personal_names_and_no_values_of_variables(detcli, tmp_path):
     }
     environment = {**os.environ, **marked, **folders}
     del environment["DETCLI_CACHE_DIR"]
-    for form in ("json", "table"):
-        done = detcli("doctor", "--format", form, env=environment, cwd=home, timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert "zaphod" not in done.stdout
-        assert str(tmp_path) not in done.stdout
-        assert "$XDG_CACHE_HOME/detcli" in done.stdout
-        assert "MY_TOKEN" not in done.stdout
-        if len(getpass.getuser()) > len("root"):
-            assert getpass.getuser() not in done.stdout
+    done = detcli("doctor", "--format", "json", env=environment, cwd=home, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "zaphod" not in done.stdout
+    assert str(tmp_path) not in done.stdout
+    assert "$XDG_CACHE_HOME/detcli" in done.stdout
+    assert "MY_TOKEN" not in done.stdout
+    if len(getpass.getuser()) > len("root"):
+        assert getpass.getuser() not in done.stdout
     assert [path.name for path in home.iterdir()] == ["site"]  # nothing was written
 
 

@@ -1,5 +1,6 @@
 """Libraries that fail in every way, each in a separate process."""
 
+import importlib
 import signal
 import subprocess
 import sys
@@ -100,6 +101,7 @@ def test_a_signal_without_a_name(monkeypatch):
     assert load("json", "loads").error == "crashed with signal 200"
 
 
-def test_the_required_modules_load_here():
+def test_the_required_modules_have_their_attributes():
     for name, attribute in REQUIRED.items():
-        assert load(name, attribute) == Outcome()
+        assert hasattr(importlib.import_module(name), attribute)
+    assert load("onnx", REQUIRED["onnx"]) == Outcome()
