@@ -237,10 +237,6 @@ class Worker:
     """Runs batches on one detector until None comes; a failure goes into the records of its batch.
 
     CUDA graphs are captured on a thread, so a detector stays on the one that opened it.
-
-    Attributes:
-        times: Seconds that the detector spent in each stage; complete when the thread has ended.
-        opened: Set when the detector is open, or cannot be opened.
     """
 
     def __init__(
@@ -249,8 +245,8 @@ class Worker:
         inbox: "queue.SimpleQueue[Event]",
         over: threading.Event,
     ) -> None:
-        self.times = StageTimes()
-        self.opened = threading.Event()
+        self.times = StageTimes()  # of the detector; complete when the thread has ended
+        self.opened = threading.Event()  # set when it is open, or cannot be opened
         self._batches, self._inbox, self._over = batches, inbox, over
 
     def use(self, detector: Detector) -> None:

@@ -38,44 +38,26 @@ def failed(source: str, error: InputError, frame: int | None = None) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How sources are read.
+    """How sources are read."""
 
-    Attributes:
-        recursive: Whether the folders in a folder are searched, too.
-        stride: Every stride-th frame of a video is used, from the first one on.
-        start_s: Frames of a video before this time are left out.
-        end_s: Frames of a video from this time on are left out.
-        files_from: A file with names of pictures and videos, `-` for standard input.
-        null_separated: Whether the names in it end with NUL instead of a newline.
-        decode: How pictures are decoded.
-        written: Folders that this run writes into, which a search leaves out.
-        reconnect_s: For how long a lost live source is opened again.
-    """
-
-    recursive: bool = False
-    stride: int = 1
-    start_s: float = 0.0
-    end_s: float | None = None
-    files_from: str | None = None
-    null_separated: bool = False
+    recursive: bool = False  # search the folders in a folder, too
+    stride: int = 1  # use every stride-th frame of a video, from the first one on
+    start_s: float = 0.0  # leave out frames before this time
+    end_s: float | None = None  # leave out frames from this time on
+    files_from: str | None = None  # a file with names of pictures and videos; - is standard input
+    null_separated: bool = False  # names in it end with NUL instead of a newline
     decode: DecodeOptions = field(default_factory=DecodeOptions)
-    written: tuple[Path, ...] = ()
-    reconnect_s: float = 300.0
+    written: tuple[Path, ...] = ()  # folders that this run writes into, which a search leaves out
+    reconnect_s: float = 300.0  # for how long a lost live source is opened again
 
 
 @dataclass(slots=True)
 class SourceProgress:
-    """How far the sources of a run are; they share it.
+    """How far the sources of a run are; they share it."""
 
-    Attributes:
-        total: Inputs known so far; None once one of the sources has no known end.
-        dropped: Frames of live sources that were overtaken by newer ones.
-        stop: Set when no more items are wanted.
-    """
-
-    total: int | None = 0
-    dropped: int = 0
-    stop: Event = field(default_factory=Event)
+    total: int | None = 0  # inputs known so far; None once one of the sources has no known end
+    dropped: int = 0  # frames of live sources that were overtaken by newer ones
+    stop: Event = field(default_factory=Event)  # set when no more items are wanted
 
     def expect(self, more: int | None) -> None:
         """Add to the total, or subtract from it; None if the number is unknown."""

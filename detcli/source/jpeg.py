@@ -29,17 +29,11 @@ _MAX_SEGMENTS = 10_000
 
 
 class JpegHeader(NamedTuple):
-    """The header of a JPEG.
-
-    Attributes:
-        height: Stored rows, before the orientation is applied.
-        width: Stored columns.
-        orientation: EXIF orientation, 1 to 8; None if the picture is left to OpenCV.
-    """
+    """The header of a JPEG; height and width are stored, before the orientation is applied."""
 
     height: int
     width: int
-    orientation: int | None
+    orientation: int | None  # of EXIF, 1 to 8; None if the picture is left to OpenCV
 
     @property
     def size(self) -> tuple[int, int]:

@@ -37,17 +37,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """A camera or network stream.
+    """A camera or network stream."""
 
-    Attributes:
-        name: The name in records, without credentials.
-        open: Opens the source; raises SourceError.
-        may_be_picture: Whether a stream that ends after one frame was a picture.
-    """
-
-    name: str
-    open: Callable[[], Capture]
-    may_be_picture: bool = False
+    name: str  # in records, without credentials
+    open: Callable[[], Capture]  # raises SourceError
+    may_be_picture: bool = False  # if it ends after one frame, it was a picture
 
     @classmethod
     def named(cls, name: str) -> Self:

@@ -24,32 +24,20 @@ Skip = Callable[[Item], bool]
 class SinkOptions:
     """Where records go.
 
-    Attributes:
-        format: How records are written.
-        output: File for records; None for standard output.
-        journal: File for records that an earlier run began, in place of `output`.
-        pictures: Folder for annotated pictures and videos.
-        labels: Folder for YOLO labels.
-        label_scores: Whether labels have the score as a sixth column.
-        crops: Folder for a picture of each detection.
-        coco: File for COCO results.
-        coco_images: COCO file with the ids of pictures and categories.
-        show: Whether to show pictures in a window.
-
     Raises:
         UsageError: The options contradict each other.
     """
 
     format: Format
-    output: Path | None = None
-    journal: Path | None = None
-    pictures: Path | None = None
-    labels: Path | None = None
-    label_scores: bool = False
-    crops: Path | None = None
-    coco: Path | None = None
-    coco_images: Path | None = None
-    show: bool = False
+    output: Path | None = None  # file for records; None for standard output
+    journal: Path | None = None  # file for records that an earlier run began, in place of `output`
+    pictures: Path | None = None  # folder for annotated pictures and videos
+    labels: Path | None = None  # folder for YOLO labels
+    label_scores: bool = False  # add the score to each label as a sixth column
+    crops: Path | None = None  # folder for a picture of each detection
+    coco: Path | None = None  # file for COCO results
+    coco_images: Path | None = None  # instances.json with the ids of pictures and categories
+    show: bool = False  # in a window
 
     def __post_init__(self) -> None:
         if self.journal is not None and self.output is not None:
