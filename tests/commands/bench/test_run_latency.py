@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from detcli.commands.bench import run as module
+from detcli.commands.bench import sampling
 from detcli.commands.bench.inputs import RepeatedInputs
 from detcli.commands.bench.machine import NoiseMeter
 from detcli.commands.bench.run import BatchRunner, measure_latency
@@ -15,8 +16,9 @@ CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder
 
 
 @pytest.fixture
-def measured(make_model, make_picture):
-    """A short measurement of batches of two."""
+def measured(make_model, make_picture, monkeypatch):
+    """A short measurement of batches of two, once they are stable."""
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 20.0)
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     with (
         Detector(make_model(batch=None), "cpu") as detector,
