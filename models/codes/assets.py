@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 
 from codes import negatives, textures
-from codes.lettering import Lettering
-from codes.textures import Picture, Random
+from codes.textures import Lettering, Picture, Random
 
 SIDE = 768  # of a stored background
 # Sample photographs and scans of scikit-image (public domain or CC0) and scikit-learn

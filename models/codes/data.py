@@ -1,8 +1,8 @@
-"""Batches of rendered scenes, in a fixed order whatever the number of workers.
+"""Batches of rendered scenes, in a fixed order for any number of workers.
 
-A scene costs as much to render as to learn from, so each is used more than once: as it is, and
-`GAP` steps later and later again as a mirror shows it. What of a symbol a detector sees is the
-same in a mirror; only reading needs the right side.
+Rendering a scene takes as long as learning from it, so each is used four times, `GAP` steps apart:
+as it is, then mirrored in three ways. Mirroring changes nothing that a detector looks for, only
+what a reader would need.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from codes.assets import Assets
-from codes.assign import Objects
+from codes.loss import Objects
 from codes.scene import Scene, render
 from codes.textures import Picture
 
-PADDING = 114  # the grey that detcli letterboxes with
+PADDING = 114  # the grey of detcli's letterbox
 MIRRORS = ((False, False), (True, False), (False, True), (True, True))  # flips of x and of y
-GAP = 48  # steps; a multiple of most numbers of workers: then a scene's own one has kept it
+GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
 
 
 class Batch(NamedTuple):
@@ -32,39 +32,41 @@ class Batch(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """From which step on pictures have which side, in pixels."""
+    """The side of the pictures, in pixels, from a step on."""
 
     step: int
     side: int
 
 
 class Scenes(Dataset[Batch]):
-    """One batch for each training step: a quarter of it is new, the rest mirrored older scenes.
+    """One batch for each training step: a quarter is new, the rest are mirrored older scenes.
 
     Args:
-        seed: Of the series of scenes.
+        seed: Seed of the series of scenes.
         assets: What scenes are made of.
-        batch: Pictures in a step; a multiple of four times `parts`.
-        stages: Sides of the pictures, by step.
-        part: Which of `parts` equal parts of each batch this one is.
-        parts: How many there are.
+        batch_size: Pictures in a step; a multiple of four times `parts`.
+        stages: Sizes of the pictures, by step.
+        part: Which of the `parts` equal parts of each batch to return.
+        parts: The number of parts.
     """
 
     def __init__(  # noqa: PLR0913 - which scenes, of what, and which part of them
         self,
         seed: int,
         assets: Assets,
-        batch: int,
+        batch_size: int,
         stages: list[Stage],
         *,
         part: int = 0,
         parts: int = 1,
     ) -> None:
-        if batch % (len(MIRRORS) * parts):
-            raise ValueError(f"a batch of {batch} is no multiple of {len(MIRRORS)} * {parts}")
+        if batch_size % (len(MIRRORS) * parts):
+            raise ValueError(
+                f"a batch size of {batch_size} is not a multiple of {len(MIRRORS)} * {parts}"
+            )
         self.seed = seed
         self.assets = assets
-        self.fresh = batch // len(MIRRORS)
+        self.fresh = batch_size // len(MIRRORS)
         self.stages = stages
         self.part = part
         self.parts = parts
@@ -86,7 +88,7 @@ class Scenes(Dataset[Batch]):
 
 
 def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
-    """The scene with left and right, or top and bottom, exchanged."""
+    """The scene flipped horizontally or vertically."""
     height, width = scene.picture.shape[:2]
     picture, boxes = scene.picture, scene.boxes.copy()
     if flip_x:
@@ -99,7 +101,7 @@ def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
 
 
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
-    """A scene on a square.
+    """A scene on a square canvas.
 
     One in three is longer than high, or the reverse, as photographs are. One in five holds no
     symbol: 15 in 100 here, and some of the others.

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from codes.blocks import Conv, LargeKernel
-from codes.head import anchors, boxes_of
-from codes.network import STRIDES, Network, Plan
+from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, decode_boxes
 from codes.symbols import NAMES
 
 SIDE = 640
@@ -41,7 +39,7 @@ class Deployed(nn.Module):
         maps = self.neck(self.backbone(pictures))
         sides, logits = self.head(maps)
         centres, sizes = anchors([part.shape[2:] for part in maps], STRIDES)
-        return torch.cat([boxes_of(sides, centres, sizes), logits.sigmoid()], 1)
+        return torch.cat([decode_boxes(sides, centres, sizes), logits.sigmoid()], 1)
 
 
 def folded(network: Network) -> Network:

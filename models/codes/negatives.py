@@ -6,10 +6,9 @@ import cv2
 import numpy as np
 import zxingcpp
 
-from codes.lettering import Cover, Lettering
 from codes.surfaces import Surface, colours
 from codes.symbols import MIXED, Format, text, written
-from codes.textures import Random, tinted
+from codes.textures import Cover, Lettering, Random, tinted
 
 Maker = Callable[[Random, int, Lettering], Cover]
 

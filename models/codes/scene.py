@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from codes import camera, negatives, surfaces
 from codes.assets import Assets
-from codes.lettering import Cover
 from codes.surfaces import Surface
 from codes.symbols import NAMES, symbol
-from codes.textures import Picture, Random, colour
+from codes.textures import Cover, Picture, Random, colour
 from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
 
 SMALLEST, LARGEST = 16, 400  # pixels of a symbol's longer side

@@ -6,9 +6,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.lettering import Cover, Lettering
 from codes.symbols import Symbol
-from codes.textures import Field, Picture, Random, colour, tinted
+from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tinted
 
 LEAST_CONTRAST = 70  # grey levels between ink and paper
 

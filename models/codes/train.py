@@ -1,8 +1,8 @@
-"""Train the model: `python -m codes.train --run FOLDER`; resumes where the folder's file ends.
+"""Train the model: `python -m codes.train --run FOLDER`; resumes from the folder's checkpoint.
 
-AdamW; the rate warms up, stays, and falls to zero over the last steps, so that a run can be
-made longer as long as it has not fallen. An exponential moving average of the weights is what
-gets evaluated and exported.
+AdamW. The learning rate warms up, stays constant, and decays to zero over the last steps, so a
+run can be extended until the decay begins. The exponential moving average (EMA) of the weights is
+what is evaluated and exported.
 """
 
 import argparse
@@ -21,11 +21,9 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from codes.assets import training_assets
-from codes.assign import Objects
 from codes.data import Batch, Scenes, Stage, batches
-from codes.head import square
-from codes.loss import Anchors, Parts, dual_loss
-from codes.network import STRIDES, Network, Plan
+from codes.loss import Anchors, Objects, Parts, dual_loss
+from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
 
 LAST = "last.pt"
@@ -33,50 +31,50 @@ LAST = "last.pt"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """How to train; a resumed run may change everything but the seed and the batch size.
+    """Hyperparameters; a resumed run may change all but `seed` and `batch_size`.
 
     Attributes:
-        steps: In all.
-        falling: How many of the last ones the rate takes to fall to zero.
-        warm_up: How many of the first ones it takes to rise.
-        rate: Between the two.
-        decay: Weight decay, of weights of convolutions only.
-        batch: Pictures in a step.
-        side: Of the pictures, in pixels; a multiple of 32.
-        large_side: Of the pictures of the last `large_steps`.
-        large_steps: How many steps see those.
-        memory: Share of the moving average that stays at each step.
-        seed: Of weights and scenes.
-        workers: Processes that render, for each one that trains.
-        processes: That train, each on its part of the batch. Two on two cores learn from twice
-            as many pictures in a second as one does with two threads.
-        every: Steps between two checkpoints.
-        stop: Step to stop at before the last one, to be resumed; 0 for none.
+        steps: Number of training steps.
+        warmup_steps: The first steps, over which the learning rate rises.
+        lr: The learning rate after warm-up.
+        lr_decay_steps: The last steps, over which the learning rate decays to zero.
+        weight_decay: Weight decay, applied to the weights of convolutions only.
+        batch_size: Pictures in a step.
+        imgsz: Side of the pictures in pixels, a multiple of 32.
+        large_imgsz: Side of the pictures in the last `large_steps`.
+        large_steps: The last steps, with larger pictures.
+        ema_decay: Share of the moving average that each step keeps.
+        seed: Seed of weights and scenes.
+        workers: Rendering processes for each training process.
+        processes: Training processes, each with its part of the batch. On two cores, two of them
+            learn from twice as many pictures a second as one with two threads.
+        checkpoint_every: Steps between two checkpoints.
+        stop_at: Step to stop at early, to be resumed later; 0 to run to the end.
     """
 
     steps: int = 16000
-    falling: int = 11000
-    warm_up: int = 300
-    rate: float = 1.5e-3
-    decay: float = 0.03
-    batch: int = 16
-    side: int = 416
-    large_side: int = 640
+    warmup_steps: int = 300
+    lr: float = 1.5e-3
+    lr_decay_steps: int = 11000
+    weight_decay: float = 0.03
+    batch_size: int = 16
+    imgsz: int = 416
+    large_imgsz: int = 640
     large_steps: int = 400
-    memory: float = 0.999
+    ema_decay: float = 0.999
     seed: int = 0
     workers: int = 2
     processes: int = 1
-    every: int = 250
-    stop: int = 0
+    checkpoint_every: int = 250
+    stop_at: int = 0
 
 
 class Trainer:
-    """The network, its average and its optimiser, at a step.
+    """The network, the EMA of its weights and its optimiser, at a step.
 
     Args:
-        settings: How to train.
-        device: Where.
+        settings: Hyperparameters.
+        device: Where to train.
     """
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
@@ -88,17 +86,17 @@ class Trainer:
         self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parallel = DistributedDataParallel(self.network) if settings.processes > 1 else network
         self.average = copy.deepcopy(self.network).eval().requires_grad_(requires_grad=False)
-        self.optimiser = torch.optim.AdamW(_groups(self.network, settings.decay), fused=True)
+        self.optimiser = torch.optim.AdamW(_groups(self.network, settings.weight_decay), fused=True)
         self.grids: dict[int, Anchors] = {}
 
     def learn(self, batch: Batch) -> tuple[Parts, Parts]:
-        """One step; returns the loss of the one-to-many and of the one-to-one head."""
+        """Take one step; returns the losses of the one-to-many and of the one-to-one head."""
         losses = self.backward(batch)
         self.update()
         return losses
 
     def backward(self, batch: Batch) -> tuple[Parts, Parts]:
-        """Leave the gradients in the network; returns the losses of both heads."""
+        """Compute the gradients; returns the losses of both heads."""
         pictures = batch.pictures.to(self.device).contiguous(memory_format=torch.channels_last)
         objects = Objects(*(part.to(self.device) for part in batch.objects))
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -109,13 +107,13 @@ class Trainer:
         return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
 
     def update(self) -> None:
-        """Move the weights against their gradients."""
+        """Update the weights from their gradients."""
         for group in self.optimiser.param_groups:
-            group["lr"] = rate_at(self.step, self.settings)
+            group["lr"] = lr_at(self.step, self.settings)
         nn.utils.clip_grad_norm_(self.network.parameters(), 10)
         self.optimiser.step()
         self.step += 1
-        self._remember()
+        self._update_average()
 
     def _grid(self, pictures: Tensor) -> Anchors:
         side = pictures.shape[2]
@@ -124,17 +122,17 @@ class Trainer:
         return self.grids[side]
 
     @torch.no_grad()
-    def _remember(self) -> None:
-        """Move the average towards the weights, faster in the first steps."""
-        memory = min(self.settings.memory, (1 + self.step) / (10 + self.step))
+    def _update_average(self) -> None:
+        """Update the EMA, with a smaller decay in the first steps."""
+        decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
         ours, theirs = self.average.state_dict(), self.network.state_dict()
         moving = [name for name, value in ours.items() if value.dtype.is_floating_point]
         torch._foreach_lerp_(
-            [ours[name] for name in moving], [theirs[name] for name in moving], 1 - memory
+            [ours[name] for name in moving], [theirs[name] for name in moving], 1 - decay
         )
 
     def save(self, path: Path) -> None:
-        """Write all that a resumed run needs, whole or not at all."""
+        """Write a checkpoint atomically."""
         state = {
             "step": self.step,
             "settings": dataclasses.asdict(self.settings),
@@ -147,7 +145,7 @@ class Trainer:
         draft.replace(path)
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote."""
+        """Read a checkpoint; its settings are a record only and are not read."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         self.step = state["step"]
         self.network.load_state_dict(state["network"])
@@ -155,38 +153,38 @@ class Trainer:
         self.optimiser.load_state_dict(state["optimiser"])
 
 
-def _groups(network: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Weights of convolutions decay; biases and batch normalisation do not."""
+def _groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups: weight decay for convolutions, none for biases and normalisation."""
     parameters = list(network.parameters())
     return [
-        {"params": [part for part in parameters if part.ndim > 1], "weight_decay": decay},
+        {"params": [part for part in parameters if part.ndim > 1], "weight_decay": weight_decay},
         {"params": [part for part in parameters if part.ndim <= 1], "weight_decay": 0.0},
     ]
 
 
-def rate_at(step: int, settings: Settings) -> float:
-    """The learning rate of a step, counted from 0."""
-    rise = min((step + 1) / settings.warm_up, 1)
-    fall = min((settings.steps - step) / max(settings.falling, 1), 1)
-    return settings.rate * rise * (1 - math.cos(math.pi * fall)) / 2
+def lr_at(step: int, settings: Settings) -> float:
+    """The learning rate of a step, counted from 0: linear warm-up, cosine decay."""
+    rise = min((step + 1) / settings.warmup_steps, 1)
+    fall = min((settings.steps - step) / max(settings.lr_decay_steps, 1), 1)
+    return settings.lr * rise * (1 - math.cos(math.pi * fall)) / 2
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Smaller pictures first, larger ones in the end."""
+    """Picture sizes by step: small ones first, large ones at the end."""
     return [
-        Stage(0, settings.side),
-        Stage(max(settings.steps - settings.large_steps, 0), settings.large_side),
+        Stage(0, settings.imgsz),
+        Stage(max(settings.steps - settings.large_steps, 0), settings.large_imgsz),
     ]
 
 
 def train(settings: Settings, folder: Path, device: torch.device, part: int = 0) -> Trainer:
-    """Train to the last step, from the folder's checkpoint if it has one.
+    """Train to the last step, starting from the folder's checkpoint if there is one.
 
     Args:
-        settings: How to train.
-        folder: Of the checkpoint.
-        device: Where.
-        part: Which of the training processes this one is; the first one saves and reports.
+        settings: Hyperparameters.
+        folder: Where the checkpoint is.
+        device: Where to train.
+        part: Rank of this training process; rank 0 saves and reports.
     """
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, device)
@@ -195,25 +193,25 @@ def train(settings: Settings, folder: Path, device: torch.device, part: int = 0)
     scenes = Scenes(
         settings.seed,
         training_assets(settings.seed),
-        settings.batch,
+        settings.batch_size,
         stages(settings),
         part=part,
         parts=settings.processes,
     )
     report = _Report(settings)
-    end = settings.stop or settings.steps
+    end = settings.stop_at or settings.steps
     for batch in batches(scenes, trainer.step, end, settings.workers):
         losses = trainer.learn(batch)
         if part:
             continue
         report.add(trainer.step, losses)
-        if trainer.step % settings.every == 0 or trainer.step == end:
+        if trainer.step % settings.checkpoint_every == 0 or trainer.step == end:
             trainer.save(folder / LAST)
     return trainer
 
 
 def train_in_parallel(settings: Settings, folder: Path, device: torch.device) -> None:
-    """Train with all processes of the settings, which average their gradients at each step."""
+    """Train with `settings.processes` processes, which average their gradients at each step."""
     with tempfile.TemporaryDirectory() as meeting:
         torch.multiprocessing.spawn(
             _train_part, (settings, folder, device, f"file://{meeting}/parts"), settings.processes
@@ -233,7 +231,7 @@ def _train_part(
 
 
 class _Report:
-    """Progress on stderr: a line that renews itself on a terminal, one in 50 steps elsewhere."""
+    """Progress on stderr every 50 steps, on a terminal always in the same line."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -241,7 +239,7 @@ class _Report:
         self.since = time.monotonic()
 
     def add(self, step: int, losses: tuple[Parts, Parts]) -> None:
-        """Count a step, and print the mean of the last 50."""
+        """Add a step's losses, and print the means every 50 steps."""
         self.sums.append(torch.stack([part for parts in losses for part in parts]))
         if len(self.sums) < 50:
             return
@@ -251,10 +249,10 @@ class _Report:
         speed = len(self.sums) / (now - self.since)
         left = (self.settings.steps - step) / speed
         text = (
-            f"{step + 1}/{self.settings.steps} rate {rate_at(step, self.settings):.1e}  "
+            f"{step + 1}/{self.settings.steps} lr {lr_at(step, self.settings):.1e}  "
             f"many: box {many[0]:.2f} class {many[1]:.2f} sides {many[2]:.2f}  "
             f"one: box {one[0]:.2f} class {one[1]:.2f} sides {one[2]:.2f}  "
-            f"{speed * self.settings.batch:.0f} pictures/s, {left / 60:.0f} min left"
+            f"{speed * self.settings.batch_size:.0f} pictures/s, {left / 60:.0f} min left"
         )
         terminal = sys.stderr.isatty()
         sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
@@ -263,9 +261,11 @@ class _Report:
 
 
 def main() -> None:
-    """Read the command line and train."""
+    """Train as the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--run", type=Path, default=Path("build/codes"), help="folder to work in")
+    parser.add_argument(
+        "--run", type=Path, default=Path("build/codes"), help="folder of the checkpoint"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for field in dataclasses.fields(Settings):
         kind = type(field.default)

@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.lettering import Cover
-from codes.textures import Picture, Random
+from codes.textures import Cover, Picture, Random
 
 Points = NDArray[Any]  # float64, [P, 2], x and y
 

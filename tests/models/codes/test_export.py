@@ -7,8 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from codes.export import Deployed, describe, export, folded
-from codes.head import boxes_of, square
-from codes.network import STRIDES, Network, Plan
+from codes.network import STRIDES, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
 from detcli.model.contract import BoxFormat, Layout
@@ -57,7 +56,7 @@ def test_folding_changes_no_answer(network, pictures):
 
 def test_the_body_is_boxes_in_pixels_and_scores(network, pictures):
     sides, logits = network.one(network.features(pictures))
-    boxes = boxes_of(sides, *square(SIDE, STRIDES))
+    boxes = decode_boxes(sides, *square(SIDE, STRIDES))
     body = Deployed(network)(pictures)
     torch.testing.assert_close(body[:, :4], boxes, atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(body[:, 4:], logits.sigmoid(), atol=1e-4, rtol=1e-4)

@@ -2,10 +2,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
 
-from codes.assign import Objects
-from codes.head import BINS, square
-from codes.loss import CLASS, DISTRIBUTION, Anchors, dual_loss
-from codes.network import STRIDES
+from codes.loss import CLASS, DISTRIBUTION, Anchors, Objects, dual_loss
+from codes.network import BINS, STRIDES, square
 
 GRID = Anchors(*square(64, STRIDES))
 COUNT = len(GRID.sizes)

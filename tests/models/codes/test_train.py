@@ -9,26 +9,26 @@ pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the
 
 from codes.assets import training_assets
 from codes.data import Scenes
-from codes.train import LAST, Settings, Trainer, rate_at, stages, train, train_in_parallel
+from codes.train import LAST, Settings, Trainer, lr_at, stages, train, train_in_parallel
 
 CPU = torch.device("cpu")
 SHORT = Settings(
     steps=4,
-    falling=2,
-    warm_up=2,
-    batch=4,
-    side=64,
-    large_side=96,
+    lr_decay_steps=2,
+    warmup_steps=2,
+    batch_size=4,
+    imgsz=64,
+    large_imgsz=96,
     large_steps=1,
     workers=0,
-    every=2,
+    checkpoint_every=2,
 )
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     whole = train(SHORT, tmp_path / "whole", CPU)
     halves = tmp_path / "halves"
-    stopped = dataclasses.replace(SHORT, stop=2)
+    stopped = dataclasses.replace(SHORT, stop_at=2)
     assert train(stopped, halves, CPU).step == 2
     resumed = train(SHORT, halves, CPU)
     assert resumed.step == whole.step == 4
@@ -47,22 +47,22 @@ def test_training_changes_the_average_and_follows_the_weights(tmp_path):
     assert (weights - average).abs().max() < 0.05
 
 
-def test_the_rate_rises_stays_and_falls():
-    settings = Settings(steps=100, warm_up=10, falling=40, rate=1.0)
-    assert rate_at(0, settings) == pytest.approx(0.1)
-    assert rate_at(9, settings) == rate_at(59, settings) == 1
-    assert rate_at(80, settings) == pytest.approx(0.5)
-    assert 0 < rate_at(99, settings) < 0.01
+def test_the_learning_rate_warms_up_stays_and_decays():
+    settings = Settings(steps=100, warmup_steps=10, lr_decay_steps=40, lr=1.0)
+    assert lr_at(0, settings) == pytest.approx(0.1)
+    assert lr_at(9, settings) == lr_at(59, settings) == 1
+    assert lr_at(80, settings) == pytest.approx(0.5)
+    assert 0 < lr_at(99, settings) < 0.01
 
 
-def test_an_unfinished_checkpoint_is_not_taken(tmp_path):
-    train(dataclasses.replace(SHORT, stop=2), tmp_path, CPU)
+def test_an_unfinished_checkpoint_is_ignored(tmp_path):
+    train(dataclasses.replace(SHORT, stop_at=2), tmp_path, CPU)
     (tmp_path / "last.new").write_bytes(b"half")
     assert train(SHORT, tmp_path, CPU).step == 4
 
 
 def test_processes_average_their_gradients(tmp_path):
-    settings = dataclasses.replace(SHORT, batch=8, processes=2, steps=1)
+    settings = dataclasses.replace(SHORT, batch_size=8, processes=2, steps=1)
     train_in_parallel(settings, tmp_path, CPU)
     saved = torch.load(tmp_path / LAST, weights_only=True)
     assert saved["step"] == 1

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
 
-from codes.boxes import complete_iou, overlap
+from codes.loss import complete_iou, overlap
 
 
 def test_a_box_overlaps_itself():

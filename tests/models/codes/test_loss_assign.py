@@ -2,9 +2,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
 
-from codes.assign import ALPHA, BETA, Objects, assign, candidates
-from codes.boxes import complete_iou
-from codes.head import square
+from codes.loss import ALPHA, BETA, Objects, assign, candidates, complete_iou
+from codes.network import square
 
 CENTRES, _ = square(96, (8, 16, 32))
 
