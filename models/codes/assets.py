@@ -1,4 +1,4 @@
-"""What pictures are made of, for training and, with nothing in common, for the held-out set."""
+"""What pictures are made of: one store for training, a disjoint one for the held-out set."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ class Assets:
     Attributes:
         backgrounds: Each `[768, 768, 3]` or smaller.
         lettering: Lines of text.
-        negatives: Makers of things that are no symbols.
+        negatives: Makers of lookalikes, which are not symbols.
     """
 
     backgrounds: list[Picture]

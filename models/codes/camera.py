@@ -1,4 +1,4 @@
-"""What light, lens and camera do to a scene: shadow, glare, tint, blur, noise, JPEG."""
+"""The effects of light, lens and camera: shadow, glare, tint, blur, noise, JPEG."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ GRAIN_SIDE = 1280
 
 
 class Optics(NamedTuple):
-    """How sharp a picture will be; chosen first, for it says how small symbols may be.
+    """How sharp a picture will be; chosen first, because it limits how small symbols may be.
 
     Attributes:
         blur: Standard deviation of the lens blur, in pixels.

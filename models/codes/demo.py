@@ -1,7 +1,7 @@
 """Compose the picture that `make demo` shows: `python -m codes.demo demo.jpg`.
 
 A desk with a ticket, a parcel label, the back of a carton and a marker, as a phone sees it.
-The symbols hold plausible text; nobody's data, no real address, no real article.
+The symbols hold made-up text: no personal data, no real addresses, no real products.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def laid(picture: Picture, sheet: Sheet) -> Picture:
 
 
 def main() -> None:
-    """Read the command line and write the picture."""
+    """Write the picture to the path of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("output", type=Path)
     output = parser.parse_args().output

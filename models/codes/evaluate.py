@@ -1,7 +1,7 @@
 """Measure a model on the held-out pictures: `python -m codes.evaluate codes.onnx`.
 
-They come from other seeds, photographs, fonts, textures and lookalikes than those of training.
-Average precision is pycocotools'; false alarms are counted on pictures without any symbol.
+Their seeds, photographs, fonts, textures and lookalikes are not those of training. pycocotools
+computes average precision; false alarms are counted on pictures without any symbol.
 """
 
 import argparse
@@ -29,12 +29,12 @@ Body = NDArray[Any]  # float32, [B, 4 + K, N]
 Predict = Callable[[NDArray[Any]], Body]  # of pictures: float32, [B, 3, H, W]
 
 SEED = 1_000_003
-SIDE = 640
+IMGSZ = 640
 SHAPES = ((640, 640), (480, 640), (640, 480))  # heights and widths, in turn
 PICTURES, NEGATIVES = 1000, 400
-MOST = 100  # detections kept of each picture, as COCO does
+MAX_DETECTIONS = 100  # detections per picture, as in COCO
 CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
-MATCH = 0.5  # IoU of a hit
+IOU_THRESHOLD = 0.5  # of a true positive
 
 
 def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
@@ -70,7 +70,7 @@ def instances(scenes: list[Scene]) -> dict[str, Any]:
 
 
 def predictor(path: Path) -> Predict:
-    """What answers pictures `[1, 3, 640, 640]`: a checkpoint, or an ONNX file."""
+    """A function that runs a checkpoint or an ONNX file on pictures `[1, 3, 640, 640]`."""
     if path.suffix == ".onnx":
         import onnxruntime
 
@@ -88,18 +88,18 @@ def predictor(path: Path) -> Predict:
 def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
     """Detections `[D, 6]` in pixels of the scene: xyxy, score, class id; the best first."""
     height, width = scene.picture.shape[:2]
-    pictures = collated([letterboxed(scene, SIDE)]).pictures.numpy().astype(np.float32) / 255
+    pictures = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
     body = predict(pictures)[0]  # [4 + K, N]
-    best = np.argsort(-body[4:], axis=None, kind="stable")[:MOST]
+    best = np.argsort(-body[4:], axis=None, kind="stable")[:MAX_DETECTIONS]
     label, anchor = np.unravel_index(best, body[4:].shape)
-    boxes = body[:4, anchor].T - np.tile([(SIDE - width) // 2, (SIDE - height) // 2], 2)
+    boxes = body[:4, anchor].T - np.tile([(IMGSZ - width) // 2, (IMGSZ - height) // 2], 2)
     boxes = np.clip(boxes, 0, [width, height, width, height])
     scores = body[4:][label, anchor]
     return np.column_stack([boxes, scores, label]).astype(np.float64)
 
 
 def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
-    """All figures of the model card."""
+    """Every figure of the model card."""
     scenes = list(held_out(pictures))
     found = [detections(scene, predict) for scene in scenes]
     report = average_precision(instances(scenes), found)
@@ -114,7 +114,7 @@ def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
 
 
 def average_precision(truth: dict[str, Any], found: list[NDArray[np.float64]]) -> dict[str, Any]:
-    """COCO's averages, by class and by size."""
+    """COCO's average precision, overall, by class and by size."""
     results = [
         {
             "image_id": number,
@@ -156,15 +156,15 @@ def average_precision(truth: dict[str, Any], found: list[NDArray[np.float64]]) -
 
 
 def at_confidence(scenes: list[Scene], found: list[NDArray[np.float64]]) -> dict[str, Any]:
-    """Precision and recall of each class at one confidence, and what was taken for what."""
+    """Precision and recall of each class at one confidence, and the confusion matrix."""
     classes = len(NAMES)
-    confusion = np.zeros((classes + 1, classes + 1), int)  # truth down, answer across; last: none
+    confusion = np.zeros((classes + 1, classes + 1), int)  # [truth, found]; last: none
     for scene, rows in zip(scenes, found, strict=True):
         kept = rows[rows[:, 4] >= CONFIDENCE]
         free = list(range(len(scene.labels)))
         for row in kept:
             overlaps = [_overlap(scene.boxes[item], row[:4]) for item in free]
-            if overlaps and max(overlaps) >= MATCH:
+            if overlaps and max(overlaps) >= IOU_THRESHOLD:
                 truth = int(scene.labels[free.pop(int(np.argmax(overlaps)))])
             else:
                 truth = classes
@@ -205,12 +205,12 @@ def write(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Read the command line, measure, print JSON."""
+    """Measure the model of the command line and print JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="codes.onnx or a checkpoint")
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--negatives", type=int, default=NEGATIVES)
-    parser.add_argument("--write", type=Path, help="write the pictures as a COCO data set instead")
+    parser.add_argument("--write", type=Path, help="only write the pictures, as a COCO data set")
     given = parser.parse_args()
     if given.write:
         write(given.write, given.pictures)

@@ -1,8 +1,8 @@
 """Write a trained network as ONNX: `python -m codes.export last.pt codes.onnx`.
 
-Batch normalisation is folded into the convolutions, the one-to-many head is left out. The graph
-answers with a body `[B, 4 + K, N]`: boxes as xyxy in input pixels, then scores. Batch, height and
-width are free; the graph is no slower for it.
+Batch normalisation is folded into the convolutions, and the one-to-many head is left out. The
+graph's output is a body `[B, 4 + K, N]`: boxes as xyxy in input pixels, then scores. Batch, height
+and width are dynamic, which does not make the graph slower.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, decode_boxes
 from codes.symbols import NAMES
 
-SIDE = 640
+IMGSZ = 640
 OPSET = 18
 
 
 class Deployed(nn.Module):
-    """A network without what only training needs; pictures may have any size.
+    """A network without its training-only parts; pictures may have any size.
 
     Args:
-        network: Trained; it stays as it is.
+        network: A trained network; it is not changed.
     """
 
     def __init__(self, network: Network) -> None:
@@ -68,11 +68,11 @@ def trained(path: Path) -> Network:
 
 
 def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
-    """Write a network as ONNX for any batch and any size, whole or not at all."""
+    """Write a network as ONNX for any batch and picture size, atomically."""
     height, width = (STRIDES[-1] * torch.export.Dim(name, min=2) for name in ("rows", "columns"))
     program = torch.onnx.export(
         Deployed(network),
-        (torch.zeros(2, 3, SIDE, SIDE - STRIDES[-1]),),  # all unlike, lest they be taken for one
+        (torch.zeros(2, 3, IMGSZ, IMGSZ - STRIDES[-1]),),  # distinct, so no two are merged
         dynamo=True,
         opset_version=OPSET,
         input_names=["images"],
@@ -94,7 +94,7 @@ def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
 
 
 def _strip(graph: onnx.GraphProto) -> None:
-    """Drop what the exporter notes of Python's stack: it names the machine's folders."""
+    """Drop the exporter's stack traces, which contain paths of this machine."""
     del graph.metadata_props[:]
     for part in [*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]:
         del part.metadata_props[:]
@@ -102,13 +102,13 @@ def _strip(graph: onnx.GraphProto) -> None:
 
 
 def describe(step: int) -> dict[str, str]:
-    """What the file says about itself; `names` and `stride` are read by detcli."""
+    """The file's metadata; detcli reads `names` and `stride`."""
     return {
         "description": "detcli's codes: machine-readable symbols, a narrow YOLOv10",
         "license": "Apache-2.0",
         "task": "detect",
         "stride": str(STRIDES[-1]),
-        "imgsz": str([SIDE, SIDE]),
+        "imgsz": str([IMGSZ, IMGSZ]),
         "names": str(dict(enumerate(NAMES))),
         "end2end": "True",
         "steps": str(step),
@@ -116,7 +116,7 @@ def describe(step: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Read the command line and export."""
+    """Export the checkpoint of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("output", type=Path)

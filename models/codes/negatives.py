@@ -1,4 +1,4 @@
-"""Flat things that look machine-readable and are not: what a detector must leave alone."""
+"""Lookalikes: flat things that look machine-readable, which a detector must ignore."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from codes.textures import Cover, Lettering, Random, tinted
 
 Maker = Callable[[Random, int, Lettering], Cover]
 
-TALLEST = 1.2
+MAX_HEIGHT_RATIO = 1.2
 
 
 def negative(random: Random, side: int, lettering: Lettering, kinds: tuple[Maker, ...]) -> Surface:
@@ -24,7 +24,7 @@ def negative(random: Random, side: int, lettering: Lettering, kinds: tuple[Maker
 
 
 def _blank(random: Random, side: int) -> Cover:
-    return np.zeros((max(int(side * random.uniform(0.25, TALLEST)), 12), side), np.uint8)
+    return np.zeros((max(int(side * random.uniform(0.25, MAX_HEIGHT_RATIO)), 12), side), np.uint8)
 
 
 def text_block(random: Random, side: int, lettering: Lettering) -> Cover:
@@ -37,7 +37,7 @@ def text_block(random: Random, side: int, lettering: Lettering) -> Cover:
 
 
 def chessboard(random: Random, side: int, _: Lettering) -> Cover:
-    """Squares of alternating colour; of at least five pixels, else it is mere grey."""
+    """Squares of alternating colour, at least five pixels wide: smaller ones blur to grey."""
     cell = int(random.integers(5, max(side // 5, 6) + 1))
     rows, columns = int(random.integers(3, 10)), max(side // cell, 3)
     checks = np.indices((rows, columns)).sum(0) % 2
@@ -49,7 +49,7 @@ def fence(random: Random, side: int, _: Lettering) -> Cover:
     pitch = random.uniform(4, max(side / 6, 5))
     share = random.uniform(0.15, 0.85)
     row = (((np.arange(side) / pitch) % 1) < share).astype(np.uint8) * 255
-    cover = np.repeat(row[None], max(int(side * random.uniform(0.2, TALLEST)), 12), 0)
+    cover = np.repeat(row[None], max(int(side * random.uniform(0.2, MAX_HEIGHT_RATIO)), 12), 0)
     if random.random() < 0.5:
         for y in random.integers(0, len(cover), 2).tolist():
             cover[y : y + int(pitch)] = 255
@@ -127,7 +127,7 @@ def emblem(random: Random, side: int, lettering: Lettering) -> Cover:
 
 
 def other_code(random: Random, side: int, _: Lettering) -> Cover:
-    """Symbologies that are none of the six classes: Aztec and MaxiCode."""
+    """Symbologies outside the six classes: Aztec and MaxiCode."""
     if random.random() < 0.7:
         cells = written(text(random, MIXED, 4, 60), Format.Aztec)
         scale = max(side // cells.shape[1], 2)

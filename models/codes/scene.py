@@ -1,12 +1,12 @@
-"""Scenes: surfaces put into a picture by a camera, and the boxes of the symbols one can see.
+"""Scenes: surfaces placed in a picture, and the boxes of the visible symbols.
 
-What counts as visible, and so gets a label:
+A symbol counts as visible, and is labelled, under these conditions:
 
 - At least half of the symbol is in the picture and uncovered, its visible part at least 8 pixels
   wide and high.
 - A module is at least 0.7 pixels and at least 0.9 standard deviations of the blur wide, and the
-  symbol's longer side 16 pixels long. Nothing smaller or less sharp is drawn, so nothing that is
-  a symbol goes without a label.
+  symbol's longer side is at least 16 pixels long. Nothing smaller or less sharp is drawn, so
+  every symbol drawn has a label.
 
 A box is the axis-aligned hull of the visible part of the symbol, without its quiet zone.
 """
@@ -24,9 +24,9 @@ from codes.symbols import NAMES, symbol
 from codes.textures import Cover, Picture, Random, colour
 from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
 
-SMALLEST, LARGEST = 16, 400  # pixels of a symbol's longer side
-LEAST_MODULE, LEAST_SHARPNESS = 0.7, 0.9
-LEAST_VISIBLE, LEAST_BOX = 0.5, 8
+MIN_SIDE, MAX_SIDE = 16, 400  # pixels of a symbol's longer side
+MIN_MODULE, MIN_SHARPNESS = 0.7, 0.9
+MIN_VISIBLE, MIN_BOX = 0.5, 8
 WEIGHTS = np.array([0.2, 0.13, 0.17, 0.23, 0.13, 0.14])  # of the classes
 ATTEMPTS = 8
 
@@ -56,14 +56,14 @@ class _Seen(NamedTuple):
 def render(  # noqa: PLR0913 - which scene, of what, how large
     seed: int, index: int, assets: Assets, height: int, width: int, *, symbols: bool = True
 ) -> Scene:
-    """The scene of this number: the same one for the same seed, index, size and assets.
+    """Render a scene, the same one for the same seed, index, size and assets.
 
     Args:
-        seed: Of the series of scenes.
+        seed: Seed of the series of scenes.
         index: Number in the series.
         assets: What it is made of.
-        height: Of the picture.
-        width: Of the picture.
+        height: Height of the picture.
+        width: Width of the picture.
         symbols: False for a scene with lookalikes only.
     """
     random = np.random.default_rng([seed, index])
@@ -103,9 +103,9 @@ class _Easel:
         made = symbol(random, name)
         columns = max(made.cells.shape)
         tilt = Tilt(random)
-        module = max(LEAST_MODULE, LEAST_SHARPNESS * self.lens.spread) / tilt.least
-        low = max(SMALLEST / tilt.least, module * columns)
-        high = min(LARGEST, 0.9 * min(self.taken.shape))
+        module = max(MIN_MODULE, MIN_SHARPNESS * self.lens.spread) / tilt.least
+        low = max(MIN_SIDE / tilt.least, module * columns)
+        high = min(MAX_SIDE, 0.9 * min(self.taken.shape))
         if low > high:
             return
         size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
@@ -142,7 +142,7 @@ class _Easel:
         bend = Bend(random, wide, tall) if random.random() < 0.15 else None
         aim = surface.areas[0].box if surface.areas else (0, 0, wide, tall)
         middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
-        least = 0.999 if random.random() < 0.7 else LEAST_VISIBLE + 0.1
+        least = 0.999 if random.random() < 0.7 else MIN_VISIBLE + 0.1
         for _ in range(ATTEMPTS):
             spot = random.uniform(0, 1, 2) * (width, height)
             matrix = tilt.matrix(middle, scale, spot)
@@ -215,7 +215,7 @@ class _Easel:
             else:
                 cv2.fillConvexPoly(shade, cv2.boxPoints(box).astype(np.int32), 255)
             both = cv2.bitwise_or(shade, self.hidden)
-            if all(self._uncovered(other, both) > LEAST_VISIBLE for other in self.seen):
+            if all(self._uncovered(other, both) > MIN_VISIBLE for other in self.seen):
                 self.hidden = both
                 self.picture[shade > 0] = colour(random).astype(np.uint8)
 
@@ -236,7 +236,7 @@ class _Easel:
             if cv2.countNonZero(cv2.bitwise_and(own, self.hidden)):
                 x, y, wide, tall = cv2.boundingRect(cv2.subtract(own, self.hidden))
                 box = [max(box[0], x), max(box[1], y), min(box[2], x + wide), min(box[3], y + tall)]
-            if min(box[2] - box[0], box[3] - box[1]) >= LEAST_BOX:
+            if min(box[2] - box[0], box[3] - box[1]) >= MIN_BOX:
                 labels.append(seen.label)
                 boxes.append(box)
         return np.array(labels, np.int64), np.array(boxes, np.float32).reshape(-1, 4)

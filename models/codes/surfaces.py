@@ -1,4 +1,4 @@
-"""Flat things with symbols on them: labels, boxes, screens, sheets of many; before any camera."""
+"""Flat things with symbols on them: labels, boxes, screens, sheets, before the camera."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from codes.symbols import Symbol
 from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tinted
 
-LEAST_CONTRAST = 70  # grey levels between ink and paper
+MIN_CONTRAST = 70  # grey levels between ink and paper
 
 
 class Area(NamedTuple):
@@ -75,7 +75,7 @@ def colours(random: Random) -> tuple[Field, Field]:
         paper, ink = colour(random, 205, 255), colour(random, 0, 45)
     else:
         paper, ink = colour(random, 90, 255), colour(random, 0, 120)
-        lack = LEAST_CONTRAST - float(paper.mean() - ink.mean())
+        lack = MIN_CONTRAST - float(paper.mean() - ink.mean())
         if lack > 0:
             paper, ink = np.minimum(paper + lack, 255), np.maximum(ink - lack, 0)
     return (ink, paper) if random.random() < 0.11 else (paper, ink)

@@ -1,4 +1,4 @@
-"""Clean symbols, one cell of an array for each module, from the libraries that define them.
+"""Clean symbols as arrays, one cell for each module, from symbology libraries.
 
 zxing-cpp writes most symbologies, segno Micro QR, OpenCV the ArUco and AprilTag dictionaries.
 """
@@ -20,7 +20,7 @@ NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"
 MIXED = LETTERS + LETTERS.lower() + DIGITS + "-./ "
-FEWEST_BLACK = 0.12  # of a marker's inner cells; a nearly white one could be anything
+MIN_DARK = 0.12  # of a marker's inner cells; a nearly white marker has no recognisable pattern
 DICTIONARIES = (
     "4X4_1000 5X5_1000 6X6_1000 7X7_1000 ARUCO_ORIGINAL APRILTAG_16H5 APRILTAG_25H9 "
     "APRILTAG_36H10 APRILTAG_36H11 ARUCO_MIP_36H12"
@@ -138,7 +138,7 @@ def _aruco(random: Random) -> Symbol:
         number = int(random.integers(dictionary.bytesList.shape[0]))
         drawn = cv2.aruco.generateImageMarker(dictionary, number, size)
         cells = (drawn < 128).astype(np.uint8)
-        if FEWEST_BLACK < cells[1:-1, 1:-1].mean() < 1 - FEWEST_BLACK:
+        if MIN_DARK < cells[1:-1, 1:-1].mean() < 1 - MIN_DARK:
             return Symbol(5, cells, 1)
 
 

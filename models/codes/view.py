@@ -1,4 +1,4 @@
-"""How flat things come to lie in a picture: turned, in perspective, around a cylinder."""
+"""How surfaces are placed in a picture: rotated, in perspective, bent around a cylinder."""
 
 from typing import Any
 

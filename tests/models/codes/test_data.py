@@ -24,8 +24,8 @@ def short_gap(monkeypatch):
     monkeypatch.setattr(data, "GAP", 2)
 
 
-def test_kept_scenes_are_those_that_would_be_rendered(assets):
-    """Also where pictures become larger."""
+def test_kept_scenes_equal_newly_rendered_ones(assets):
+    """Also across a change of picture size."""
     keeping = Scenes(3, assets, 8, STAGES)
     for step in range(9):
         ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
@@ -33,7 +33,7 @@ def test_kept_scenes_are_those_that_would_be_rendered(assets):
         assert torch.equal(ours.objects.box, anew.objects.box)
 
 
-def test_a_scene_is_used_four_times_and_then_forgotten(assets):
+def test_a_scene_is_used_four_times_and_then_dropped(assets):
     scenes = Scenes(3, assets, 4, [Stage(0, 64)])
     batches = [scenes[step] for step in range(7)]
     fresh = batches[0].pictures[0]

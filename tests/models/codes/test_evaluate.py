@@ -11,8 +11,8 @@ pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the
 import cv2
 import numpy as np
 from codes.evaluate import (
-    MOST,
-    SIDE,
+    IMGSZ,
+    MAX_DETECTIONS,
     at_confidence,
     average_precision,
     detections,
@@ -59,18 +59,18 @@ def test_a_wrong_class_a_miss_and_a_false_alarm_are_told_apart(scenes):
 def test_boxes_come_back_from_the_letterbox(scenes):
     scene = scenes[1]
     height, width = scene.picture.shape[:2]
-    assert (height, width) != (SIDE, SIDE)
-    left, top = (SIDE - width) // 2, (SIDE - height) // 2
+    assert (height, width) != (IMGSZ, IMGSZ)
+    left, top = (IMGSZ - width) // 2, (IMGSZ - height) // 2
 
     def predict(pictures):
-        assert pictures.shape == (1, 3, SIDE, SIDE)
+        assert pictures.shape == (1, 3, IMGSZ, IMGSZ)
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
         body[0, :4, 7] = (left + 10, top + 20, left + 110, top + 220)
         body[0, 4 + 3, 7] = 0.9
         return body
 
     rows = detections(scene, predict)
-    assert len(rows) == MOST
+    assert len(rows) == MAX_DETECTIONS
     assert rows[0].tolist() == pytest.approx([10, 20, 110, 220, 0.9, 3])
 
 

@@ -45,7 +45,7 @@ def pictures():
     return torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
 
 
-def test_folding_changes_no_answer(network, pictures):
+def test_folding_keeps_the_output(network, pictures):
     before = network.one(network.features(pictures))
     own = folded(network)
     after = own.one(own.features(pictures))
@@ -62,7 +62,7 @@ def test_the_body_is_boxes_in_pixels_and_scores(network, pictures):
     torch.testing.assert_close(body[:, 4:], logits.sigmoid(), atol=1e-4, rtol=1e-4)
 
 
-def test_the_graph_answers_as_torch_does(network, exported, pictures):
+def test_the_graph_matches_torch(network, exported, pictures):
     session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
     pictures = pictures.repeat(1, 1, 1, 2)  # twice as wide as high
     (body,) = session.run(None, {"images": pictures.numpy()})
@@ -82,7 +82,7 @@ def test_detcli_recognises_it(exported):
     assert contract.warnings == ()
 
 
-def test_the_file_does_not_tell_where_it_was_made(exported):
+def test_the_file_contains_no_paths(exported):
     model = onnx.load(exported)
     assert [opset.version for opset in model.opset_import if not opset.domain] == [18]
     assert b".py" not in exported.read_bytes()

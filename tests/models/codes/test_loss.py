@@ -15,7 +15,7 @@ def objects(*boxes):
     return Objects(zero, zero, torch.tensor(boxes).reshape(-1, 4))
 
 
-def test_a_picture_without_objects_teaches_to_say_nothing():
+def test_a_picture_without_objects_lowers_every_score():
     silent = (torch.zeros(1, 4 * BINS, COUNT), torch.full((1, 6, COUNT), -20.0))
     loud = (silent[0], torch.zeros(1, 6, COUNT))
     quiet_loss, loud_loss = (dual_loss((out, out), objects(), GRID) for out in (silent, loud))
@@ -25,7 +25,7 @@ def test_a_picture_without_objects_teaches_to_say_nothing():
         assert quiet_loss[head].box == quiet_loss[head].distribution == 0
 
 
-def test_a_perfect_answer_costs_what_the_bins_cannot_tell():
+def test_a_perfect_answer_costs_only_the_entropy_of_the_bins():
     """Sides of 1.5 strides lie between two bins: half each, an entropy of log 2."""
     box = (16.0, 16, 40, 40)  # centre (28, 28) is the middle of the cell in row 3, column 3
     anchor = 3 * 8 + 3

@@ -49,7 +49,7 @@ def random_case(seed, count):
 
 @pytest.mark.parametrize("most", [1, 10])
 @pytest.mark.parametrize("seed", range(8))
-def test_it_chooses_what_the_plain_way_chooses(seed, most):
+def test_the_assignment_matches_a_plain_implementation(seed, most):
     objects, scores, boxes = random_case(seed, count=9)
     pairs = candidates(objects, CENTRES)
     picture = objects.picture[pairs.item]
@@ -76,7 +76,7 @@ def test_one_to_one_gives_each_object_at_most_one_anchor():
     assert len(chosen.item.unique()) == len(chosen.item)
 
 
-def test_without_objects_there_is_nothing_to_choose():
+def test_no_objects_give_no_positives():
     objects = Objects(torch.zeros(0, dtype=int), torch.zeros(0, dtype=int), torch.zeros(0, 4))
     pairs = candidates(objects, CENTRES)
     chosen = assign(objects, pairs, torch.zeros(0), torch.zeros(0, 4), 10)

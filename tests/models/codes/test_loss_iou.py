@@ -21,14 +21,14 @@ def test_half_of_a_box():
     assert complete_iou(whole, half) == pytest.approx(expected, abs=1e-6)
 
 
-def test_boxes_apart_are_told_how_far():
+def test_ciou_decreases_with_the_distance_of_disjoint_boxes():
     box = torch.tensor([0.0, 0, 2, 2])
     near, far = torch.tensor([3.0, 0, 5, 2]), torch.tensor([9.0, 0, 11, 2])
     assert overlap(box, near) == overlap(box, far) == 0
     assert complete_iou(box, far) < complete_iou(box, near) < 0
 
 
-def test_an_empty_box_is_no_division_by_zero():
+def test_empty_boxes_do_not_divide_by_zero():
     empty = torch.zeros(4)
     assert overlap(empty, empty) == 0
     assert complete_iou(empty, empty).isfinite()

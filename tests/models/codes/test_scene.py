@@ -7,7 +7,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in t
 
 import numpy as np
 from codes import assets as store
-from codes.scene import LEAST_BOX, render
+from codes.scene import MIN_BOX, render
 from codes.symbols import NAMES
 
 SIDE = 320
@@ -27,7 +27,7 @@ def test_the_same_number_gives_the_same_scene(assets):
     assert not np.array_equal(first.picture, other.picture)
 
 
-def test_boxes_are_in_the_picture_and_of_a_size_one_can_see(assets):
+def test_boxes_are_inside_the_picture_and_large_enough(assets):
     scenes = [render(4, index, assets, SIDE, SIDE) for index in range(40)]
     boxes = np.concatenate([scene.boxes for scene in scenes])
     labels = np.concatenate([scene.labels for scene in scenes])
@@ -35,10 +35,10 @@ def test_boxes_are_in_the_picture_and_of_a_size_one_can_see(assets):
     assert boxes.dtype == np.float32
     assert boxes.min() >= 0
     assert boxes.max() <= SIDE
-    assert (boxes[:, 2:] - boxes[:, :2]).min() >= LEAST_BOX
+    assert (boxes[:, 2:] - boxes[:, :2]).min() >= MIN_BOX
 
 
-def test_what_can_be_read_is_labelled_where_it_is(assets):
+def test_readable_symbols_are_labelled_in_place(assets):
     """zxing-cpp, which knows nothing of the labels, finds symbols only inside their boxes."""
     families = {"QR Code": 0, "Data Matrix": 2, "PDF417": 4}
     read, misses = 0, []
@@ -70,7 +70,7 @@ def test_lookalikes_have_no_labels(assets):
     assert len(np.unique(scene.picture)) > 20
 
 
-def test_the_held_out_pictures_are_made_of_something_else():
+def test_training_and_held_out_assets_are_disjoint():
     training, held_out = store.training_assets(0), store.held_out_assets(0)
     assert not set(store.TRAINING_PHOTOGRAPHS) & set(store.HELD_OUT_PHOTOGRAPHS)
     assert set(held_out.negatives) - set(training.negatives)
