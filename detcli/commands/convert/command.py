@@ -31,16 +31,14 @@ GuardOption = Annotated[
 HalfOption = Annotated[
     bool,
     typer.Option(
-        "--half",
-        help="Compute in float16, except box decoding and nodes that would overflow.",
+        "--half", help="Compute in float16, except box decoding and nodes that would overflow."
     ),
 ]
 KeepIoOption = Annotated[
     bool, typer.Option("--keep-io", help="With --half: inputs and outputs stay float32.")
 ]
 Int8Option = Annotated[
-    bool,
-    typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate."),
+    bool, typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate.")
 ]
 CalibrateOption = Annotated[
     list[str] | None,
@@ -55,8 +53,7 @@ BatchSizeOption = Annotated[
     str | None, typer.Option(metavar="N|dynamic", help="Pictures in a batch.")
 ]
 ImageSizeOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Input side length in pixels."),
+    int | None, typer.Option(metavar="N", help="Input side length in pixels.")
 ]
 MetadataOption = Annotated[
     list[str] | None,

@@ -20,18 +20,13 @@ MaxPixelsOption = Annotated[
 ModelOption = Annotated[
     str,
     typer.Option(
-        "--model",
-        "-m",
-        metavar="FILE|NAME",
-        help="ONNX file, or a name from `detcli models list`.",
+        "--model", "-m", metavar="FILE|NAME", help="ONNX file, or a name from `detcli models list`."
     ),
 ]
 ModelFileOption = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL",
-        help="ONNX file, or a name from `detcli models list`.",
-        show_default=False,
+        metavar="MODEL", help="ONNX file, or a name from `detcli models list`.", show_default=False
     ),
 ]
 DeviceOption = Annotated[
@@ -102,9 +97,7 @@ UniqueOption = Annotated[bool, typer.Option("--unique", help="Keep at most one c
 ReportFormatOption = Annotated[
     _ReportFormat | None,
     typer.Option(
-        "--format",
-        metavar="table|json",
-        help="Default: table on a terminal and json in a pipe.",
+        "--format", metavar="table|json", help="Default: table on a terminal and json in a pipe."
     ),
 ]
 SaveCocoOption = Annotated[

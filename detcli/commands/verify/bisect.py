@@ -22,12 +22,7 @@ from onnx import NodeProto
 from detcli.commands.verify.nodes import explain, node_report, nodes_between
 from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import BisectReport, TensorReport
-from detcli.commands.verify.tensors import (
-    OutputComparison,
-    TensorPair,
-    badness,
-    compare_tensors,
-)
+from detcli.commands.verify.tensors import OutputComparison, TensorPair, badness, compare_tensors
 from detcli.geometry import Picture
 from detcli.model.graph import needed_nodes
 

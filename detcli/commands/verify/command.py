@@ -35,8 +35,7 @@ RandomSeedOption = Annotated[
 DeviceOption = Annotated[
     str,
     typer.Option(
-        metavar="DEVICE",
-        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+        metavar="DEVICE", help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."
     ),
 ]
 AgainstOption = Annotated[
@@ -48,8 +47,7 @@ AgainstOption = Annotated[
     ),
 ]
 IouOption = Annotated[
-    float,
-    typer.Option("--iou", metavar="IOU", help="Boxes that overlap less do not match."),
+    float, typer.Option("--iou", metavar="IOU", help="Boxes that overlap less do not match.")
 ]
 ToleranceOption = Annotated[
     str | None,
@@ -63,8 +61,7 @@ TensorsOption = Annotated[
     bool, typer.Option("--tensors", help="Also compare the raw outputs of the networks.")
 ]
 BisectOption = Annotated[
-    bool,
-    typer.Option("--bisect", help="Find the first node whose output differs."),
+    bool, typer.Option("--bisect", help="Find the first node whose output differs.")
 ]
 SaveWorstOption = Annotated[
     Path | None,

@@ -127,9 +127,7 @@ def _source(graph: GraphIndex, name: str) -> str:
 
 
 def _input_difference(
-    graphs: tuple[GraphIndex, GraphIndex],
-    names: tuple[str, str],
-    titles: tuple[str, str],
+    graphs: tuple[GraphIndex, GraphIndex], names: tuple[str, str], titles: tuple[str, str]
 ) -> str:
     left, right = (graph.array(name) for graph, name in zip(graphs, names, strict=True))
     if left is not None and right is not None:

@@ -64,11 +64,7 @@ class WorstPictures:
         written = {}
         for _, _, shown in sorted(self._heap, reverse=True):
             record = Record(
-                shown.origin,
-                index=shown.index,
-                model="",
-                device="",
-                picture=shown.picture,
+                shown.origin, index=shown.index, model="", device="", picture=shown.picture
             )
             data, suffix = encode(draw(shown, titles), record)
             path = folder.file_of(record, suffix)

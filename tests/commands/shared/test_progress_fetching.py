@@ -52,10 +52,7 @@ def test_verify(detcli, content, make_model, make_picture, tmp_path):
 def test_bench_takes_the_default_model(detcli, content, tmp_path):
     done = detcli("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
     report = report_of(done)
-    assert report["model"] == {
-        "file": "yolov10n",
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    assert report["model"] == {"file": "yolov10n", "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def test_eval(detcli, content, tmp_path):
