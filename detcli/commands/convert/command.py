@@ -125,7 +125,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.convert.convert import ConvertRequest, built_in, load_pictures
+    from detcli.commands.convert.convert import built_in, load_pictures
     from detcli.commands.convert.convert import convert as run
     from detcli.commands.convert.options import ConversionOptions
     from detcli.commands.convert.render import render
@@ -144,39 +144,32 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
         )
     if calibrate and not int8 and not half:
         raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
-    request = ConvertRequest(
-        model=find_model(model).path,
-        output=output,
-        force=force,
-        options=ConversionOptions(
-            cut=cut,
-            guard_transpose=guard_transpose,
-            half=half,
-            keep_io=keep_io,
-            int8=int8,
-            batch=_batch(batch),
-            imgsz=imgsz,
-            names=names,
-            metadata=_entries(metadata or []),
-            end_to_end=end_to_end,
-            max_det=max_det,
-            box_format=box_format,
-        ),
+    path = find_model(model).path
+    conversion = ConversionOptions(
+        cut=cut,
+        guard_transpose=guard_transpose,
+        half=half,
+        keep_io=keep_io,
+        int8=int8,
+        batch=_batch(batch),
+        imgsz=imgsz,
+        names=names,
+        metadata=_entries(metadata or []),
+        end_to_end=end_to_end,
+        max_det=max_det,
+        box_format=box_format,
         tolerance=parse_tolerance(tolerance),
+        force=force,
     )
-    source_options = SourceOptions(recursive=recursive)
+    bar = bool(calibrate) and not quiet
     with (
         Sources([image] if image else []) as picture,
-        Sources(calibrate or [], source_options) as sources,
-        count_on_stderr(
-            lambda: sources.progress.total, wanted=bool(calibrate) and not quiet
-        ) as advance,
+        Sources(calibrate or [], SourceOptions(recursive=recursive)) as sources,
+        count_on_stderr(lambda: sources.progress.total, wanted=bar) as advance,
     ):
-        found = run(
-            request,
-            next(iter(picture)) if image else built_in(),
-            (lambda: load_pictures(sources, advance)) if calibrate else None,
-        )
+        compared_on = next(iter(picture)) if image else built_in()
+        calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
+        found = run(path, output, conversion, compared_on, calibration)
     write_report(found, report_format, render)
     if found.failures:
         raise CheckError(
@@ -186,17 +179,10 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
 
 
 def _batch(text: str | None) -> "Batch | None":
-    """Parse --batch.
-
-    Raises:
-        UsageError: The text is neither a number nor "dynamic".
-    """
-    if text is None:
-        return None
     if text == "dynamic":
         return "dynamic"
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise UsageError(
             f"--batch '{text}' must be a number or dynamic", "give 1, 8 or dynamic"
@@ -204,11 +190,7 @@ def _batch(text: str | None) -> "Batch | None":
 
 
 def _entries(texts: list[str]) -> dict[str, str]:
-    """Parse the KEY=VALUE texts of --metadata.
-
-    Raises:
-        UsageError: A text has no key or no equals sign.
-    """
+    """Parse the KEY=VALUE texts of --metadata."""
     entries = {}
     for text in texts:
         key, equals, value = text.partition("=")

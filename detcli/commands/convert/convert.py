@@ -4,8 +4,8 @@ import contextlib
 import itertools
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,26 +56,6 @@ INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
 RESIZED = {"score": 0.5, "corner": 40.0, "boxes": 0.5}
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertRequest:
-    """What the user asked for.
-
-    Attributes:
-        model: The file to convert.
-        output: The file to write.
-        force: Overwrite `output`, which may be `model` itself.
-        options: How to convert the model.
-        tolerance: Values that replace the defaults for such a conversion, by their name in
-            Tolerance.
-    """
-
-    model: Path
-    output: Path
-    force: bool
-    options: ConversionOptions
-    tolerance: Mapping[str, float] = field(default_factory=dict)
-
-
 def built_in() -> Item:
     """The picture that is part of detcli."""
     return Item(Origin(BUILT_IN.name), lambda: load_file(BUILT_IN))
@@ -87,15 +67,23 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
         try:
             yield item.load()
         except InputError as error:
-            warnings.warn(f"{item.origin.source}: {error}", DetcliWarning, stacklevel=2)
+            _warn(f"{item.origin.source}: {error}")
         advance()
 
 
-def convert(request: ConvertRequest, item: Item, pictures: Pictures | None = None) -> Conversion:
+def convert(
+    model: Path,
+    output: Path,
+    options: ConversionOptions,
+    item: Item,
+    pictures: Pictures | None = None,
+) -> Conversion:
     """Convert a model; the file is written if the detections on a picture stay the same.
 
     Args:
-        request: What to convert.
+        model: The file to convert.
+        output: The file to write.
+        options: How to convert the model.
         item: The picture to compare the old and the new model on.
         pictures: Pictures to calibrate half and int8 on; None for that picture.
 
@@ -106,39 +94,36 @@ def convert(request: ConvertRequest, item: Item, pictures: Pictures | None = Non
         OutputError: The output cannot be written, or there is no space for a temporary copy.
         UsageError: The output exists; or names, size or tolerance do not fit the model.
     """
-    options = request.options
     picture = item.load()
     item = Item(item.origin, lambda: picture)
-    with _open_output(request) as target:
-        old = ModelFile.read(request.model, options.box_format)
+    with _open_output(model, output, force=options.force) as target:
+        old = ModelFile.read(model, options.box_format)
         known = old.detector().warnings
         for warning in known:
-            warnings.warn(f"{request.model.name}: {warning}", DetcliWarning, stacklevel=2)
-        steps = Steps(old.original, request.model.name, options, pictures or (lambda: [picture]))
+            _warn(f"{model.name}: {warning}")
+        steps = Steps(old.original, model.name, options, pictures or (lambda: [picture]))
         steps.run()
         converted = serialised(steps.model)
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-            path = Path(folder, request.output.name)
+            path = Path(folder, output.name)
             write_file(path, converted)
             new = ModelFile(path, converted, options.box_format)
             for warning in new.detector().warnings:
                 if warning not in known:
-                    warnings.warn(f"{request.output.name}: {warning}", DetcliWarning, stacklevel=2)
-            difference, failures = compare_models(old, new, options, item, request.tolerance)
+                    _warn(f"{output.name}: {warning}")
+            difference, failures = compare_models(old, new, options, item)
         if difference.conf != CONFIDENCES[0]:
-            warnings.warn(
+            _warn(
                 f"neither model finds anything above {CONFIDENCES[0]:g} in {item.origin.source}; "
                 f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
-                "compared, which is weak evidence: use --image FILE with objects the model knows",
-                DetcliWarning,
-                stacklevel=2,
+                "compared, which is weak evidence: use --image FILE with objects the model knows"
             )
         if not failures:
             target.write(converted)
             target.commit()
     return Conversion(
-        model=_file_report(old, request.model),
-        output=_file_report(new, request.output),
+        model=_file_report(old, model),
+        output=_file_report(new, output),
         written=not failures,
         steps=tuple(steps.done),
         difference=difference,
@@ -146,19 +131,17 @@ def convert(request: ConvertRequest, item: Item, pictures: Pictures | None = Non
     )
 
 
-@contextlib.contextmanager
-def _open_output(request: ConvertRequest) -> Iterator[AtomicFile]:
-    """Open the file to write; it stays unchanged unless it is committed.
+def _warn(text: str) -> None:
+    warnings.warn(text, DetcliWarning, stacklevel=3)
 
-    Raises:
-        OutputError: The folder cannot be written to.
-        UsageError: The output is a folder, or exists without `force`.
-    """
-    output = request.output
+
+@contextlib.contextmanager
+def _open_output(model: Path, output: Path, *, force: bool) -> Iterator[AtomicFile]:
+    """Open the file to write; it stays unchanged unless it is committed."""
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
-    if output.is_file() and not request.force:
-        same = request.model.exists() and request.model.samefile(output)
+    if output.is_file() and not force:
+        same = model.exists() and model.samefile(output)
         raise UsageError(
             f"{output} is the model itself" if same else f"{output} already exists",
             "name another file, or overwrite it with --force",
@@ -182,20 +165,9 @@ def _file_report(file: ModelFile, path: Path) -> File:
 
 
 def compare_models(
-    old: ModelFile,
-    new: ModelFile,
-    options: ConversionOptions,
-    item: Item,
-    wanted: Mapping[str, float],
+    old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
     """Run the old and the new model on a picture, on the CPU.
-
-    Args:
-        old: The model that was converted.
-        new: The result.
-        options: How it was converted.
-        item: The picture.
-        wanted: Values of the tolerance that the user asked for, by name.
 
     Returns:
         The difference, and why it is too large; no reasons if it is not.
@@ -210,11 +182,10 @@ def compare_models(
     before, after = old.detector(), new.detector()
     sizes = before.input_size, after.input_size
     resized = None not in sizes and sizes[0] != sizes[1]
-    allowed: dict[str, float] = {}
-    for needed in [*([INT8] if options.int8 else []), *([RESIZED] if resized else [])]:
-        allowed = {name: max(limit, allowed.get(name, 0)) for name, limit in needed.items()}
+    # What resizing needs is more than what 8 bits need.
+    allowed = RESIZED if resized else INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
-    tolerance = tolerance_for(precisions, {**allowed, **wanted})
+    tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
     settings = Settings(
         nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
         imgsz=None if resized else options.imgsz,
@@ -276,7 +247,7 @@ def _compare_detections(
 
 
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:
-    """Number of NaN and infinite values in a head, which make no detections to compare."""
+    """NaN and infinite values in a head make no detections to compare."""
     contract = file.detector()
     body = cut(file.model, contract.head)
     session = open_tensors("cpu", body.SerializeToString(), file.path.name)

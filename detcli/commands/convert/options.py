@@ -15,6 +15,7 @@ MAX_SIDE = 16384
 """Largest input side, in pixels: its anchor grid alone has 5 million cells."""
 
 MAX_ROWS = 300
+TWICE = "convert twice, into two files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class ConversionOptions:
         end_to_end: Append the selection.
         max_det: With `end_to_end`: number of rows it keeps; None for 300.
         box_format: The format of the box rows, where the graph does not show it.
+        tolerance: Values that replace the defaults for such a conversion, by their name in
+            Tolerance.
+        force: Overwrite the output, which may be the model itself.
 
     Raises:
         UsageError: Options contradict one another, or there are none.
@@ -51,14 +55,14 @@ class ConversionOptions:
     end_to_end: bool = False
     max_det: int | None = None
     box_format: BoxFormat | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    force: bool = False
 
     def __post_init__(self) -> None:
-        for first, second in (("cut", "end_to_end"), ("half", "int8")):
-            if getattr(self, first) and getattr(self, second):
-                raise UsageError(
-                    f"{_option(first)} and {_option(second)} are mutually exclusive",
-                    "convert twice, into two files",
-                )
+        if self.cut and self.end_to_end:
+            raise UsageError("--cut and --end-to-end are mutually exclusive", TWICE)
+        if self.half and self.int8:
+            raise UsageError("--half and --int8 are mutually exclusive", TWICE)
         if self.keep_io and not self.half:
             raise UsageError("--keep-io needs --half", "leave it out, or add --half")
         if self.max_det is not None and not self.end_to_end:
@@ -69,9 +73,8 @@ class ConversionOptions:
             raise UsageError(f"--batch is {self.batch}", "give 1 or more")
         if self.rows < 1:
             raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
-        wanted = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
-        given = (self.batch, self.imgsz, self.names, self.metadata or None)
-        if not any(wanted) and all(value is None for value in given):
+        switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
+        if not any((*switches, self.batch, self.imgsz, self.names, self.metadata)):
             raise UsageError(
                 "there is nothing to do",
                 "give at least one of --cut, --guard-transpose, --half, --int8, "
@@ -87,7 +90,3 @@ class ConversionOptions:
     def batch_size(self) -> int | None:
         """The batch size; None for a dynamic batch."""
         return self.batch if isinstance(self.batch, int) else None
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

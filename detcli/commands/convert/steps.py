@@ -59,14 +59,7 @@ class Steps:
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
-        """Prepare; `run` converts.
-
-        Args:
-            model: The model with its weights, which stays unchanged.
-            title: Its name in errors.
-            options: How to convert it.
-            pictures: Pictures to calibrate half and int8 on.
-        """
+        """Prepare to convert the model, which stays unchanged; errors name its title."""
         self.model, self.done = model, list[Step]()
         self._seen = 0
         self._title, self._options, self._pictures = title, options, pictures
@@ -92,19 +85,16 @@ class Steps:
             (wanted.end_to_end, "end-to-end", self._selection),
             (wanted.guard_transpose, "guard-transpose", self._guard),
         ]
-        for asked_for, name, step in steps:
-            if asked_for:
-                self._apply(name, step)
-
-    def _apply(self, name: StepName, step: "_Step") -> None:
-        known = infer_shapes(self.model)
-        contract = recognise(known, self._title, self._options.box_format)
-        converted, finding = step(known, contract)
-        _forget_shapes(converted, {contract.head, *(v.name for v in self.model.graph.value_info)})
-        changed = _essence(converted) != _essence(self.model)
-        if changed:
-            self.model = converted
-        self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
+        for name, step in ((name, step) for asked_for, name, step in steps if asked_for):
+            known = infer_shapes(self.model)
+            contract = recognise(known, self._title, wanted.box_format)
+            converted, finding = step(known, contract)
+            kept = {contract.head, *(value.name for value in self.model.graph.value_info)}
+            _forget_shapes(converted, kept)
+            changed = _essence(converted) != _essence(self.model)
+            if changed:
+                self.model = converted
+            self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
     def _names(self, _: ModelProto, contract: Contract) -> "_Converted":
         path = self._options.names or Path()
@@ -146,7 +136,7 @@ class Steps:
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        near = self._near_overflow(known)
+        near = self._near_overflow(known, contract)
         decode = decode_nodes(known.graph, contract.head)
         behind = GraphIndex(known.graph).moved_from(contract.head)
         overflowing = {
@@ -163,9 +153,9 @@ class Steps:
             finding += f"; {len(overflowing)} that might overflow, such as {some}"
         return half, f"{finding} (calibrated on {self._seen_pictures})"
 
-    def _near_overflow(self, known: ModelProto) -> set[str]:
+    def _near_overflow(self, known: ModelProto, contract: Contract) -> set[str]:
         """Tensors whose values may overflow float16."""
-        ranges = self._observed(known, float_tensors(known))
+        ranges = self._observed(known, contract, float_tensors(known))
         ranges |= {
             tensor.name: (float(values.min()), float(values.max()))
             for tensor in known.graph.initializer
@@ -187,7 +177,8 @@ class Steps:
         convolutions = [node for node in known.graph.node if node.op_type == "Conv"]
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
-        quantised = to_int8(self.model, self._observed(known, sorted(tensors)), exact)
+        ranges = self._observed(known, contract, sorted(tensors))
+        quantised = to_int8(self.model, ranges, exact)
         share = f"{len(chosen)} of {len(convolutions)} convolutions"
         return quantised, f"{share}, calibrated on {self._seen_pictures}"
 
@@ -195,9 +186,8 @@ class Steps:
     def _seen_pictures(self) -> str:
         return "1 picture" if self._seen == 1 else f"{self._seen} pictures"
 
-    def _observed(self, known: ModelProto, tensors: list[str]) -> Ranges:
+    def _observed(self, known: ModelProto, contract: Contract, tensors: list[str]) -> Ranges:
         """The ranges of tensors over the pictures."""
-        contract = recognise(known, self._title, self._options.box_format)
         self._seen = 0
 
         def batches() -> Iterator[Tensor]:

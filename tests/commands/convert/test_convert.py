@@ -10,7 +10,7 @@ import pytest
 from small_disk import small_disk
 
 from detcli.commands.convert import convert as module
-from detcli.commands.convert.convert import ConvertRequest, built_in, convert, load_pictures
+from detcli.commands.convert.convert import built_in, convert, load_pictures
 from detcli.commands.convert.options import ConversionOptions
 from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
@@ -29,8 +29,9 @@ def model(tmp_path):
 
 
 def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
-    options = ConversionOptions(**(options or {"cut": True}))
-    return convert(ConvertRequest(model, output, force, options, tolerance or {}), item)
+    options = options or {"cut": True}
+    options = ConversionOptions(**options, force=force, tolerance=tolerance or {})
+    return convert(model, output, options, item)
 
 
 def listing(folder):

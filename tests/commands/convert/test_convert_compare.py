@@ -39,10 +39,8 @@ def side(tmp_path):
 @pytest.fixture
 def compared(side):
     def run(old, new, item=ITEM, tolerance=None, **options):
-        options = ConversionOptions(**(options or {"cut": True}))
-        return compare_models(
-            side(old, "old.onnx"), side(new, "new.onnx"), options, item, tolerance or {}
-        )
+        options = ConversionOptions(**(options or {"cut": True}), tolerance=tolerance or {})
+        return compare_models(side(old, "old.onnx"), side(new, "new.onnx"), options, item)
 
     return run
 

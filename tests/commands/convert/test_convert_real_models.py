@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from detcli.commands.convert.convert import ConvertRequest, convert, load_pictures
+from detcli.commands.convert.convert import convert, load_pictures
 from detcli.commands.convert.options import ConversionOptions
 from detcli.detector import Detector
 from detcli.record import Origin
@@ -20,9 +20,9 @@ def converted(shared, tmp_path):
     def run(export, pictures=None, **options):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
-        conversion = ConversionOptions(**options)
-        request = ConvertRequest(model, tmp_path / "out.onnx", force=True, options=conversion)
-        return convert(request, Item(Origin("bus.jpg"), lambda: load_file(bus)), pictures)
+        item = Item(Origin("bus.jpg"), lambda: load_file(bus))
+        conversion = ConversionOptions(**options, force=True)
+        return convert(model, tmp_path / "out.onnx", conversion, item, pictures)
 
     return run
 

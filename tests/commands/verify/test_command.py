@@ -135,7 +135,7 @@ def test_a_tolerance(verify, make_model, broken, pictures):
         (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is unknown"),
         (["{model}", "{model}", "--images", "{pics}", "--iou", "0"], 2, "--iou is 0"),
         (["{model}", "{pics}/none.onnx", "--images", "{pics}"], 4, "cannot read the model"),
-        (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "no ONNX model"),
+        (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "is not an ONNX model"),
         (["{model}", "{model}", "--images", "{pics}/none"], 3, "no picture could be compared"),
         ([], 2, "Missing argument 'MODEL'"),
     ],
