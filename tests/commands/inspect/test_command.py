@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_exit_4_without_a_traceback(detcli, tmp_path, con
     (tmp_path / "model.onnx").write_bytes(content)
     done = detcli("inspect", tmp_path / "model.onnx", "-vv")
     assert (done.returncode, done.stdout) == (4, "")
-    assert "no ONNX model, or is truncated" in done.stderr
+    assert "not an ONNX model, or is truncated" in done.stderr
     quiet = detcli("inspect", tmp_path / "model.onnx")
     assert "Traceback" not in quiet.stderr
     assert "hint: " in quiet.stderr
