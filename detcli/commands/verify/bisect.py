@@ -32,17 +32,17 @@ TENSORS_PER_ROUND = 12
 """Tensors compared in a round: more need more memory, fewer need more rounds."""
 
 HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
+FUSED = (
+    "the outputs differ, but not once the tensors before them are outputs too: the runtime's "
+    "fusions cause the difference"
+)
 
 TENSORS_PER_SCAN = 32
 """Tensors read at a time in a scan of the whole graph."""
 
 
-def bisect(outputs: OutputComparison, limit: float) -> BisectReport | None:
+def bisect(outputs: OutputComparison) -> BisectReport | None:
     """Find the first node that differs, on the picture where the outputs differ most.
-
-    Args:
-        outputs: The comparison of the outputs on all pictures.
-        limit: See `compare_tensors`.
 
     Returns:
         The node, or why there is none; None if no picture was compared.
@@ -54,11 +54,9 @@ def bisect(outputs: OutputComparison, limit: float) -> BisectReport | None:
     """
     if outputs.worst is None:
         return None
-    picture, source, target = outputs.worst
-    search = _Search(outputs, target, (picture, source), limit)
-    if all(report.agrees for report in outputs.reports):
-        return search.find_overflow()
-    return search.run()
+    search = _Search(outputs, outputs.worst)
+    agree = all(report.agrees for report in outputs.reports)
+    return search.find_overflow() if agree else search.run()
 
 
 class _Search:
@@ -70,23 +68,13 @@ class _Search:
         unlikely: Tensors before one that agrees.
     """
 
-    def __init__(
-        self,
-        outputs: OutputComparison,
-        target: TensorPair,
-        run_on: tuple[Picture, str],
-        limit: float,
-    ) -> None:
-        left, right = outputs.left, outputs.right
-        self._outputs, self._left, self._right, self._target = outputs, left, right, target
-        self._titles = _titles(left.name, right.name)
-        self._picture, self._source = run_on
-        self._limit = limit
+    def __init__(self, outputs: OutputComparison, worst: tuple[Picture, str, TensorPair]) -> None:
+        self._outputs, self._left, self._right = outputs, outputs.left, outputs.right
+        self._picture, self._source, self._target = worst
         self._rounds = 0
-        computed = (node for node in left.graph.node if node.op_type != "Constant")
-        made = [name for node in computed for name in node.output]
-        known = {*right.index.producers, target.left}
-        self.common = [name for name in made if name in known]
+        known = {*self._right.index.producers, self._target.left}
+        computed = (node for node in self._left.graph.node if node.op_type != "Constant")
+        self.common = [name for node in computed for name in node.output if name in known]
         self.reports: dict[str, TensorReport] = {}
         self.unlikely: set[str] = set()
 
@@ -124,7 +112,7 @@ class _Search:
                 for name in (name for name in part if _overflows(tensors.get(name))):
                     if found := self._hidden(probe, name):
                         return found
-        return _nothing(self._source, "the outputs agree", None, self._rounds)
+        return self._nothing("the outputs agree")
 
     def _hidden(self, probe: Probe, name: str) -> BisectReport | None:
         """Report an overflow that the outputs do not show; None if the other side has it too."""
@@ -137,25 +125,21 @@ class _Search:
             return replace(found, finding=f"{found.finding}; {HIDDEN}")
         node = node_report(probe.index.producers[name])
         finding = f"{name} overflows in {probe.name}; {HIDDEN}"
-        return replace(_nothing(self._source, finding, None, self._rounds), node=node)
+        return replace(self._nothing(finding), node=node)
 
     def _conclude(self, differing: str, inputs: Sequence[str]) -> BisectReport:
         """Compare a tensor and its inputs in one run, and report the node between them."""
         self._measure([differing, *inputs])
         output = self.reports[differing]
         if output.agrees:
-            return _nothing(
-                self._source,
-                "the outputs differ, but not once the tensors before them are outputs too: the "
-                "runtime's fusions cause the difference",
-                output,
-                self._rounds,
-            )
+            return self._nothing(FUSED, output)
         left, right = (nodes for nodes, _ in self._between(differing))
         if not left:
-            return _nothing(self._source, f"{differing} is a constant", output, self._rounds)
-        graphs = self._left.index, self._right.index
-        node, finding = explain(graphs, (left, right), self._titles, output)
+            return self._nothing(f"{differing} is a constant", output)
+        graphs, titles = (self._left.index, self._right.index), (self._left.name, self._right.name)
+        if titles[0] == titles[1]:
+            titles = "the first", "the second"
+        node, finding = explain(graphs, (left, right), titles, output)
         return BisectReport(
             source=self._source,
             node=node,
@@ -167,6 +151,10 @@ class _Search:
             compared=len(self.reports),
             rounds=self._rounds,
         )
+
+    def _nothing(self, why: str, output: TensorReport | None = None) -> BisectReport:
+        compared = 0 if output is None else 1
+        return BisectReport(self._source, None, why, output, (), (), (), compared, self._rounds)
 
     def _measure(self, names: Sequence[str]) -> None:
         """Compare tensors, read in one run."""
@@ -188,7 +176,7 @@ class _Search:
     def _compare(self, name: str, left: Tensor, right: Tensor) -> TensorReport:
         if name == self._target.left:
             return max(self._outputs.compare(self._target, left, right, self._source), key=badness)
-        return compare_tensors(name, left, right, self._limit, self._source)
+        return compare_tensors(name, left, right, self._outputs.limit, self._source)
 
     def _in_right(self, name: str) -> str:
         """The name of a tensor in the right graph, which only differs for the heads."""
@@ -218,11 +206,6 @@ class _Search:
         return [other for other in self.common if other in left | right]
 
 
-def _titles(left: str, right: str) -> tuple[str, str]:
-    """The names of the two graphs in a sentence."""
-    return (left, right) if left != right else ("the first", "the second")
-
-
 def _overflows(tensor: Tensor | None) -> bool:
     if tensor is None or tensor.dtype != np.float16:
         return False
@@ -233,7 +216,3 @@ def _spread(names: Sequence[str]) -> list[str]:
     """At most TENSORS_PER_ROUND of the names, evenly spread, including the last one."""
     count = min(TENSORS_PER_ROUND, len(names))
     return [names[(index + 1) * len(names) // count - 1] for index in range(count)]
-
-
-def _nothing(source: str, why: str, output: TensorReport | None, rounds: int) -> BisectReport:
-    return BisectReport(source, None, why, output, (), (), (), 0 if output is None else 1, rounds)

@@ -25,12 +25,7 @@ def node_report(node: NodeProto) -> NodeReport:
 def nodes_between(
     index: GraphIndex, tensor: str, known: Collection[str]
 ) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that compute a tensor from known tensors.
-
-    Args:
-        index: Lookups in the graph.
-        tensor: The tensor, which may be known itself.
-        known: Tensors to stop at.
+    """The nodes that compute a tensor, which may be known itself, from known tensors.
 
     Returns:
         The nodes in graph order, and the known tensors that they read.
@@ -105,13 +100,10 @@ def _difference(
     if len(read[0]) != len(read[1]):
         return f"it has {len(read[0])} inputs, and {len(read[1])} in {titles[1]}"
     attributes = [
-        {a.name: a.SerializeToString(deterministic=True) for a in node.attribute} for node in nodes
+        {(a.name, a.SerializeToString(deterministic=True)) for a in node.attribute}
+        for node in nodes
     ]
-    changed = sorted(
-        name
-        for name in {*attributes[0], *attributes[1]}
-        if attributes[0].get(name) != attributes[1].get(name)
-    )
+    changed = sorted({name for name, _ in attributes[0] ^ attributes[1]})
     if changed and one.op_type not in PASSED_THROUGH:
         return f"its attributes differ in {titles[1]}: {', '.join(changed)}"
     return ""
@@ -132,20 +124,17 @@ def _input_difference(
     left, right = (graph.array(name) for graph, name in zip(graphs, names, strict=True))
     if left is not None and right is not None:
         if not _are_alike(left, right):
-            how_far = _how_far(compare_tensors(names[0], left, right, 0.0, ""))
+            report = compare_tensors(names[0], left, right, 0.0, "")
+            one, other = (side.nan + side.infinite for side in report.sides)
+            how_far = "" if report.max_absolute is None else f" by up to {report.max_absolute:.3g}"
+            if one != other:
+                how_far = f", where {other} values are not finite instead of {one}"
             return f"its constant input {names[0]} differs in {titles[1]}{how_far}"
     elif names[0] != names[1] and any(
         name in graph.producers for name, graph in zip(names, reversed(graphs), strict=True)
     ):
         return f"it reads {names[0]}, but {names[1]} in {titles[1]}"
     return ""
-
-
-def _how_far(report: TensorReport) -> str:
-    counts = [side.nan + side.infinite for side in report.sides]
-    if counts[0] != counts[1]:
-        return f", where {counts[1]} values are not finite instead of {counts[0]}"
-    return "" if report.max_absolute is None else f" by up to {report.max_absolute:.3g}"
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:

@@ -27,14 +27,7 @@ WORST = 10
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComparedPicture:
-    """A picture that was compared.
-
-    Attributes:
-        index: Its place among the pictures.
-        origin: Where it came from.
-        picture: Its pixels.
-        comparison: Both sides' detections and how they relate.
-    """
+    """A picture that was compared, and its place among the pictures."""
 
     index: int
     origin: Origin
@@ -63,13 +56,11 @@ class WorstPictures:
         """
         written = {}
         for _, _, shown in sorted(self._heap, reverse=True):
-            record = Record(
-                shown.origin, index=shown.index, model="", device="", picture=shown.picture
-            )
+            index, picture = shown.index, shown.picture
+            record = Record(shown.origin, index=index, model="", device="", picture=picture)
             data, suffix = encode(draw(shown, titles), record)
-            path = folder.file_of(record, suffix)
-            write_file(path, data)
-            written[shown.index] = path
+            written[index] = folder.file_of(record, suffix)
+            write_file(written[index], data)
         return written
 
 
@@ -78,10 +69,6 @@ def draw(shown: ComparedPicture, titles: tuple[str, str]) -> Image:
 
     Boxes that agree coincide, boxes that disagree have a label, and a legend above the picture
     names both sides.
-
-    Args:
-        shown: The picture and its comparison.
-        titles: Names of the sides.
     """
     canvas = shown.picture.pixels.copy()
     extent = (canvas.shape[0] + canvas.shape[1]) / 2
@@ -135,9 +122,5 @@ def _legend(width: int, text_size: int, titles: tuple[str, str]) -> Image:
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
     """A picture of (height, width) random pixels, the same for the same seed."""
-
-    def load() -> Picture:
-        pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
-        return Picture.whole(pixels)
-
-    return Item(Origin(f"random:{seed}"), load)
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+    return Item(Origin(f"random:{seed}"), lambda: Picture.whole(pixels))

@@ -1,7 +1,7 @@
 """What to verify: the two sides and how strictly to compare them."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.sides import precision_of, rows_of
 from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, ModelError, UsageError
-from detcli.model.contract import Contract, Layout
+from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
@@ -123,16 +123,14 @@ class Plan:
     settings: Settings
 
     @property
-    def heads(self) -> tuple[Contract, Contract] | None:
-        """The contracts of both sides, if their heads are what tensors are compared at.
+    def compares_heads(self) -> bool:
+        """Whether tensors are compared at the heads of both graphs, instead of at their outputs.
 
-        None for whole graphs: a network that is not a detector has no head, and comparing with
-        a graph's own selection means all of the graph.
+        A network that is not a detector has no head, and comparing with a graph's own selection
+        means all of the graph.
         """
-        left, right = self.left.file.contract, self.right.file.contract
-        if left is None or right is None or self.right.selected_by is SelectedBy.GRAPH:
-            return None
-        return left, right
+        contracts = self.left.file.contract, self.right.file.contract
+        return None not in contracts and self.right.selected_by is SelectedBy.DETCLI
 
     @property
     def input_size(self) -> tuple[int, int]:
@@ -142,36 +140,24 @@ class Plan:
             ModelError: The networks take inputs of different sizes, or do not take pictures.
             UsageError: A network does not take the size that the user asked for.
         """
-        return common_size([self.left.file, self.right.file], self.settings.imgsz)
-
-
-def common_size(files: Sequence[ModelFile], wanted: int | None) -> tuple[int, int]:
-    """Height and width of an input that all models take.
-
-    Raises:
-        ModelError: The models take inputs of different sizes, or do not take pictures.
-        UsageError: A model does not take the size that the user asked for.
-    """
-    fixed = {size for file in files if (size := _fixed_size(file)) is not None}
-    if len(fixed) > 1:
-        texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed))
-        raise ModelError(
-            f"the models take inputs of different sizes, {texts}: their tensors cannot be compared",
-            "compare their detections, without --tensors and --bisect",
-        )
-    contracts = [file.contract for file in files if file.contract is not None]
-    for contract in contracts if wanted is not None else ():
-        contract.canvas(wanted)  # raises UsageError
-    if fixed:
-        return fixed.pop()
-    if wanted is not None:
-        return wanted, wanted
-    return contracts[0].default_size if contracts else DEFAULT_SIZE
-
-
-def _fixed_size(file: ModelFile) -> tuple[int, int] | None:
-    height, width = map(known_size, shape(image_input(file))[2:])
-    return (height, width) if height and width else None
+        files, wanted = (self.left.file, self.right.file), self.settings.imgsz
+        sizes = [[known_size(dim) for dim in shape(image_input(file))[2:]] for file in files]
+        fixed = {(height, width) for height, width in sizes if height and width}
+        if len(fixed) > 1:
+            texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed))
+            raise ModelError(
+                f"the models take inputs of different sizes, {texts}: their tensors cannot be "
+                "compared",
+                "compare their detections, without --tensors and --bisect",
+            )
+        contracts = [file.contract for file in files if file.contract is not None]
+        for contract in contracts if wanted is not None else ():
+            contract.canvas(wanted)  # raises UsageError
+        if fixed:
+            return fixed.pop()
+        if wanted is not None:
+            return wanted, wanted
+        return contracts[0].default_size if contracts else DEFAULT_SIZE
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
@@ -201,9 +187,7 @@ def make_plan(request: VerifyRequest) -> Plan:
     """
     settings = request.settings
     first = ModelFile.read(request.model, settings.box_format)
-    second = first
-    if request.other is not None:
-        second = ModelFile.read(request.other, settings.box_format)
+    second = ModelFile.read(request.other, settings.box_format) if request.other else first
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
     device = _choose_device(request.device, first, settings)
@@ -236,12 +220,7 @@ def make_plan(request: VerifyRequest) -> Plan:
 
 
 def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
-    """Whether the second side is the graph's own selection, by request or by default.
-
-    Raises:
-        ModelError: The model is not a detector.
-        UsageError: The graph has no selection of its own, or nothing to compare with is named.
-    """
+    """Whether the second side is the graph's own selection, by request or by default."""
     if request.against == GRAPH and (layout := second.detector().layout) is not Layout.END_TO_END:
         raise UsageError(
             f"{second.path.name} has no selection of its own to compare with: its layout is "
@@ -258,13 +237,10 @@ def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
 def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
     """Warn where one class id, by which detections are paired, has two names."""
     contracts = [file.contract for file in (first, second)]
-    named = [one.names for one in contracts if one is not None and one.names_origin == METADATA]
-    if len(named) < 2:
+    if any(one is None or one.names_origin != METADATA for one in contracts):
         return
-    different = [
-        (index, *pair) for index, pair in enumerate(zip(*named, strict=False)) if pair[0] != pair[1]
-    ]
-    if different:
+    pairs = enumerate(zip(*(one.names for one in contracts if one), strict=False))
+    if different := [(index, one, other) for index, (one, other) in pairs if one != other]:
         index, one, other = different[0]
         warnings.warn(
             f"classes are compared by id, and {len(different)} have different names: "
@@ -275,19 +251,13 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
 
 
 def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
-    """The device with a name; for auto, the one on which the model loads, as in predict.
-
-    Raises:
-        UsageError: No device has this name.
-        ModelError: The runtime cannot load the model, not even on the CPU.
-    """
+    """The device with a name; for auto, the one on which the model loads, as in predict."""
     device = Device.parse(name)
     if not device.is_auto:
         return device
     if file.contract is None:
-        return Device.parse(
-            open_tensors(device, file.model.SerializeToString(), file.path.name).device
-        )
+        session = open_tensors(device, file.model.SerializeToString(), file.path.name)
+        return Device.parse(session.device)
     backend = open_backend(device, prepare(file.path, settings.box_format))
     backend.close()
     return Device.parse(backend.device)

@@ -25,19 +25,20 @@ class Probe:
     """Runs a network on pictures and returns any of its tensors.
 
     Attributes:
+        contract: What the graph computes, if it was cut at its head; None for a whole graph.
         graph: The whole graph, or the part of it that makes the head.
         index: Lookups in it.
         name: The name of the model's file.
         half: Whether some of the graph is float16.
     """
 
-    def __init__(self, side: SidePlan, head: str | None, size: tuple[int, int]) -> None:
+    def __init__(self, side: SidePlan, size: tuple[int, int], *, at_head: bool) -> None:
         """Prepare the graph; `fetch` loads it.
 
         Args:
             side: The model and its device.
-            head: The tensor to cut its graph at; None for the whole graph.
             size: Height and width of the input.
+            at_head: Cut the graph at the detector's head, if it has one.
 
         Raises:
             ModelError: The network does not take pictures.
@@ -46,7 +47,8 @@ class Probe:
         given = image_input(file)
         self.name = file.path.name
         self.half = precision_of(file.model) is Precision.FLOAT16
-        model = file.model if head is None else cut(file.model, head)
+        self.contract = file.contract if at_head else None
+        model = cut(file.model, self.contract.head) if self.contract else file.model
         self.graph = model.graph
         self.index = GraphIndex(self.graph)
         self._model = onnx.ModelProto()

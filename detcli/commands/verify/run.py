@@ -60,12 +60,14 @@ def verify(
     tolerance = plan.rules.tolerance
     with ExitStack() as stack:
         sides, refusal = _open_sides(plan, stack)
-        outputs = _open_outputs(plan) if plan.request.compares_tensors else None
+        outputs = None
+        if plan.request.compares_tensors:
+            size, at_head = plan.input_size, plan.compares_heads
+            left, right = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
+            outputs = OutputComparison(left, right, tolerance.tensor)
         run = _Run(plan, sides, outputs)
         run.go_through(items, advance)
-        bisected = None
-        if outputs is not None and plan.request.bisect:
-            bisected = bisect(outputs, tolerance.tensor)
+        bisected = bisect(outputs) if outputs is not None and plan.request.bisect else None
     detections = run.summarise(folder) if sides is not None else None
     tensors = outputs.reports if outputs is not None else None
     wrong = failures(detections, tensors, bisected, tolerance)
@@ -104,21 +106,8 @@ def _open_side(side: SidePlan, settings: Settings, stack: ExitStack) -> Side:
     return DetectorSide(stack.enter_context(detector))
 
 
-def _open_outputs(plan: Plan) -> OutputComparison:
-    heads = plan.heads
-    left_head, right_head = (contract.head for contract in heads) if heads else (None, None)
-    left = Probe(plan.left, left_head, plan.input_size)
-    right = Probe(plan.right, right_head, plan.input_size)
-    return OutputComparison(left, right, heads, plan.rules.tolerance.tensor)
-
-
 class _Run:
-    """Compares the sides on the pictures.
-
-    Attributes:
-        compared: Number of pictures compared.
-        failed: Inputs that could not be read.
-    """
+    """Compares the sides on the pictures."""
 
     def __init__(
         self, plan: Plan, sides: tuple[Side, Side] | None, outputs: OutputComparison | None
@@ -194,14 +183,7 @@ def failures(
     bisected: BisectReport | None,
     tolerance: Tolerance,
 ) -> tuple[str, ...]:
-    """What exceeds the tolerance, one sentence each; empty if both sides agree.
-
-    Args:
-        detections: The comparison of detections, if there was one.
-        tensors: The comparison of tensors, if there was one.
-        bisected: The first node that differs, if it was searched for.
-        tolerance: How far the sides may differ.
-    """
+    """What exceeds the tolerance, one sentence each; empty if both sides agree."""
     found = [] if detections is None else detections.failures(tolerance)
     for tensor in tensors or ():
         if not tensor.agrees:
@@ -232,7 +214,6 @@ def is_evidence(
     detections: DetectionsReport | None, tensors: Sequence[TensorReport] | None
 ) -> bool:
     """Whether anything was compared: two sides that find nothing always agree."""
-    boxes = 0
-    if detections is not None:
-        boxes = sum((detections.pairs, detections.borderline, detections.missing, detections.extra))
+    found = detections
+    boxes = found.pairs + found.borderline + found.missing + found.extra if found else 0
     return boxes > 0 or any(tensor.max_absolute is not None for tensor in tensors or ())

@@ -12,12 +12,10 @@ from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
-from detcli.model.contract import Contract
 from detcli.model.recognise import BOX_ROWS
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
-Heads = tuple[Contract, Contract]
 
 
 def compare_tensors(
@@ -39,30 +37,19 @@ def compare_tensors(
         finite = np.isfinite(first) & np.isfinite(second)
         same_elsewhere = np.array_equal(first[~finite], second[~finite], equal_nan=True)
     if finite is None or not finite.any():
-        return TensorReport(
-            name,
-            *sides,
-            max_absolute=None,
-            max_relative=None,
-            max_scaled=None,
-            cosine=None,
-            agrees=same_elsewhere,
-            source=source,
-        )
+        return TensorReport(name, *sides, None, None, None, None, same_elsewhere, source)
     first, second = first[finite], second[finite]  # (M,), (M,)
     difference = np.abs(first - second)
     magnitude = np.maximum(np.abs(first), np.abs(second))
     absolute = float(difference.max())
     largest = float(np.abs(first).max()) or float(magnitude.max()) or 1.0
-    relative = np.divide(
-        difference, magnitude, out=np.zeros_like(difference), where=magnitude > 0
-    ).max()
+    relative = difference / np.where(magnitude > 0, magnitude, 1)
     scaled = absolute / largest
     return TensorReport(
         name,
         *sides,
         max_absolute=absolute,
-        max_relative=float(relative),
+        max_relative=float(relative.max()),
         max_scaled=scaled,
         cosine=_cosine(first, second),
         agrees=bool(same_elsewhere and scaled <= limit),
@@ -70,15 +57,10 @@ def compare_tensors(
     )
 
 
-def worse(one: TensorReport | None, other: TensorReport) -> TensorReport:
-    """The larger difference of the same tensor on two inputs; the first of equals."""
-    return other if one is None or badness(other) > badness(one) else one
-
-
 def badness(report: TensorReport) -> tuple[bool, float]:
     """A sort key: what agrees before what does not, then by the largest difference."""
-    scaled = math.inf if report.max_scaled is None else report.max_scaled
-    return not report.agrees, scaled if not report.agrees or report.max_scaled is not None else 0.0
+    unknown = 0.0 if report.agrees else math.inf
+    return not report.agrees, unknown if report.max_scaled is None else report.max_scaled
 
 
 def _side(tensor: Tensor) -> TensorSide:
@@ -122,25 +104,16 @@ class OutputComparison:
     Attributes:
         left: The first network.
         right: The second.
+        limit: See `compare_tensors`.
         worst: The picture on which they differ most, its name, and the pair of tensors.
 
     Raises:
         ModelError: The outputs cannot be paired.
     """
 
-    def __init__(self, left: Probe, right: Probe, heads: Heads | None, limit: float) -> None:
-        """Pair up the outputs.
-
-        Args:
-            left: The first network.
-            right: The second.
-            heads: Contracts of both, if both graphs end in their heads; else None.
-            limit: See `compare_tensors`.
-        """
-        self.left, self.right = left, right
+    def __init__(self, left: Probe, right: Probe, limit: float) -> None:
+        self.left, self.right, self.limit = left, right, limit
         self.worst: tuple[Picture, str, TensorPair] | None = None
-        self._limit = limit
-        self._heads = heads
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
         self._worst_badness = (False, -1.0)
@@ -168,7 +141,8 @@ class OutputComparison:
             )
         for pair in pairs:
             for report in self.compare(pair, left[pair.left], right[pair.right], source):
-                self._reports[report.name] = worse(self._reports.get(report.name), report)
+                known = self._reports.get(report.name, report)
+                self._reports[report.name] = max(known, report, key=badness)
                 if badness(report) > self._worst_badness:
                     self._worst_badness = badness(report)
                     self.worst = picture, source, pair
@@ -178,13 +152,13 @@ class OutputComparison:
     ) -> list[TensorReport]:
         """Compare two outputs; of heads, boxes and scores separately."""
         return [
-            compare_tensors(name, one, other, self._limit, source)
+            compare_tensors(name, one, other, self.limit, source)
             for name, (one, other) in self._parts(pair, left, right).items()
         ]
 
     def _pair_up(self) -> tuple[TensorPair, ...]:
         left, right = self.left.outputs, self.right.outputs
-        if self._heads is not None or len(left) == len(right) == 1:
+        if self.left.contract is not None or len(left) == len(right) == 1:
             return (TensorPair(left[0], right[0]),)
         if common := [name for name in left if name in right]:
             if alone := sorted({*left} ^ {*right}):
@@ -203,10 +177,10 @@ class OutputComparison:
         self, pair: TensorPair, left: Tensor, right: Tensor
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """The tensors to compare for a pair, by their name in reports."""
-        if self._heads is None:
+        one, other = self.left.contract, self.right.contract
+        if one is None or other is None:
             title = pair.left if pair.left == pair.right else f"{pair.left} and {pair.right}"
             return {title: (left, right)}
-        one, other = self._heads
         heads = [
             np.swapaxes(head, 1, 2) if contract.anchors_first else head
             for head, contract in ((left, one), (right, other))

@@ -164,12 +164,12 @@ def test_the_page_has_commands():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_on_the_page(command, detcli, make_picture, tmp_path):
+def test_the_commands_on_the_page(command, invoke, make_picture, tmp_path):
     make_picture("pics/red.png", ("red", 2, 3))
     for name, tail in (("yolov10n.onnx", "body"), ("yolov10n-e2e.onnx", "ultralytics")):
         model = convolution_model.build(tail, metadata=NAMES)
         (tmp_path / name).write_bytes(model.SerializeToString())
-    done = detcli(*shlex.split(command), cwd=tmp_path)
+    done = invoke(*shlex.split(command), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / report_of(done)["output"]["path"]).exists()
 

@@ -19,12 +19,10 @@ def bisected(tmp_path):
         for name, model in (("a.onnx", left), ("b.onnx", right)):
             (tmp_path / name).write_bytes(model.SerializeToString())
         files = [ModelFile.read(tmp_path / name) for name in ("a.onnx", "b.onnx")]
-        heads = tuple(file.contract for file in files)
-        heads = None if None in heads else heads
-        cuts = (None, None) if heads is None else [contract.head for contract in heads]
-        probes = [Probe(SidePlan(file), cut, size) for file, cut in zip(files, cuts, strict=True)]
-        outputs = OutputComparison(*probes, heads, limit)
+        at_head = all(file.contract for file in files)
+        probes = [Probe(SidePlan(file), size, at_head=at_head) for file in files]
+        outputs = OutputComparison(*probes, limit)
         outputs.add(image, "a.jpg")
-        return bisect(outputs, limit)
+        return bisect(outputs)
 
     return run

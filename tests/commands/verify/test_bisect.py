@@ -31,8 +31,8 @@ def test_equal_graphs(bisected):
 
 
 def test_nothing_was_compared(make_model):
-    probe = Probe(SidePlan(ModelFile.read(make_model())), None, (64, 64))
-    assert bisect(OutputComparison(probe, probe, None, 0.001), 0.001) is None
+    probe = Probe(SidePlan(ModelFile.read(make_model())), (64, 64), at_head=False)
+    assert bisect(OutputComparison(probe, probe, 0.001)) is None
 
 
 @pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])

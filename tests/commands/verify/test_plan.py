@@ -6,10 +6,9 @@ import pytest
 
 from detcli.backend import cuda, nvidia
 from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
-from detcli.commands.verify.plan import VerifyRequest, common_size, make_plan
+from detcli.commands.verify.plan import VerifyRequest, make_plan
 from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
-from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
 
@@ -49,10 +48,10 @@ def test_two_models(body, whole):
     assert plan.left.selected_by is plan.right.selected_by is SelectedBy.DETCLI
     assert plan.rules.max_det == 300
     assert plan.rules.tolerance == EXACT
-    assert [contract.head for contract in plan.heads] == ["head", "head"]
+    assert plan.compares_heads
     plan = make_plan(VerifyRequest(body, whole, against="graph"))
     assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
-    assert plan.heads is None
+    assert not plan.compares_heads
 
 
 def test_two_devices(body):
@@ -155,16 +154,20 @@ def test_names_of_devices(body):
     assert devices(make_plan(VerifyRequest(body, against="tensorrt"))) == ("cpu", "tensorrt:0")
 
 
+def input_size(left, right, imgsz=None):
+    return make_plan(VerifyRequest(left, right, settings=Settings(imgsz=imgsz))).input_size
+
+
 def test_the_input_size_of_both_networks(make_model):
-    fixed, free = ModelFile.read(make_model()), ModelFile.read(make_model("free.onnx", size=None))
-    other = ModelFile.read(make_model("other.onnx", size=128))
-    assert common_size([fixed, free], None) == (64, 64)
-    assert common_size([free, free], 96) == (96, 96)
-    assert common_size([free, free], None) == (640, 640)
+    fixed, free = make_model(), make_model("free.onnx", size=None)
+    other = make_model("other.onnx", size=128)
+    assert input_size(fixed, free) == (64, 64)
+    assert input_size(free, free, 96) == (96, 96)
+    assert input_size(free, free) == (640, 640)
     with pytest.raises(ModelError, match="64x64 and 128x128"):
-        common_size([fixed, other], None)
+        input_size(fixed, other)
     with pytest.raises(UsageError, match="64x64 pictures only"):
-        common_size([fixed, free], 96)
+        input_size(fixed, free, 96)
 
 
 def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
@@ -172,4 +175,4 @@ def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
     (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="does not take a picture"):
-        common_size([ModelFile.read(tmp_path / "four.onnx")], None)
+        input_size(tmp_path / "four.onnx", tmp_path / "four.onnx")

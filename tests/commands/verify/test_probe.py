@@ -10,8 +10,8 @@ from detcli.model.loading import ModelFile
 RED = Picture.whole(picture(("red", 1, 1)))
 
 
-def probe(path, head=None, size=(64, 64)):
-    return Probe(SidePlan(ModelFile.read(path)), head, size)
+def probe(path, *, at_head=False):
+    return Probe(SidePlan(ModelFile.read(path)), (64, 64), at_head=at_head)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -27,7 +27,7 @@ def test_any_tensor_of_a_network(make_model, dtype):
 def test_a_graph_is_cut_at_its_head_or_whole(make_model):
     path = make_model(tail="ultralytics")
     assert probe(path).outputs == ["detections"]
-    cut = probe(path, "head")
+    cut = probe(path, at_head=True)
     assert cut.outputs == ["head"]
     assert "first_index" not in cut.index.producers
 

@@ -16,11 +16,8 @@ GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)
 
 def compared(*paths, whole=False, limit=0.001):
     files = [ModelFile.read(path) for path in paths]
-    heads = None if whole else tuple(file.contract for file in files)
-    probes = [
-        Probe(SidePlan(file), None if whole else file.contract.head, (64, 64)) for file in files
-    ]
-    return OutputComparison(*probes, heads, limit)
+    probes = [Probe(SidePlan(file), (64, 64), at_head=not whole) for file in files]
+    return OutputComparison(*probes, limit)
 
 
 def test_heads_in_either_axis_order(make_model):
@@ -97,6 +94,6 @@ def test_outputs_that_are_not_tensors(tmp_path):
         }"""
     path = tmp_path / "a.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    probes = [Probe(SidePlan(ModelFile.read(path)), None, (8, 8)) for _ in range(2)]
+    probe = Probe(SidePlan(ModelFile.read(path)), (8, 8), at_head=False)
     with pytest.raises(ModelError, match="are not tensors"):
-        OutputComparison(*probes, None, 0.001).add(RED, "red")
+        OutputComparison(probe, probe, 0.001).add(RED, "red")
