@@ -1,6 +1,7 @@
 """The structure that the documentation promises, read from the code."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -116,7 +117,10 @@ def takes_a_device_name_apart(node):
             ):
                 return True
             elif method in {"match", "fullmatch", "search", "compile"}:
-                return any("tensorrt" in str(value) for value in constants(ast.walk(argument)))
+                return any(
+                    re.search(r"tensorrt(?!/)", str(value))  # with a slash, a folder of the cache
+                    for value in constants(ast.walk(argument))
+                )
         case ast.Compare():
             operands = ast.walk(node)
         case ast.MatchValue(value=value):

@@ -1,7 +1,7 @@
 """Decoding: from the bytes of a picture file to a picture, upright and in colour.
 
-JPEGs are decoded in `jpeg.py`, everything else by OpenCV; the sizes that headers declare are read
-before, so that no file can take more memory than is allowed.
+JPEGs are decoded in `decode_jpeg.py`, everything else by OpenCV. The sizes that headers declare are
+read first, so that no file can take more memory than is allowed.
 """
 
 import re
@@ -15,7 +15,7 @@ import numpy as np
 from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Picture
 from detcli.opencv import cv2
-from detcli.source import jpeg
+from detcli.source import decode_jpeg
 
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 """The picture that is part of detcli."""
@@ -73,9 +73,9 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
-    header = jpeg.read_header(data) if data.startswith(jpeg.START) else None
+    header = decode_jpeg.read_header(data) if data.startswith(decode_jpeg.START) else None
     check_size(header.size if header else declared_size(data) or (0, 0), options.max_pixels)
-    picture = jpeg.decode(data, header, options.fast_for) if header else None
+    picture = decode_jpeg.decode(data, header, options.fast_for) if header else None
     return picture or _decode_by_opencv(data)
 
 

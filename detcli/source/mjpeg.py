@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from detcli.errors import DecodeError
-from detcli.source.jpeg import START
+from detcli.source.decode_jpeg import START
 
 # Markers by their second byte.
 _RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length

@@ -17,8 +17,8 @@ from threading import Event
 from detcli.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
+from detcli.source.decode_jpeg import START
 from detcli.source.item import STDIN, Item, SourceProgress, failed
-from detcli.source.jpeg import START
 from detcli.source.mjpeg import JpegSplitter
 
 CHUNK = 65536
