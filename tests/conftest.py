@@ -31,6 +31,33 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("detcli")
 
 
+SLOW = {
+    "backend/cuda/test_barriers.py",
+    "backend/cuda/test_letterbox.py",
+    "backend/cuda/test_selection.py",
+    "backend/cuda/test_shim.py",
+    "commands/convert/test_convert_real_models.py",
+    "commands/eval/test_run.py",
+    "commands/predict/test_command_faults.py",
+    "commands/verify/test_bisect.py",
+    "sink/test_video_faults.py",
+    "source/test_decode_damage.py",
+    "test_docs.py",
+    "test_packaging.py",
+    "test_real_models.py",
+    "test_troubleshooting.py",
+}
+"""Files whose tests `make quick` leaves out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files."""
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(tests) and str(item.path.relative_to(tests)) in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nothing is read from the user's cache, nor written to it."""
