@@ -125,7 +125,7 @@ def explain(module: str, error: str) -> DoctorProblem:
         return DoctorProblem(f"{package} is not installed", f"pip install {package}")
     names = " ".join(installed)
     reason = f"{names} does not load: {error}"
-    if "SIGILL" in error or "not found (required by" in error:  # installing it again is no help
+    if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
         advice = "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
         return DoctorProblem(reason, None, advice)
     if module == "cv2" and NO_LIBRARY.search(error):
