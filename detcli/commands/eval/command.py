@@ -7,65 +7,42 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.options import option
 from detcli.commands.shared.reports import ReportFormat, choose_report_format
 from detcli.errors import InputError
-
-DataOption = Annotated[
-    Path,
-    typer.Option(
-        metavar="DATA",
-        help="Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a "
-        "folder.",
-        show_default=False,
-    ),
-]
-ImagesOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Pictures of an instances.json; default: images beside it."
-    ),
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="train|val|test", help="Part of a data.yaml; default: val.", show_default=False
-    ),
-]
-ConfidenceOption = Annotated[
-    float,
-    typer.Option(metavar="SCORE", help="Evaluate scores above this; higher values lower mAP."),
-]
-MaxDetOption = Annotated[
-    int,
-    typer.Option(
-        "--max-det",
-        metavar="N",
-        help="Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
-        "class.",
-    ),
-]
-PlotsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
-    ),
-]
-AdviseOption = Annotated[
-    bool,
-    typer.Option("--advise", help="Find the --conf with the best F1, overall and by class."),
-]
 
 
 def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at once
     model: options.ModelFileOption,
     *,
-    data: DataOption,
-    images: ImagesOption = None,
-    split: SplitOption = None,
+    data: Annotated[
+        Path,
+        option(
+            "DATA",
+            "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a "
+            "folder.",
+            show_default=False,
+        ),
+    ],
+    images: Annotated[
+        Path | None, option("FOLDER", "Pictures of an instances.json; default: images beside it.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        option("train|val|test", "Part of a data.yaml; default: val.", show_default=False),
+    ] = None,
     device: options.DeviceOption = "auto",
-    conf: ConfidenceOption = 0.001,
-    max_det: MaxDetOption = 300,
+    conf: Annotated[
+        float, option("SCORE", "Evaluate scores above this; higher values lower mAP.")
+    ] = 0.001,
+    max_det: Annotated[
+        int,
+        option(
+            "N",
+            "Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
+            "class.",
+        ),
+    ] = 300,
     nms: options.NmsOption = None,
     unique: options.UniqueOption = False,
     imgsz: options.ImageSizeOption = None,
@@ -78,8 +55,14 @@ def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
-    advise: AdviseOption = False,
-    plots: PlotsOption = None,
+    advise: Annotated[
+        bool,
+        typer.Option("--advise", help="Find the --conf with the best F1, overall and by class."),
+    ] = False,
+    plots: Annotated[
+        Path | None,
+        option("DIR", "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG."),
+    ] = None,
     save_coco: options.SaveCocoOption = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,

@@ -3,25 +3,42 @@
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from detcli.commands.predict import options as own
+from detcli.commands.predict.options import (
+    Format,
+    check_conditions,
+    choose_format,
+    parse_condition,
+)
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.options import option
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 
 
 def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
-    source: own.SourcesOption = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Pictures, videos, folders, quoted glob patterns, camera:N, rtsp:// or http:// "
+            "streams; - reads a picture or a stream of JPEGs from stdin.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     model: options.ModelOption = DEFAULT,
     device: options.DeviceOption = "auto",
-    conf: own.ConfidenceOption = "0.25",
-    max_det: own.MaxDetOption = 300,
-    classes: own.ClassesOption = None,
+    conf: options.ConfidenceOption = "0.25",
+    max_det: Annotated[int, option("N", "Keep at most N detections per picture.")] = 300,
+    classes: Annotated[
+        str | None, option("LIST", "Keep only these classes, by name or id: person,car or 0,2.")
+    ] = None,
     nms: options.NmsOption = None,
     unique: options.UniqueOption = False,
     imgsz: options.ImageSizeOption = None,
@@ -29,29 +46,67 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
     recursive: options.RecursiveOption = False,
-    files_from: own.FilesFromOption = None,
-    null: own.NullOption = False,
-    vid_stride: own.VideoStrideOption = 1,
-    start: own.StartOption = 0,
-    end: own.EndOption = None,
+    files_from: Annotated[
+        str | None,
+        option("FILE|-", "Read names of pictures and videos from this file, one per line."),
+    ] = None,
+    null: Annotated[
+        bool,
+        typer.Option(
+            "--null", "-0", help="Names in --files-from end with NUL instead of a newline."
+        ),
+    ] = False,
+    vid_stride: Annotated[int, option("N", "Process every Nth frame of a video.", min=1)] = 1,
+    start: Annotated[float, option("SECONDS", "Start at this time in a video.", min=0)] = 0,
+    end: Annotated[float | None, option("SECONDS", "Stop at this time in a video.", min=0)] = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
-    fast_decode: own.FastDecodeOption = False,
+    fast_decode: Annotated[
+        bool,
+        typer.Option(
+            "--fast-decode", help="Decode large JPEGs at reduced size; boxes may differ slightly."
+        ),
+    ] = False,
     batch: options.BatchOption = None,
     workers: options.WorkersOption = None,
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
-    output_format: own.OutputFormatOption = None,
-    output: own.OutputOption = None,
-    resume: own.ResumeOption = None,
-    save: own.SaveOption = None,
-    save_txt: own.SaveTextOption = None,
-    save_conf: own.SaveConfidenceOption = False,
+    output_format: Annotated[
+        Format | None,
+        option(
+            "|".join(Format),
+            "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
+            "--format",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, option("FILE", "Write records to this file.", "--output", "-o")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        option("FILE", "Append JSON Lines to this file, and skip inputs that are already in it."),
+    ] = None,
+    save: Annotated[
+        Path | None, option("DIR", "Write annotated pictures and videos to this folder.")
+    ] = None,
+    save_txt: Annotated[Path | None, option("DIR", "Write YOLO labels to this folder.")] = None,
+    save_conf: Annotated[
+        bool, typer.Option("--save-conf", help="Add the score to each label as a sixth column.")
+    ] = False,
     save_coco: options.SaveCocoOption = None,
-    coco_images: own.CocoImagesOption = None,
-    save_crops: own.SaveCropsOption = None,
-    show: own.ShowOption = False,
-    fail_if: own.FailIfOption = None,
+    coco_images: Annotated[
+        Path | None, option("FILE", "COCO instances.json with the ids of pictures and categories.")
+    ] = None,
+    save_crops: Annotated[
+        Path | None, option("DIR", "Write each detection as a picture, in one folder per class.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show annotated pictures in a window.")
+    ] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        option("CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'."),
+    ] = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
@@ -99,7 +154,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
         box_format=box_format,
     )
     sink_options = SinkOptions(
-        format=own.choose_format(output_format, output),
+        format=choose_format(output_format, output),
         output=output,
         journal=resume,
         pictures=save,
@@ -124,7 +179,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     files = [located.path, *filter(None, (names, coco_images))]
     guard = InputGuard([*(source or []), *map(str, files)], source_options)
     with run.open_detector(located) as detector:
-        conditions = [own.parse_condition(text, detector.contract.names) for text in fail_if or []]
+        conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
             decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
             source_options = replace(source_options, decode=decode)
@@ -143,7 +198,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
                 tally.add(record)
                 advance()
     tally.summarise(pipeline.times, sources.progress.dropped)
-    own.check_conditions(conditions, tally.found)
+    check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)
 

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from detcli.errors import CheckError, UsageError
 
@@ -33,100 +30,6 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
         return Format(suffix) if suffix in list(Format) else Format.JSONL
     return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL
 
-
-SourcesOption = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="SOURCE...",
-        help="Pictures, videos, folders, quoted glob patterns, camera:N, rtsp:// or http:// "
-        "streams; - reads a picture or a stream of JPEGs from stdin.",
-        show_default=False,
-    ),
-]
-FilesFromOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|-", help="Read names of pictures and videos from this file, one per line."
-    ),
-]
-NullOption = Annotated[
-    bool,
-    typer.Option("--null", "-0", help="Names in --files-from end with NUL instead of a newline."),
-]
-VideoStrideOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Process every Nth frame of a video.")
-]
-StartOption = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0, help="Start at this time in a video.")
-]
-EndOption = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0, help="Stop at this time in a video.")
-]
-FastDecodeOption = Annotated[
-    bool,
-    typer.Option(
-        "--fast-decode", help="Decode large JPEGs at reduced size; boxes may differ slightly."
-    ),
-]
-ConfidenceOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SCORE", help="Keep scores above this; 0.25,person=0.5 sets single classes."
-    ),
-]
-MaxDetOption = Annotated[
-    int, typer.Option(metavar="N", help="Keep at most N detections per picture.")
-]
-ClassesOption = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", help="Keep only these classes, by name or id: person,car or 0,2."),
-]
-OutputFormatOption = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        metavar="|".join(Format),
-        help="Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
-    ),
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write records to this file."),
-]
-ResumeOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Append JSON Lines to this file, and skip inputs that are already in it.",
-    ),
-]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Write annotated pictures and videos to this folder."),
-]
-SaveTextOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Write YOLO labels to this folder.")
-]
-SaveConfidenceOption = Annotated[
-    bool, typer.Option("--save-conf", help="Add the score to each label as a sixth column.")
-]
-CocoImagesOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="COCO instances.json with the ids of pictures and categories."
-    ),
-]
-SaveCropsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Write each detection as a picture, in one folder per class."),
-]
-ShowOption = Annotated[bool, typer.Option("--show", help="Show annotated pictures in a window.")]
-FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CONDITION", help="Exit with 6 if this holds at the end: 'person>0', 'any==0'."
-    ),
-]
 
 OPERATORS = {
     ">=": operator.ge,

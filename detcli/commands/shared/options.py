@@ -2,13 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
+
+
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
+    """An option with a value: what the help calls the value and says about the option."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
 
 RecursiveOption = Annotated[
     bool, typer.Option("--recursive", "-r", help="Search folders recursively.")
@@ -86,6 +92,12 @@ WorkersOption = Annotated[
     ),
 ]
 
+ConfidenceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SCORE", help="Keep scores above this; 0.25,person=0.5 sets single classes."
+    ),
+]
 NmsOption = Annotated[
     float | None,
     typer.Option(
