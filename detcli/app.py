@@ -51,11 +51,9 @@ class Commands(TyperGroup):
             # The reader has gone (`| head`), and flushing stdout at exit would raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-        except (typer.Exit, typer.Abort):
-            raise
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
-                raise  # a usage error, which Typer reports
+                raise  # an exit or a usage error, which Typer handles
             log.debug("%s", error, exc_info=True)
             bug = DetcliError(
                 f"this is a bug in detcli: {type(error).__name__}: {error}",

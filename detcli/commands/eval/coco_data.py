@@ -31,14 +31,16 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         UsageError: The file is not an `instances.json`, or the folder does not exist.
     """
     content = read_json(path, _unusable)
-    if isinstance(content, list):
-        raise _unusable(path, "it is a list, as COCO results are; labels are needed here")
     if not isinstance(content, dict):
-        raise _unusable(path, "it is not a COCO instances.json")
+        results = "it is a list, as COCO results are; labels are needed here"
+        other = "it is not a COCO instances.json"
+        raise _unusable(path, results if isinstance(content, list) else other)
     for part in ("images", "categories", "annotations"):
         if not isinstance(content.get(part), list):
             raise _unusable(path, f"it has no list of {part}")
-    folder = _folder(path, images)
+    folder = images or path.with_name("images")
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: no such folder", "name the pictures' folder: --images FOLDER")
     try:
         pictures = {int(image["id"]): image for image in reversed(content["images"])}
         names = {number: str(image["file_name"]) for number, image in pictures.items()}
@@ -74,18 +76,6 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _folder(path: Path, images: Path | None) -> Path:
-    folder = images or path.with_name("images")
-    if os.path.isdir(folder):
-        return folder
-    if images is not None:
-        raise UsageError(f"--images {images}: no such folder", "check the path")
-    raise UsageError(
-        f"where are the pictures of {path}? There is no folder images beside it",
-        "name their folder: --images FOLDER",
-    )
-
-
 def _categories(
     listed: Iterable[Mapping[str, Any]], findings: Findings
 ) -> tuple[tuple[Category, ...], dict[int, int]]:
@@ -113,7 +103,7 @@ def _objects(
         try:
             number, category = int(annotation["image_id"]), int(annotation["category_id"])
             x, y, width, height = map(float, annotation["bbox"])
-            area = math.nan if (given := annotation.get("area")) is None else float(given)
+            area = -1.0 if (given := annotation.get("area")) is None else float(given)
             crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
         except MALFORMED:
             findings.add(Kind.BAD_LABEL, f"annotations[{place}]")

@@ -30,22 +30,13 @@ OBJECT = np.dtype(
 
 
 class Object(NamedTuple):
-    """A labelled object.
+    """A labelled object; its box is in pixels, or with YOLO's data in fractions of the picture."""
 
-    Attributes:
-        box: x, y of the top left corner, width, height: in pixels, or with YOLO's data in fractions
-            of the picture.
-        category: An index into the data's categories.
-        area: In square pixels; NaN stands for the area of the box.
-        crowd: Whether the box surrounds many objects.
-        ignored: Whether it counts neither as missed nor, where detected, as a false positive.
-    """
-
-    box: tuple[float, float, float, float]
-    category: int
-    area: float = np.nan
-    crowd: bool = False
-    ignored: bool = False
+    box: tuple[float, float, float, float]  # left, top, width, height
+    category: int  # an index into the data's categories
+    area: float = np.nan  # in square pixels; NaN stands for the area of the box
+    crowd: bool = False  # the box surrounds many objects
+    ignored: bool = False  # neither missed nor, where detected, a false positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +49,23 @@ class Category:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sample:
-    """A labelled picture.
+    """A labelled picture."""
 
-    Attributes:
-        name: Its name in the data.
-        path: The file; None if it is missing.
-        image_id: Its id in COCO results.
-        size: Height and width according to the data; None where it gives no size.
-        objects: `(N,)` rows of `OBJECT`.
-    """
-
-    name: str
-    path: Path | None
-    image_id: int
-    size: tuple[int, int] | None
-    objects: Rows
+    name: str  # in the data
+    path: Path | None  # None if the file is missing
+    image_id: int  # in COCO results
+    size: tuple[int, int] | None  # height and width according to the data; None if not given
+    objects: Rows  # (N,) of OBJECT
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Labelled pictures.
-
-    Attributes:
-        form: The format of the labels.
-        split: The part of the data; None for data without parts.
-        categories: Data without names has as many as the model has classes.
-        named: Whether the categories have names.
-        samples: The pictures.
-    """
+    """Labelled pictures."""
 
     form: Form
-    split: str | None
-    categories: tuple[Category, ...]
-    named: bool
+    split: str | None  # None for data without parts
+    categories: tuple[Category, ...]  # as many as the model has classes if the data gives none
+    named: bool  # whether the categories have names
     samples: Sequence[Sample]
 
 
@@ -187,15 +162,10 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class ClassMapping:
-    """The model's classes and the data's categories.
-
-    Attributes:
-        by: How they were assigned.
-        category_of: Index of the category of each class of the model; None for classes without.
-    """
+    """The model's classes and the data's categories."""
 
     by: MappedBy
-    category_of: tuple[int | None, ...]
+    category_of: tuple[int | None, ...]  # index of each class's category; None for classes without
 
     def classes_of(self, category: int) -> tuple[int, ...]:
         """Ids of the classes of a category; several if the model has a name twice."""

@@ -98,18 +98,12 @@ class Curve:
     The evaluator matches detections by descending score, so those above a confidence are matched as
     if there were no others: one pass with a low confidence tells about all higher ones. Detections
     of crowds and of ignored objects do not count.
-
-    Attributes:
-        score: `(N,)` float64, descending, each score once.
-        hits: `(N,)` int64, true positives that score as much or more.
-        wrong: `(N,)` int64, false positives that score as much or more.
-        boxes: Number of objects to be found.
     """
 
-    score: Numbers
-    hits: Indices
-    wrong: Indices
-    boxes: int
+    score: Numbers  # (N,) descending, each score once
+    hits: Indices  # (N,) true positives that score as much or more
+    wrong: Indices  # (N,) false positives that score as much or more
+    boxes: int  # number of objects to be found
 
     @classmethod
     def of(cls, score: Numbers, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
@@ -133,18 +127,11 @@ class Curve:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Score:
-    """The result for one category, or for all.
-
-    Attributes:
-        metrics: The twelve figures; of all categories, the mean over those with boxes.
-        curve: True and false positives by confidence; of all categories, summed.
-        precision: `(101,)` float64: interpolated precision at recall 0, 0.01, ... 1 and IoU 0.5, of
-            all categories the mean; -1 without boxes to be found.
-    """
+    """The result for one category; for all, metrics and precision are means, counts are summed."""
 
     metrics: Metrics
     curve: Curve
-    precision: Numbers
+    precision: Numbers  # (101,) interpolated, at recall 0, 0.01, ... 1 and IoU 0.5; -1 if no boxes
 
 
 class Evaluator:

@@ -4,16 +4,15 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.evaluator import IOU, Curve, Numbers, Score
 from detcli.commands.eval.report import Confusions
-from detcli.errors import loading
 from detcli.files import write_file
 from detcli.text import printable
 
@@ -32,41 +31,22 @@ MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plotted:
-    """What the plots show.
-
-    Attributes:
-        title: Names the model and the data.
-        scores: Name and result of each evaluated category.
-        overall: The result for all of them.
-        confusions: Above the best confidence if there is one.
-        floor: The confidence of the run.
-    """
+    """What the plots show."""
 
     title: str
-    scores: Sequence[tuple[str, Score]]
+    scores: Sequence[tuple[str, Score]]  # name and result of each evaluated category
     overall: Score
     confusions: Confusions
-    floor: float
+    floor: float  # the confidence of the run
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """One line of a plot, labelled in the legend; lines with most boxes are drawn in colour."""
 
     x: Numbers
     y: Numbers
     label: str
     boxes: int
-
-
-def require_matplotlib() -> None:
-    """Check that plots can be drawn.
-
-    Raises:
-        DependencyError: matplotlib is not installed.
-    """
-    with loading("matplotlib", extra="eval"):
-        import matplotlib as mpl  # noqa: F401 - whether it loads
 
 
 def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
@@ -110,7 +90,7 @@ def _f1(plotted: Plotted) -> "Figure":
     together = line(plotted.overall.curve, "all boxes: best")
     if plotted.overall.curve.hits.any():
         conf = plotted.confusions.conf
-        together = replace(together, label=f"{together.label} above {conf:g}")
+        together = together._replace(label=f"{together.label} above {conf:g}")
         axes.axvline(conf, color="black", linewidth=0.8, linestyle=":")
     _draw(axes, lines, together)
     return figure

@@ -22,7 +22,7 @@ from detcli.commands.eval.evaluator import (
     Score,
     require_evaluator,
 )
-from detcli.commands.eval.plots import FILES, Plotted, plot, require_matplotlib
+from detcli.commands.eval.plots import FILES, Plotted, plot
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,
@@ -36,7 +36,7 @@ from detcli.commands.eval.report import (
 from detcli.commands.eval.yolo_data import read_yolo
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
-from detcli.errors import UsageError
+from detcli.errors import UsageError, loading
 from detcli.files import AtomicFile, make_folder
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
@@ -54,29 +54,17 @@ USUAL_CONFIDENCE = 0.25  # that of `predict`, for the confusions where the best 
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """What to evaluate, and how.
-
-    Attributes:
-        run: Which model, where and how.
-        model: The model's file.
-        data: COCO's `instances.json`; YOLO's `data.yaml`; a list of pictures, `.txt`; or a folder.
-        images: The folder of the pictures of an `instances.json`; None for `images` beside it.
-        split: The part of a `data.yaml`; None for `val`.
-        decode: How pictures are decoded.
-        advise: Whether to look for the best confidences.
-        plots: Folder for plots; None for none.
-        coco: File for COCO results; None for none.
-    """
+    """What to evaluate, and how."""
 
     run: RunOptions
     model: LocatedModel
-    data: Path
-    images: Path | None
-    split: str | None
+    data: Path  # COCO's instances.json; YOLO's data.yaml; a list of pictures, .txt; or a folder
+    images: Path | None  # folder of the pictures of an instances.json; None for images beside it
+    split: str | None  # of a data.yaml; None for val
     decode: DecodeOptions
-    advise: bool
-    plots: Path | None
-    coco: Path | None
+    advise: bool  # look for the best confidences
+    plots: Path | None  # folder for plots
+    coco: Path | None  # file for COCO results
 
 
 def open_dataset(
@@ -130,7 +118,8 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
     """
     require_evaluator()
     if request.plots is not None:
-        require_matplotlib()
+        with loading("matplotlib", extra="eval"):
+            import matplotlib as mpl  # noqa: F401 - whether it loads
         make_folder(request.plots)
     findings = Findings()
     with request.run.open_detector(request.model) as detector:
@@ -160,14 +149,10 @@ class Collector:
 
     def __init__(self, dataset: Dataset, mapping: ClassMapping, findings: Findings) -> None:
         self.dataset, self.mapping, self.findings = dataset, mapping, findings
-        self.samples: list[Sample] = []
+        missing = [one for one in dataset.samples if one.path is None]
+        self.samples = [one for one in dataset.samples if one.path is not None]
         self.pictures: list[EvaluatedPicture] = []
-        self.failed: list[UnevaluatedPicture] = []
-        for sample in dataset.samples:
-            if sample.path is None:
-                self.failed.append(UnevaluatedPicture(sample.name, "no such file"))
-            else:
-                self.samples.append(sample)
+        self.failed = [UnevaluatedPicture(one.name, "no such file") for one in missing]
 
     def image_id(self, record: Record) -> int:
         """The picture's id in the data."""

@@ -165,7 +165,7 @@ def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
 def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
     unique: dict[str, str] = {}
     for name in pictures:
-        key = os.path.normpath(os.path.abspath(name))
+        key = os.path.abspath(name)
         if key in unique:
             findings.add(Kind.REPEATED, name)
         unique.setdefault(key, name)
@@ -190,11 +190,9 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
 
 def _label_files(picture: Path) -> Iterator[Path]:
     """Where a picture's labels may be, likeliest first."""
-    parts = picture.parts
-    for place in reversed(range(len(parts) - 1)):
-        if parts[place] == "images":
-            yield Path(*parts[:place], "labels", *parts[place + 1 :]).with_suffix(".txt")
-            break
+    root, images, name = str(picture).rpartition(f"{os.sep}images{os.sep}")
+    if images:
+        yield Path(f"{root}{os.sep}labels{os.sep}{name}").with_suffix(".txt")
     yield picture.with_suffix(".txt")
 
 

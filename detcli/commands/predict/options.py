@@ -1,12 +1,12 @@
-"""The options that only `detcli predict` has, and the conditions of `--fail-if`."""
+"""Values of options: the format of records, and the conditions of `--fail-if`."""
 
-import operator
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 
 from detcli.errors import CheckError, UsageError
@@ -31,14 +31,7 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL
 
 
-OPERATORS = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
+OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 GRAMMAR = re.compile(r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*")
 
 ANY = "any"

@@ -19,15 +19,10 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:  # noqa: A
 RecursiveOption = Annotated[
     bool, typer.Option("--recursive", "-r", help="Search folders recursively.")
 ]
-MaxPixelsOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Refuse pictures with more pixels.")
-]
+MaxPixelsOption = Annotated[int, option("N", "Refuse pictures with more pixels.", min=1)]
 
 ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model", "-m", metavar="FILE|NAME", help="ONNX file, or a name from `detcli models list`."
-    ),
+    str, option("FILE|NAME", "ONNX file, or a name from `detcli models list`.", "--model", "-m")
 ]
 ModelFileOption = Annotated[
     str,
@@ -37,28 +32,24 @@ ModelFileOption = Annotated[
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option(
-        metavar="DEVICE",
-        help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
+    option(
+        "DEVICE",
+        "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
     ),
 ]
 ImageSizeOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Side length of the input in pixels, for dynamic graphs."),
+    int | None, option("N", "Side length of the input in pixels, for dynamic graphs.")
 ]
 RectOption = Annotated[
     bool,
     typer.Option("--rect", help="Feed a dynamic graph the smallest rectangle instead of a square."),
 ]
 NamesOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Class names, one per line, instead of the model's own."),
+    Path | None, option("FILE", "Class names, one per line, instead of the model's own.")
 ]
 BoxesOption = Annotated[
     BoxFormat | None,
-    typer.Option(
-        metavar="xyxy|cxcywh", help="Box format of the head, if the graph does not show it."
-    ),
+    option("xyxy|cxcywh", "Box format of the head, if the graph does not show it."),
 ]
 CudaGraphOption = Annotated[
     bool | None,
@@ -68,8 +59,7 @@ CudaGraphOption = Annotated[
     ),
 ]
 MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Limit of the network's GPU memory, such as 2GiB or 512MiB."),
+    str | None, option("SIZE", "Limit of the network's GPU memory, such as 2GiB or 512MiB.")
 ]
 HalfOption = Annotated[
     bool,
@@ -80,49 +70,38 @@ HalfOption = Annotated[
     ),
 ]
 BatchOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Pictures per batch; default: what suits the device."),
+    int | None, option("N", "Pictures per batch; default: what suits the device.", min=1)
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
+    option(
+        "N",
+        "Detectors to run side by side on the CPU; default: one per core for many inputs.",
         min=1,
-        help="Detectors to run side by side on the CPU; default: one per core for many inputs.",
     ),
 ]
 
 ConfidenceOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SCORE", help="Keep scores above this; 0.25,person=0.5 sets single classes."
-    ),
+    str, option("SCORE", "Keep scores above this; 0.25,person=0.5 sets single classes.")
 ]
 NmsOption = Annotated[
     float | None,
-    typer.Option(
-        metavar="IOU", help="Drop a box that overlaps a better one of its class by more than this."
-    ),
+    option("IOU", "Drop a box that overlaps a better one of its class by more than this."),
 ]
 UniqueOption = Annotated[bool, typer.Option("--unique", help="Keep at most one class per anchor.")]
 
 ReportFormatOption = Annotated[
     _ReportFormat | None,
-    typer.Option(
-        "--format", metavar="table|json", help="Default: table on a terminal and json in a pipe."
-    ),
+    option("table|json", "Default: table on a terminal and json in a pipe.", "--format"),
 ]
-SaveCocoOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write COCO results to this file.")
-]
+SaveCocoOption = Annotated[Path | None, option("FILE", "Write COCO results to this file.")]
 
 NeededDeviceOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "DEVICE",
+        "Exit with 5 unless this device can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
         "--device",
-        metavar="DEVICE",
-        help="Exit with 5 unless this device can be used: cpu, cuda, cuda:N, tensorrt or "
-        "tensorrt:N.",
     ),
 ]
 ClearCacheOption = Annotated[
