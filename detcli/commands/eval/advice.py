@@ -1,8 +1,7 @@
 """Advice: the confidence that gives the best F1, and the `--conf` that asks for it.
 
-F1 is the harmonic mean of precision and recall, at IoU 0.5. Overall, it is that of all boxes of all
-classes together, false positives of classes without boxes included. The evaluator's own F-scores do
-not tell the confidence.
+F1 is the harmonic mean of precision and recall, at IoU 0.5. Overall, it covers the boxes of all
+classes, and false positives of classes without boxes.
 """
 
 import shlex
@@ -128,7 +127,7 @@ def best_confidence(curve: Curve, floor: float) -> float | None:
     """
     if not curve.hits.any():
         return None
-    place = int(curve.f1.argmax())  # of equals the one with fewer detections
+    place = int(curve.f1.argmax())  # of equals, the one with fewer detections
     high = np.float32(curve.score[place])
     low = np.float32(curve.score[place + 1] if place + 1 < len(curve.score) else floor)
     middle = (float(low) + float(high)) / 2

@@ -25,7 +25,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     Args:
         path: The file.
         images: The folder of its pictures; None for `images` beside the file.
-        findings: Receives what is wrong with the file.
+        findings: Receives problems with the file.
 
     Raises:
         UsageError: The file is not an `instances.json`, or the folder does not exist.

@@ -12,7 +12,7 @@ from detcli.commands.shared.reports import ReportFormat, choose_report_format
 from detcli.errors import InputError
 
 
-def evaluate(  # noqa: PLR0913 - one parameter an option; they become objects at once
+def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects at once
     model: options.ModelFileOption,
     *,
     data: Annotated[

@@ -1,4 +1,4 @@
-"""Labelled pictures, whichever format they were labelled in, and findings about them."""
+"""Labelled pictures in any format, their categories as classes, and findings about them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ _NEITHER = "neither missed nor, where detected, a false positive"
 
 
 class Kind(Enum):
-    """What can be found: a title, its level, and the consequence."""
+    """A kind of finding: its title, level and consequence."""
 
     MISSING = "missing picture", _FAILURE, f"{_OUT}, with its boxes"
     UNREADABLE = "unreadable picture", _FAILURE, f"{_OUT}, with its boxes"
@@ -128,7 +128,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one kind, with the first five as examples."""
+    """The findings of one kind, with the first five as examples."""
 
     kind: str
     level: Level
@@ -145,7 +145,7 @@ class Findings:
         self._examples: defaultdict[Kind, list[str]] = defaultdict(list)
 
     def add(self, kind: Kind, example: str, count: int = 1) -> None:
-        """Count some findings of a kind, of which the example is one; a count of 0 adds none."""
+        """Count findings of a kind, the example among them; a count of 0 adds nothing."""
         if count:
             self._counts[kind] += count
             self._examples[kind] = [*self._examples[kind], example][:MAX_EXAMPLES]

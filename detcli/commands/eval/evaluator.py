@@ -1,7 +1,8 @@
 """The evaluator, hotcoco: COCO's figures, and which detection found which object.
 
-hotcoco computes and matches as pycocotools does; tests compare the two. Its confusion matrix is not
-used, because it counts detections of crowds as false positives.
+hotcoco computes and matches as pycocotools does; tests compare the two. Confusions and curves are
+counted here, from its matches: its confusion matrix counts detections of crowds as false positives,
+its F-scores come without the confidence, and by class it has no more than AP.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 IOU = 0.5
-"""From which overlap on a detection is a true positive, in curves, advice and confusions."""
+"""The overlap that makes a detection a true positive in curves, advice and confusions."""
 
 PER_CLASS = 100
 """Detections of a class in a picture that the evaluator considers, best first."""
@@ -93,10 +94,10 @@ class Metrics:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """What each confidence would give, at IoU 0.5.
+    """True and false positives by confidence, at IoU 0.5.
 
     The evaluator matches detections by descending score, so those above a confidence are matched as
-    if there were no others: one pass with a low confidence tells about all higher ones. Detections
+    if there were no others: one pass with a low confidence covers all higher ones. Detections
     of crowds and of ignored objects do not count.
     """
 

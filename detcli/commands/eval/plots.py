@@ -31,7 +31,7 @@ MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plotted:
-    """What the plots show."""
+    """The content of the plots."""
 
     title: str
     scores: Sequence[tuple[str, Score]]  # name and result of each evaluated category
@@ -98,8 +98,8 @@ def _f1(plotted: Plotted) -> "Figure":
 
 def _draw(axes: "Axes", lines: Sequence[_Line], together: _Line | None) -> None:
     """Draw a line for each class, those with most boxes in colour, and a bold one for all."""
-    coloured = sorted(lines, key=lambda one: -one.boxes)[:MAX_COLOURS]
-    grey = [one for one in lines if one not in coloured]
+    ordered = sorted(lines, key=lambda one: -one.boxes)
+    coloured, grey = ordered[:MAX_COLOURS], ordered[MAX_COLOURS:]
     handles: list[Line2D] = []
     for one in grey:
         handles = axes.plot(one.x, one.y, color="0.8", linewidth=0.6)  # one entry for all of them

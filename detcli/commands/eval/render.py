@@ -20,7 +20,7 @@ STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
-    """Lay out a report: what was compared, the figures, each class, what deserves a look."""
+    """Lay out a report: model and data, the figures, each class, the findings."""
     yield facts(_facts(report))
     yield Text()
     yield _figures(report.metrics)

@@ -132,7 +132,7 @@ class EvalReport:
         classes: Each class that is a category of the data.
         confusions: Classes taken for others.
         advice: The confidences to use; None unless asked for, or if no detection is right.
-        findings: What deserves a look.
+        findings: Problems and notes, the most serious first.
         failed: Pictures that were left out.
         plots: Files that were written.
     """

@@ -1,4 +1,4 @@
-"""Runs the pictures through the pipeline of `predict` and compares detections with labels."""
+"""Runs pictures through the pipeline of `predict` and compares detections with labels."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ from detcli.timing import Stage
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off a part of the precision-recall curve that matters
-USUAL_CONFIDENCE = 0.25  # that of `predict`, for the confusions where the best one is unknown
+USUAL_CONFIDENCE = 0.25  # of `predict`; for confusions if no confidence is the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def open_dataset(
 ) -> Dataset:
     """Read the labels that an `EvalRequest` names.
 
-    Data without names has as many categories as the model has classes. What is wrong with the data
-    is added to the findings.
+    Data without names has as many categories as the model has classes. Problems with the data are
+    added to the findings.
 
     Raises:
         UsageError: The data cannot be read, or has nothing to evaluate.
@@ -107,7 +107,7 @@ def open_dataset(
 
 @contextlib.contextmanager
 def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
-    """Open a model and data, and refuse at once what would fail at the end.
+    """Open a model and data; what would fail at the end fails now.
 
     Raises:
         DependencyError: hotcoco, or matplotlib or PyYAML where needed, is not installed.
@@ -139,7 +139,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
 
 
 class Collector:
-    """Collects detections beside labels, and what is odd about the latter.
+    """Collects detections beside labels, and reports odd labels.
 
     Attributes:
         samples: The pictures whose files exist, in the order of the run.
@@ -194,7 +194,7 @@ class Collector:
         self._examine(sample, picture, (height, width))
 
     def _examine(self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]) -> None:
-        """Add what is odd about a picture of (height, width) to the findings."""
+        """Report odd labels of a picture of (height, width)."""
         height, width = size
         if sample.size not in {None, size}:
             said = f"{sample.size[1]}x{sample.size[0]}"

@@ -40,7 +40,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
         data: A `data.yaml`, a list of pictures, or a folder.
         split: The part of a `data.yaml`; None for `val`.
         class_count: Number of categories where the data gives none.
-        findings: Receives what is wrong with the data.
+        findings: Receives problems with the data.
 
     Raises:
         UsageError: The data cannot be read, or has no such part.
@@ -48,19 +48,16 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     """
     if data.is_dir():
         data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
-    names, count = None, None
+    content: Mapping[str, Any] = {}
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
-        names, count = _names(data, content)
         split = split or "val"
         pictures = _split_pictures(data, content, split)
     elif split is not None:
         raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
     else:
         pictures = _pictures([data], [data.parent])
-    named = names is not None and any(name != str(index) for index, name in enumerate(names))
-    if names is None:
-        names = tuple(f"class_{index}" for index in range(count or class_count))
+    names, named = _names(data, content, class_count)
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
     samples = _samples(pictures, len(names), findings)
@@ -71,7 +68,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     """A `data.yaml`; scalars are text, so that a class may be named no."""
     with loading("PyYAML", extra="eval"):
         import yaml
-    hint = "give a data.yaml with val, a folder of pictures, and names, those of the classes"
+    hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
     try:
         text = path.read_text(encoding="utf-8-sig")
         content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
@@ -85,8 +82,10 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _names(path: Path, content: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, int | None]:
-    """Names of the categories and their number; None for what the file does not give."""
+def _names(
+    path: Path, content: Mapping[str, Any], class_count: int
+) -> tuple[tuple[str, ...], bool]:
+    """Names of the categories, and whether they come from the file and are more than numbers."""
     listed = content.get("names")
     hint = "make names a list, or a mapping from 0 on"
     if isinstance(listed, str) and listed not in NOTHING:
@@ -99,11 +98,12 @@ def _names(path: Path, content: Mapping[str, Any]) -> tuple[tuple[str, ...] | No
     if names is None:
         raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
-        return None, count
+        return tuple(f"class_{index}" for index in range(count or class_count)), False
     if count not in {None, len(names)}:
         reason = f"nc is {count}, but names has {len(names)}"
         raise UsageError(f"{path}: {reason}", "correct one of the two")
-    return tuple(name.strip() for name in names), len(names)
+    names = [name.strip() for name in names]
+    return tuple(names), any(name != str(index) for index, name in enumerate(names))
 
 
 def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Iterator[str]:
@@ -115,7 +115,9 @@ def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Itera
         has = [name for name in splits if str(content.get(name) or "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
-            f"it has {', '.join(has)}: --split {has[0]}" if has else "it has no part at all",
+            f"it has {', '.join(has)}: --split {has[0]}"
+            if has
+            else "add the folder of its pictures",
         )
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.

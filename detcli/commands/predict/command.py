@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import (
-    Format,
-    check_conditions,
-    choose_format,
-    parse_condition,
-)
+from detcli.commands.predict.options import Format, check_conditions, choose_format, parse_condition
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
@@ -21,7 +16,7 @@ from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 
 
-def predict(  # noqa: PLR0913 - one parameter an option; they become objects at once
+def predict(  # noqa: PLR0913 - one parameter per option; they become objects at once
     source: Annotated[
         list[str] | None,
         typer.Argument(
@@ -133,7 +128,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
     if not source and files_from is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
-    if workers is None:  # one picture is done soonest by one detector on all cores
+    if workers is None:  # a single picture is fastest with one detector on all cores
         workers = 1 if _is_one_picture(source, files_from) else available_cores()
     run = run_options(
         model,
@@ -204,7 +199,7 @@ def predict(  # noqa: PLR0913 - one parameter an option; they become objects at 
 
 
 def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
-    """Whether the only input is one picture; what stdin holds is not known yet."""
+    """Whether the only input is one picture; stdin counts as one, as its content is unknown."""
     if files_from is not None or not source or len(source) > 1:
         return False
     from detcli.source.folders import is_video

@@ -30,7 +30,7 @@ class SinkOptions:
 
     format: Format
     output: Path | None = None  # file for records; None for standard output
-    journal: Path | None = None  # file for records that an earlier run began, in place of `output`
+    journal: Path | None = None  # file that an earlier run began, instead of `output`
     pictures: Path | None = None  # folder for annotated pictures and videos
     labels: Path | None = None  # folder for YOLO labels
     label_scores: bool = False  # add the score to each label as a sixth column
@@ -122,7 +122,7 @@ def _open(
     def make_folder(path: Path) -> "OutputFolder":
         from detcli.sink.folder import OutputFolder
 
-        # A resumed run writes over nothing that an earlier part of it has written.
+        # A resumed run never overwrites what an earlier part of it has written.
         return OutputFolder(path, guard, keep=options.journal is not None)
 
     sinks: list[Sink] = []

@@ -33,7 +33,7 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
     path = write_coco(tmp_path / "data", MIXED)
     elsewhere = tmp_path / "pictures"
     (tmp_path / "data/images").rename(elsewhere)
-    with pytest.raises(UsageError, match="no folder images beside it") as caught:
+    with pytest.raises(UsageError, match="images: no such folder") as caught:
         read(path)
     assert "--images" in caught.value.hint
     assert read(path, elsewhere)[0].samples[4].path == elsewhere / "0005.png"

@@ -78,7 +78,7 @@ def test_the_figures_are_those_of_pycocotools_on_what_is_saved(evaluate, tmp_pat
     assert list(report["metrics"].values()) == expected
 
 
-def test_what_is_saved_is_what_predict_saves(evaluate, invoke, make_model, tmp_path):
+def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tmp_path):
     data, saved, other = write_coco(tmp_path, MIXED), tmp_path / "a.json", tmp_path / "b.json"
     evaluate(data, "--save-coco", saved)
     options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu", "-q"]
@@ -201,10 +201,15 @@ def test_the_table(invoke, make_model, tmp_path):
     assert "missing picture" not in done.stderr  # it is in the table
 
 
-def test_without_hotcoco(invoke, make_model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "hotcoco", None)
-    done = invoke("eval", make_model(), "--data", write_coco(tmp_path, MIXED))
+@pytest.mark.parametrize("module", ["hotcoco", "matplotlib"])
+def test_without_a_package_it_says_what_to_install(
+    module, invoke, make_model, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    data = write_coco(tmp_path, MIXED)
+    done = invoke("eval", make_model(), "--data", data, "--plots", tmp_path / "plots")
     assert done.returncode == 1
+    assert f"{module} does not load" in done.stderr
     assert "pip install 'detcli[eval]'" in done.stderr
 
 

@@ -1,14 +1,12 @@
-import sys
-
 import cv2
 import numpy as np
 import pytest
 from comparisons import compared, random_pictures
 
 from detcli.commands.eval.evaluator import IOU, Evaluator
-from detcli.commands.eval.plots import FILES, Plotted, plot, require_matplotlib
+from detcli.commands.eval.plots import FILES, Plotted, plot
 from detcli.commands.eval.report import Confusion, Confusions
-from detcli.errors import DependencyError, OutputError
+from detcli.errors import OutputError
 
 
 def plotted(pictures, names, title="a model"):
@@ -58,11 +56,3 @@ def test_the_confusion_matrix_shows_counts_where_they_belong():
 def test_a_folder_that_does_not_exist(tmp_path, random):
     with pytest.raises(OutputError):
         plot(tmp_path / "nowhere", plotted(random_pictures(random, 3, 1), ["a"]))
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
-    require_matplotlib()
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(DependencyError, match="matplotlib does not load") as caught:
-        require_matplotlib()
-    assert caught.value.hint == "pip install 'detcli[eval]'"
