@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -132,32 +133,37 @@ class Pipeline:
             DeviceError: The device of a clone cannot be used.
             DetcliError: Iterating over the items failed; raised after the records before it.
         """
-        worker = Worker(self._batches, self._inbox, self._over)
-        clones = [Worker(self._batches, self._inbox, self._over) for _ in self._clones]
-        tasks: list[Callable[[], None]] = [partial(worker.use, self._detector)]
-        for clone, device in zip(clones, self._clones, strict=True):
-            tasks.append(partial(clone.open, partial(self._detector.clone, device)))
-        loaders = min(available_cores(), MAX_LOADERS)
-        tasks += [self._load] * loaders
+        workers = [
+            Worker(partial(self._open, device), self._batches, self._inbox, self._over)
+            for device in (None, *self._clones)
+        ]
+        loaders = [self._load] * min(available_cores(), MAX_LOADERS)
+        tasks = [*(worker.run for worker in workers), *loaders]
         threads = [threading.Thread(target=task, daemon=True) for task in tasks]
         reader = threading.Thread(target=self._read, args=[items, skip], daemon=True)
         for thread in (*threads, reader):
             thread.start()
         try:
             yield from self._gather()
-            self._require_opened(clones)
+            self._require_opened(workers)
         finally:
             self._over.set()
-            for _ in range(loaders):
+            for _ in loaders:
                 self._to_load.put(None)
-            for _ in (worker, *clones):
+            for _ in workers:
                 self._batches.put(None)
             deadline = time.monotonic() + 2 * POLL_S
             for thread in threads:
                 thread.join(max(0, deadline - time.monotonic()))
-            for ended in (worker, *clones):
-                for stage, seconds in ended.times.items():
+            for worker in workers:
+                for stage, seconds in worker.times.items():
                     self.times[stage] += seconds
+
+    def _open(self, device: str | None) -> AbstractContextManager[Detector]:
+        """The caller's detector, which it closes itself, or a clone on a device."""
+        if device is None:
+            return nullcontext(self._detector)
+        return closing(self._detector.clone(device))
 
     def _gather(self) -> Iterator[Record]:
         gathered: list[Entry] = []
@@ -195,10 +201,10 @@ class Pipeline:
         if end.error is not None:
             raise end.error
 
-    def _require_opened(self, clones: Sequence["Worker"]) -> None:
+    def _require_opened(self, workers: Sequence["Worker"]) -> None:
         """Refuse a device that cannot be used, even if the run was over before it was needed."""
-        for clone in clones:
-            clone.opened.wait(STALL_TIMEOUT_S)
+        for worker in workers:
+            worker.opened.wait(STALL_TIMEOUT_S)
         while not self._inbox.empty():
             if isinstance(event := self._inbox.get(), Fatal):
                 raise event.error
@@ -241,35 +247,27 @@ class Worker:
 
     def __init__(
         self,
+        opening: Callable[[], AbstractContextManager[Detector]],
         batches: "queue.SimpleQueue[list[Entry] | None]",
         inbox: "queue.SimpleQueue[Event]",
         over: threading.Event,
     ) -> None:
         self.times = StageTimes()  # of the detector; complete when the thread has ended
         self.opened = threading.Event()  # set when it is open, or cannot be opened
+        self._opening = opening
         self._batches, self._inbox, self._over = batches, inbox, over
 
-    def use(self, detector: Detector) -> None:
-        """Run batches on a detector that the caller closes."""
+    def run(self) -> None:
+        """Open the detector, run batches on it, and close it."""
         try:
-            self._work(detector)
+            with self._opening() as detector:
+                self.opened.set()
+                self.times = detector.times
+                self._work(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
             self._inbox.put(Fatal(as_error(error)))
-        self.times = detector.times
-
-    def open(self, opening: Callable[[], Detector]) -> None:
-        """Open a detector, run batches on it, and close it."""
-        try:
-            detector = opening()
-        except BaseException as error:  # noqa: BLE001 - reported to the run
-            self._inbox.put(Fatal(as_error(error)))
-            return
         finally:
             self.opened.set()
-        try:
-            self.use(detector)
-        finally:
-            detector.close()
 
     def _work(self, detector: Detector) -> None:
         running: deque[tuple[list[Entry], Pending | DetcliError]] = deque()
@@ -305,17 +303,17 @@ class Worker:
         self, detector: Detector, batch: list[Entry], pending: Pending | DetcliError
     ) -> None:
         """Wait for a batch, and set the records of its entries."""
+        results: list[Detections] = []
         failure = pending if isinstance(pending, DetcliError) else None
-        following: Iterator[Detections] = iter(())
         if not isinstance(pending, DetcliError):
             try:
                 results = pending()
-                expected = sum(entry.picture is not None for entry in batch)
-                if len(results) != expected:
-                    failure = InferenceError(f"{len(results)} results for {expected} pictures")
-                following = iter(results)
-            except BaseException as caught:  # noqa: BLE001
+            except BaseException as caught:  # noqa: BLE001 - becomes records
                 failure = as_error(caught)
+        expected = sum(entry.picture is not None for entry in batch)
+        if failure is None and len(results) != expected:
+            failure = InferenceError(f"{len(results)} results for {expected} pictures")
+        following = iter(results)
         if isinstance(failure, FATAL_ERRORS):
             self._inbox.put(Fatal(failure))
             return

@@ -16,12 +16,10 @@ class Clip:
     """What the frames of one video have in common.
 
     Attributes:
-        source: The name of the video in records.
         frames_per_second: Rate of the frames that are used; 0 if unknown.
         live: Whether it is a camera or a network stream, which may never end.
     """
 
-    source: str
     frames_per_second: float
     live: bool = False
 

@@ -3,12 +3,11 @@
 from types import SimpleNamespace
 
 import cv2
-from sample_records import FILM, frame
+from sample_records import FILM, Film, frame
 
-from detcli.record import Clip
 from detcli.sink.video import LIVE_RATE
 
-DOOR, YARD = Clip("camera:0", 0.0, live=True), Clip("camera:1", 0.0, live=True)
+DOOR, YARD = Film("camera:0", 0.0, live=True), Film("camera:1", 0.0, live=True)
 
 
 def play(path):

@@ -1,6 +1,7 @@
 """Records to write: a picture with detections, a frame of a video, and inputs that failed."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,16 @@ from detcli.errors import DecodeError, InferenceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin, Record
 
-FILM = Clip("in/film.avi", 10.0)
+
+class Film(NamedTuple):
+    """A video of some name, or a camera."""
+
+    source: str
+    frames_per_second: float
+    live: bool = False
+
+
+FILM = Film("in/film.avi", 10.0)
 
 
 def picture(  # noqa: PLR0913 - one argument a property
@@ -28,14 +38,15 @@ def failure(source="torn.jpg", message="it is torn", index=0, *, hint="fetch it 
     return Record(Origin(source), index, "m", "cpu", error=DecodeError(message, hint))
 
 
-def frame(number=0, clip=FILM, shade=0, **options):
+def frame(number=0, film=FILM, shade=0, **options):
     """A frame of a video, of one shade; `size` is (height, width), `time_s` follows the rate."""
     count, size = options.pop("count", 0), options.pop("size", (40, 60))
-    rate = clip.frames_per_second or 10.0
-    record = picture(clip.source, index=number, count=count)
+    rate = film.frames_per_second or 10.0
+    record = picture(film.source, index=number, count=count)
     pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
     time_s = options.pop("time_s", number / rate)
-    origin = Origin(clip.source, frame=number, time_s=time_s, clip=clip)
+    clip = Clip(film.frames_per_second, film.live)
+    origin = Origin(film.source, frame=number, time_s=time_s, clip=clip)
     return replace(record, picture=pixels, origin=origin, **options)
 
 
@@ -44,7 +55,7 @@ def numbered(number, source="-"):
     return replace(picture(source), origin=Origin(source, frame=number))
 
 
-def failed_frame(number, clip=FILM, **options):
+def failed_frame(number, film=FILM, **options):
     """A frame on which the network failed."""
     error = InferenceError("it failed")
-    return replace(frame(number, clip, **options), picture=None, detections=None, error=error)
+    return replace(frame(number, film, **options), picture=None, detections=None, error=error)

@@ -274,7 +274,7 @@ def test_skipped_items_are_counted_but_not_loaded():
 
 
 def test_a_record_keeps_the_origin_of_its_item():
-    clip = Clip("a.mp4", 25.0)
+    clip = Clip(25.0)
     origin = Origin("a.mp4", frame=7, time_s=0.28, clip=clip)
     (record,) = Pipeline(Double(), 1).run([Item(origin, lambda: shade(1))])
     assert record.origin == origin

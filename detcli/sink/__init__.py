@@ -1,8 +1,12 @@
 """Sinks: where records go, one file per format."""
 
-from typing import IO, Any, Protocol
+from typing import Protocol
 
+from detcli.files import AtomicFile, StandardOutput
 from detcli.record import Record
+
+Output = AtomicFile | StandardOutput
+"""Target of a text format."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -28,13 +32,12 @@ class Sink(Protocol):
         """
 
 
-class Output(Protocol):
-    """Target of a text format: standard output, or a file that appears when committed."""
+class TextSink:
+    """Base of sinks that write text."""
 
-    file: IO[Any]
+    def __init__(self, output: Output) -> None:
+        self._output = output
 
-    def write(self, text: str, /) -> None:
-        """Write and flush."""
-
-    def commit(self) -> None:
+    def close(self) -> None:
         """Make the file visible."""
+        self._output.commit()

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, UsageError
@@ -22,8 +22,12 @@ COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
 NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
-class Numbers(Protocol):
-    """Gives the COCO ids of pictures and classes."""
+class Numbers:
+    """Gives the COCO ids of pictures and classes: without an instances.json, from their names.
+
+    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
+    among the inputs, from 1. Classes have COCO's ids if they are COCO's 80, else their own.
+    """
 
     def image_id(self, record: Record) -> int:
         """Id of a picture.
@@ -31,6 +35,10 @@ class Numbers(Protocol):
         Raises:
             UsageError: The picture has no id.
         """
+        match = NUMBER_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
+        if match and record.origin.frame is None:
+            return int(match[1])
+        return record.index + 1
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
         """Id of a class of the model; None to leave the class out.
@@ -38,31 +46,13 @@ class Numbers(Protocol):
         Raises:
             UsageError: None of the classes has an id.
         """
-
-
-class NumbersFromNames:
-    """Ids without an instances.json.
-
-    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
-    among the inputs, from 1. Classes have COCO's ids if they are COCO's 80, else their own.
-    """
-
-    def image_id(self, record: Record) -> int:
-        """The number in the name, else the place among the inputs."""
-        match = NUMBER_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
-        if match and record.origin.frame is None:
-            return int(match[1])
-        return record.index + 1
-
-    def category_id(self, class_id: int, names: tuple[str, ...]) -> int:
-        """COCO's id, else the class id."""
         return COCO_IDS[class_id] if names == COCO else class_id
 
 
-class NumbersFromFile:
+class NumbersFromFile(Numbers):
     """The ids of an `instances.json`: pictures by file name, classes by name.
 
-    Without categories in the file, classes have the ids of `NumbersFromNames`.
+    If the file has no categories, classes have their usual ids.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +93,7 @@ class NumbersFromFile:
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
         """Id of the category of the same name; a class without one is left out, with a warning."""
         if not self._categories:
-            return NumbersFromNames().category_id(class_id, names)
+            return super().category_id(class_id, names)
         name = names[class_id]
         found = self._categories.get(_plain(name))
         if found is not None or name in self._left_out:

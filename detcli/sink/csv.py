@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from detcli.record import Record
-from detcli.sink import Output
+from detcli.sink import Output, TextSink
 
 BOX = ("x1", "y1", "x2", "y2")
 COLUMNS = [
@@ -15,14 +15,14 @@ COLUMNS = [
 ]
 
 
-class CsvSink:
+class CsvSink(TextSink):
     """Comma-separated values with a header; a picture without detections has no row.
 
     The columns are always the same; `frame` and `time_s` are empty for pictures.
     """
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        super().__init__(output)
         self._write_rows([dict(zip(COLUMNS, COLUMNS, strict=True))])
 
     def write(self, record: Record) -> None:
@@ -35,10 +35,6 @@ class CsvSink:
                 fields | found | dict(zip(BOX, found["box"], strict=True))
                 for found in fields["detections"]
             )
-
-    def close(self) -> None:
-        """Make the file visible."""
-        self._output.commit()
 
     def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
         table = [[row.get(column, "") for column in COLUMNS] for row in rows]

@@ -239,3 +239,13 @@ class OutputFolder:
 
     def _may_write(self, path: Path) -> bool:
         return path not in self._inputs and not (self._keep and os.path.lexists(path))
+
+
+class FolderSink:
+    """Base of sinks that write whole files into a folder."""
+
+    def __init__(self, folder: OutputFolder) -> None:
+        self._folder = folder
+
+    def close(self) -> None:
+        """Do nothing: each file was complete when it was written."""

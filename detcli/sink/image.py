@@ -9,19 +9,16 @@ from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink.draw import annotate
-from detcli.sink.folder import OutputFolder, UniqueNames
+from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
-class ImageSink:
+class ImageSink(FolderSink):
     """Writes each picture with its detections drawn, under the input's name.
 
     Frames of videos are left to VideoSink.
     """
-
-    def __init__(self, folder: OutputFolder) -> None:
-        self._folder = folder
 
     def write(self, record: Record) -> None:
         """Write one picture."""
@@ -30,15 +27,12 @@ class ImageSink:
         data, suffix = encode(annotate(record.picture.pixels, record.detections), record)
         write_file(self._folder.file_of(record, suffix), data)
 
-    def close(self) -> None:
-        """Do nothing: each file was complete when it was written."""
 
-
-class CropSink:
+class CropSink(FolderSink):
     """Writes each detection as a picture: `person/bus_0.jpg` for class, input and number."""
 
     def __init__(self, folder: OutputFolder) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._names: tuple[str, ...] = ()
         self._folders: list[str] = []  # by class id
 
@@ -55,9 +49,6 @@ class CropSink:
             make_folder(folder)
             data, suffix = encode(crop(record.picture.pixels, box), record)
             write_file(self._folder.member(folder, f"{prefix}_{number}", suffix), data)
-
-    def close(self) -> None:
-        """Do nothing: each file was complete when it was written."""
 
 
 def crop(image: Image, box: Boxes) -> Image:

@@ -4,29 +4,22 @@ import json
 from collections.abc import Iterable
 
 from detcli.record import Record
-from detcli.sink import Output
+from detcli.sink import Output, TextSink
 
 
-class JsonLinesSink:
+class JsonLinesSink(TextSink):
     """One JSON object per line, flushed so that a pipe gets each record at once."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
 
     def write(self, record: Record) -> None:
         """Write a line."""
         self._output.write(encode(record) + "\n")
 
-    def close(self) -> None:
-        """Make the file visible."""
-        self._output.commit()
 
-
-class JsonArray:
+class JsonArray(TextSink):
     """A JSON array with one element per line, written as the elements come."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        super().__init__(output)
         self._before = "[\n"
 
     def extend(self, elements: Iterable[str]) -> None:
@@ -40,7 +33,7 @@ class JsonArray:
         try:
             self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
         finally:
-            self._output.commit()
+            super().close()
 
 
 class JsonSink(JsonArray):

@@ -5,17 +5,17 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.record import Record
-from detcli.sink import Output
+from detcli.sink import Output, TextSink
 from detcli.text import printable
 
 UNLIMITED_WIDTH = 10_000
 
 
-class TableSink:
+class TableSink(TextSink):
     """The detections of each picture, aligned, and coloured if the output is a terminal."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        super().__init__(output)
         # The terminal wraps long names, so that they can be copied whole.
         self._console = Console(file=output.file, width=UNLIMITED_WIDTH)
 
@@ -24,10 +24,6 @@ class TableSink:
         with self._console.capture() as text:
             self._console.print(*_parts(record), sep="\n")
         self._output.write(text.get())
-
-    def close(self) -> None:
-        """Make the file visible."""
-        self._output.commit()
 
 
 def _parts(record: Record) -> list[Table | Text]:

@@ -158,7 +158,9 @@ class VideoFile:
             OutputError: The video does not hold all frames that were written.
         """
         self._writer.release()
-        readable = _count_frames(self._part.written)
+        # Of the index; 0 if the video cannot be read.
+        count = cv2.VideoCapture(str(self._part.written)).get(cv2.CAP_PROP_FRAME_COUNT)
+        readable = max(0, int(count))
         if readable == 0:
             self._part.discard()
         else:
@@ -188,12 +190,3 @@ def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWr
     raise OutputError(
         f"cannot write a video of {width}x{height} pixels in {path.parent}", "leave out --save"
     )
-
-
-def _count_frames(path: Path) -> int:
-    """Number of frames in the index of a video; 0 if it cannot be read."""
-    video = cv2.VideoCapture(str(path))
-    try:
-        return max(0, int(video.get(cv2.CAP_PROP_FRAME_COUNT))) if video.isOpened() else 0
-    finally:
-        video.release()

@@ -2,10 +2,10 @@
 
 from detcli.files import write_file
 from detcli.record import Record
-from detcli.sink.folder import OutputFolder
+from detcli.sink.folder import FolderSink, OutputFolder
 
 
-class LabelSink:
+class LabelSink(FolderSink):
     """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
 
     A picture without detections gets an empty file, which trainers take as background; an input
@@ -13,7 +13,7 @@ class LabelSink:
     """
 
     def __init__(self, folder: OutputFolder, *, scores: bool = False) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._scores = scores
 
     def write(self, record: Record) -> None:
@@ -32,6 +32,3 @@ class LabelSink:
             lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
         text = "".join(f"{line}\n" for line in lines)
         write_file(self._folder.file_of(record, ".txt"), text.encode())
-
-    def close(self) -> None:
-        """Do nothing: each file was complete when it was written."""

@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
@@ -57,17 +58,16 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
         for number, line in enumerate(_split(chunks, separator)):
             if isinstance(line, SourceError):
                 yield line
-            elif found := line if null_separated else _strip_windows(line, first=number == 0):
-                yield os.fsdecode(found)
+                continue
+            entry = line
+            if not null_separated:  # Windows adds a byte order mark and carriage returns
+                entry = (line if number else line.removeprefix(BOM_UTF8)).removesuffix(b"\r")
+            if entry:
+                yield os.fsdecode(entry)
     except OSError as error:
         yield SourceError(
             f"the rest of the list cannot be read: {system_reason(error)}", "check its disk"
         )
-
-
-def _strip_windows(line: bytes, *, first: bool) -> bytes:
-    """Remove the byte order mark and the carriage return that Windows adds."""
-    return (line.removeprefix(b"\xef\xbb\xbf") if first else line).removesuffix(b"\r")
 
 
 def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:

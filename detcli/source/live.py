@@ -71,15 +71,13 @@ def watch(
     """
     news = threading.Condition()
     stop = threading.Event()
-    watchers = [_Watcher(source, options, news, stop) for source in sources]
-    dropped_before = progress.dropped
+    watchers = [_Watcher(source, options, progress, news, stop) for source in sources]
     try:
         for watcher in watchers:
             watcher.start()
         while not progress.stop.is_set():
             with news:
                 item = _take(watchers)
-                progress.dropped = dropped_before + sum(watcher.dropped for watcher in watchers)
                 if item is None and all(watcher.ended for watcher in watchers):
                     return
                 if item is None:
@@ -112,19 +110,20 @@ class _Watcher(threading.Thread):
         self,
         source: LiveSource,
         options: SourceOptions,
+        progress: SourceProgress,
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
         super().__init__(daemon=True)
         self._source = source
         self._options = options
+        self._progress = progress
         self._news = news
         self._over = stop
-        self._clip = Clip(source.name, 0.0, live=True)
+        self._clip = Clip(0.0, live=True)
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
-        self.dropped = 0
         self.waiting: list[Item] = []  # not taken yet: a frame, an error, or both
         self.ended = False  # whether no more items will come
 
@@ -209,7 +208,7 @@ class _Watcher(threading.Thread):
         origin = Origin(self._source.name, frame=number, time_s=time_s, clip=self._clip)
         item = Item(origin, partial(Picture.whole, image))
         with self._news:
-            self.dropped += len(self.waiting)
+            self._progress.dropped += len(self.waiting)
             self.waiting = [item]
             self._news.notify()
 

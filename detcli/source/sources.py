@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
-from detcli.errors import SourceError, UsageError
+from detcli.errors import InputError, SourceError, UsageError
 from detcli.record import Origin
 from detcli.source.address import (
     check_address,
@@ -83,9 +83,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         for live, names in itertools.groupby(self._names, is_live):
             if live:
                 yield from self._watch(names)
-            else:
-                for name in names:
+                continue
+            for name in names:
+                try:
                     yield from self._open(name)
+                except InputError as error:
+                    yield failed(public_name(name), error)
         if self._options.files_from is not None:
             yield from self._read_list(self._options.files_from)
 
@@ -101,7 +104,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if os.path.exists(name):
             return self._file(name)
         if os.path.lexists(name) or not glob.has_magic(name):
-            return iter([failed(public_name(name), SourceError("no such file", "check the path"))])
+            raise SourceError("no such file", "check the path")
         return self._match(name)
 
     def _file(self, name: str) -> Iterator[Item]:
@@ -136,7 +139,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             hint = (
                 "check the files' suffixes" if recursive else "search its folders with --recursive"
             )
-            yield failed(folder, SourceError("no pictures or videos in this folder", hint))
+            raise SourceError("no pictures or videos in this folder", hint)
 
     def _match(self, pattern: str) -> Iterator[Item]:
         names = match(pattern)
@@ -150,7 +153,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 self.progress.expect(-1)
         if not found:
             self.progress.expect(1)
-            yield failed(pattern, SourceError("no file matches", "check the pattern"))
+            raise SourceError("no file matches", "check the pattern")
 
     def _read_list(self, name: str) -> Iterator[Item]:
         from detcli.source.lists import read_list
@@ -164,12 +167,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _fetch(self, url: str) -> Iterator[Item]:
         """Read the picture or video file at an address."""
+        check_address(url)
         public = public_name(url)
-        try:
-            check_address(url)
-        except SourceError as error:
-            yield failed(public, error)
-            return
         if is_video(path_of(url)):
             from detcli.source.capture import open_address
             from detcli.source.video import read_video

@@ -93,7 +93,7 @@ def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
 
 
 def _select(source: str, frames: "_Frames", options: SourceOptions) -> Iterator[Item]:
-    clip = Clip(source, frames.rate / options.stride)
+    clip = Clip(frames.rate / options.stride)
     first = None
     while frames.advance():
         if frames.time_s < options.start_s - _EPSILON_S:

@@ -14,7 +14,7 @@ from detcli.detections import Detections
 from detcli.errors import OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
-from detcli.sink.coco import CocoSink, NumbersFromFile, NumbersFromNames
+from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 
 NAMES = ("dog", "cat", "yeti")
 TRUTH = {
@@ -47,7 +47,7 @@ def save(tmp_path):
 
     def write(*records, numbers=None):
         path = tmp_path / "results.json"
-        sink = CocoSink(AtomicFile(path), numbers or NumbersFromNames())
+        sink = CocoSink(AtomicFile(path), numbers or Numbers())
         try:
             for record in records:
                 sink.write(record)
@@ -149,7 +149,7 @@ def test_what_was_written_before_a_failure_is_complete(tmp_path, truth):
 
 @pytest.mark.parametrize("written", [0, 2])
 def test_a_full_disk_is_an_output_error_and_what_was_written_is_complete(tmp_path, written):
-    sink = CocoSink(AtomicFile(tmp_path / "r.json"), NumbersFromNames())
+    sink = CocoSink(AtomicFile(tmp_path / "r.json"), Numbers())
     for index in range(written):
         sink.write(picture(index=index))
     with small_disk():

@@ -4,11 +4,11 @@ import json
 import warnings
 
 import pytest
-from sample_records import frame, picture
+from sample_records import Film, frame, picture
 
 from detcli.errors import DetcliWarning, UsageError
 from detcli.model.names import COCO
-from detcli.sink.coco import NumbersFromFile, NumbersFromNames
+from detcli.sink.coco import Numbers, NumbersFromFile
 
 
 @pytest.fixture
@@ -39,17 +39,15 @@ def instances(tmp_path):
     ],
 )
 def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1(source, number):
-    assert NumbersFromNames().image_id(picture(source, index=30)) == number
+    assert Numbers().image_id(picture(source, index=30)) == number
 
 
 def test_frames_of_a_video_named_by_a_number_have_their_places():
-    from detcli.record import Clip
-
-    assert NumbersFromNames().image_id(frame(3, Clip("9.mp4", 10.0))) == 4
+    assert Numbers().image_id(frame(3, Film("9.mp4", 10.0))) == 4
 
 
 def test_the_80_classes_of_coco_have_its_numbers():
-    numbers = [NumbersFromNames().category_id(class_id, COCO) for class_id in range(80)]
+    numbers = [Numbers().category_id(class_id, COCO) for class_id in range(80)]
     known = {"person": 1, "stop sign": 13, "bench": 15, "backpack": 27, "handbag": 31}
     known |= {"bottle": 44, "wine glass": 46, "dining table": 67, "toilet": 70, "tv": 72}
     known |= {"refrigerator": 82, "book": 84, "toothbrush": 90, "fire hydrant": 11}
@@ -58,13 +56,13 @@ def test_the_80_classes_of_coco_have_its_numbers():
 
 
 def test_other_classes_have_their_own():
-    assert NumbersFromNames().category_id(1, ("cat", "dog")) == 1
+    assert Numbers().category_id(1, ("cat", "dog")) == 1
 
 
 def test_coco_numbers_are_those_of_the_published_file(shared):
     content = json.loads(shared("data/coco128/instances.json").read_text())
     published = {category["name"]: category["id"] for category in content["categories"]}
-    own = {name: NumbersFromNames().category_id(index, COCO) for index, name in enumerate(COCO)}
+    own = {name: Numbers().category_id(index, COCO) for index, name in enumerate(COCO)}
     assert own == published
 
 

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nasty_names import anything
-from sample_records import frame, numbered, picture
+from sample_records import Film, frame, numbered, picture
 
 from detcli.errors import OutputError
-from detcli.record import Clip
 from detcli.sink.folder import OutputFolder
 
-DOOR, YARD = Clip("camera:0", 0, live=True), Clip("camera:1", 0, live=True)
+DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def test_frames_are_named_after_their_video_and_number(folder):
 
 
 def test_frames_of_videos_of_one_name_do_not_collide(folder):
-    other = Clip("elsewhere/film.mp4", 10.0)
+    other = Film("elsewhere/film.mp4", 10.0)
     assert names(folder, frame(0), frame(0, other), frame(1, other), frame(0)) == [
         *("film_0.txt", "film-2_0.txt", "film-2_1.txt", "film-3_0.txt")
     ]
@@ -120,7 +119,7 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     folder = OutputFolder(tmp_path_factory.mktemp("out"))
     paths = []
     for source, moving in sources:
-        record = frame(0, Clip(source, 1.0)) if moving else picture(source)
+        record = frame(0, Film(source, 1.0)) if moving else picture(source)
         paths += [folder.file_of(record, ".txt"), folder.file_for(source, ".mp4")]
         paths.append(folder.member(folder.path, f"{folder.prefix_of(picture(source))}_3", ".png"))
     for path in paths:

@@ -1,14 +1,13 @@
 """States of videos, which begin and end with their frames."""
 
 import pytest
-from sample_records import frame, numbered
+from sample_records import Film, frame, numbered
 
 from detcli.errors import OutputError
-from detcli.record import Clip
 from detcli.sink.folder import PerClip
 
-DOOR, YARD = Clip("camera:0", 0, live=True), Clip("camera:1", 0, live=True)
-OTHER = Clip("other.avi", 10.0)
+DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
+OTHER = Film("other.avi", 10.0)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import cv2
 import numpy as np
 import pytest
 from made_videos import DOOR, YARD, film, live, play
-from sample_records import failed_frame, failure, frame, numbered, picture
+from sample_records import Film, failed_frame, failure, frame, numbered, picture
 
 from detcli.geometry import Picture
-from detcli.record import Clip
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, MAX_GAP_S, VideoSink
@@ -65,13 +64,13 @@ def test_the_video_is_named_after_its_source_and_appears_when_finished(tmp_path)
 
 @pytest.mark.parametrize("rate", [0.5, 1, 12.5, 12.5 / 3, 23.976, 30000 / 1001, 30, 59.94, 240])
 def test_the_rate_is_that_of_the_clip(save, rate):
-    (video,) = save(*film(5, Clip("a.mp4", rate))).values()
+    (video,) = save(*film(5, Film("a.mp4", rate))).values()
     assert video.rate == pytest.approx(rate, rel=2e-4)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf"), 90_000.0, 1e-9])
 def test_an_impossible_rate_becomes_the_default(save, rate):
-    (video,) = save(*film(5, Clip("a.mp4", rate))).values()
+    (video,) = save(*film(5, Film("a.mp4", rate))).values()
     assert video.rate == LIVE_RATE
     assert len(video.shades) == 5
 
@@ -104,7 +103,7 @@ def test_detections_are_drawn(tmp_path):
 
 
 def test_each_video_has_a_file(save):
-    other, same = Clip("b.mp4", 25.0), Clip("elsewhere/film.mov", 5.0)
+    other, same = Film("b.mp4", 25.0), Film("elsewhere/film.mov", 5.0)
     videos = save(*film(3), *film(4, other), *film(5, same))
     assert {name: (len(one.shades), one.rate) for name, one in videos.items()} == {
         "film.mp4": (3, 10),
@@ -135,7 +134,7 @@ def test_a_video_without_any_frame_has_no_file(save):
 
 
 def test_a_stride_leaves_no_gaps(save):
-    records = [frame(number, Clip("a.avi", 2.0), number * 5) for number in (0, 5, 10, 15)]
+    records = [frame(number, Film("a.avi", 2.0), number * 5) for number in (0, 5, 10, 15)]
     (video,) = save(*records).values()
     assert alike(video.shades, 0, 25, 50, 75)
 
@@ -207,7 +206,7 @@ def test_another_run_overwrites_earlier_output(save):
 
 @pytest.mark.parametrize("name", ["..", "/etc/passwd", "nul\0", "\udcff", "猫" * 100, "%03d"])
 def test_any_name_is_saved_in_the_folder(save, tmp_path, name):
-    assert len(save(frame(0, Clip(name, 5.0)))) == 1
+    assert len(save(frame(0, Film(name, 5.0)))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -225,7 +224,7 @@ def test_any_folder_name_works(tmp_path, monkeypatch, name):
 def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared, name):
     source = shared(f"data/videos/{name}")
     video = cv2.VideoCapture(str(source))
-    clip = Clip(str(source), video.get(cv2.CAP_PROP_FPS))
+    clip = Film(str(source), video.get(cv2.CAP_PROP_FPS))
     sink = VideoSink(OutputFolder(tmp_path))
     count = 0
     while (read := video.read())[0]:

@@ -105,7 +105,7 @@ def test_frames_have_numbers_and_times():
     assert [item.origin.frame for item in found] == [0, 1, 2]
     assert found[0].origin.time_s == 0 < found[1].origin.time_s < found[2].origin.time_s
     assert {item.origin.source for item in found} == {"camera:0"}
-    assert {item.origin.clip for item in found} == {Clip("camera:0", 0.0, live=True)}
+    assert {item.origin.clip for item in found} == {Clip(0.0, live=True)}
     assert [number_video.number(item.load().pixels) for item in found] == [0, 1, 2]
 
 
@@ -201,7 +201,8 @@ def test_the_delay_between_attempts_doubles(monkeypatch):
             return self.is_set()
 
     shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
-    watcher = live._Watcher(shelf, SourceOptions(reconnect_s=WAIT_S), threading.Condition(), Stop())  # noqa: SLF001
+    options, news = SourceOptions(reconnect_s=WAIT_S), threading.Condition()
+    watcher = live._Watcher(shelf, options, SourceProgress(), news, Stop())  # noqa: SLF001
     watcher.start()
     watcher.join(WAIT_S)
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]

@@ -41,7 +41,7 @@ from detcli.files import AtomicFile, make_folder
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
-from detcli.sink.coco import CocoSink
+from detcli.sink.coco import CocoSink, Numbers
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 from detcli.source.sources import InputGuard
@@ -138,7 +138,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         yield Evaluation(request, detector, request.run.open_pipeline(detector), collector)
 
 
-class Collector:
+class Collector(Numbers):
     """Collects detections beside labels, and reports odd labels.
 
     Attributes:

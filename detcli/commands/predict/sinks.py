@@ -146,10 +146,10 @@ def _open(
 
         sinks.append(CropSink(make_folder(options.crops)))
     if options.coco is not None:
-        from detcli.sink.coco import CocoSink, NumbersFromFile, NumbersFromNames
+        from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 
         images = options.coco_images
-        numbers = NumbersFromNames() if images is None else NumbersFromFile(images)
+        numbers = Numbers() if images is None else NumbersFromFile(images)
         sinks.append(CocoSink(open_file(options.coco), numbers))
     if options.journal is not None:
         from detcli.sink.journal import Journal

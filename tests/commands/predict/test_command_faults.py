@@ -52,7 +52,7 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     options = SinkOptions(format=Format.JSONL, journal=journal)
     with open_sinks(options, guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
-            clip = Clip("camera:0", 0, live=live)
+            clip = Clip(0, live=live)
             assert skip(Item(Origin("camera:0", frame=0, clip=clip), lambda: None)) == skipped
 
 
