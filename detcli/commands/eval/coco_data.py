@@ -61,8 +61,6 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         if last_parts[relative.name] == 1:
             places.append(folder / relative.name)
         found = next(filter(os.path.isfile, places), None)
-        if found is None:
-            findings.add(Kind.MISSING, name)
         rows = np.array(objects[number], OBJECT)
         samples.append(Sample(name, found, number, _size(pictures[number]), rows))
     return Dataset("coco", None, categories, named=True, samples=samples)

@@ -230,7 +230,7 @@ class Evaluator:
         objects, found = self._objects, self._found[chosen]
         width, height = objects["box"][:, 2], objects["box"][:, 3]
         area = np.where(np.isnan(objects["area"]), width * height, objects["area"])
-        # The evaluator ignores what is larger than every range of areas.
+        # The evaluator ignores objects larger than every range of areas.
         area[objects["ignored"] & ~objects["crowd"]] = np.inf
         truth = COCO.from_arrays(
             [{"id": number} for number in self._image_ids],

@@ -92,6 +92,9 @@ def open_dataset(
                 "leave it out; it belongs to COCO's instances.json",
             )
         dataset = read_yolo(data, split, class_count, findings)
+    for sample in dataset.samples:
+        if sample.path is None:
+            findings.add(Kind.MISSING, sample.name)
     if not dataset.samples:
         raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
     if not any(len(sample.objects) for sample in dataset.samples):

@@ -179,8 +179,6 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
     samples = []
     for number, (full, name) in zip(numbers, unique.items(), strict=True):
         there = os.path.isfile(full)
-        if not there:
-            findings.add(Kind.MISSING, name)
         labels = next(filter(os.path.isfile, _label_files(Path(full))), None)
         if labels is None and there:
             findings.add(Kind.UNLABELLED, name)

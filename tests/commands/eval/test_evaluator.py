@@ -34,7 +34,7 @@ def second_opinion(pictures, categories, **parameters):
         for row in picture.objects:
             area = row["box"][2] * row["box"][3] if np.isnan(row["area"]) else row["area"]
             if row["ignored"] and not row["crowd"]:
-                area = math.inf  # what is larger than every range of areas is ignored
+                area = math.inf  # objects larger than every range are ignored
             labels.append(
                 {"id": len(labels) + 1, "image_id": picture.image_id, "area": float(area),
                  "category_id": int(row["category"]), "bbox": row["box"].tolist(),

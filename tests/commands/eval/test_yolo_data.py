@@ -141,7 +141,7 @@ def test_labels_may_lie_beside_the_pictures(tmp_path):
     assert len(read(tmp_path)[0].samples[0].objects) == 1
 
 
-def test_only_the_last_images_becomes_labels(tmp_path):
+def test_only_the_last_folder_named_images_becomes_labels(tmp_path):
     Scene().write(tmp_path / "images/images/a.png")
     (tmp_path / "images/labels").mkdir()
     (tmp_path / "images/labels/a.txt").write_text("0 0.5 0.5 0.25 0.25")
