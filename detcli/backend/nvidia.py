@@ -22,12 +22,12 @@ class GpuFacts:
 
     Attributes:
         name: Such as "NVIDIA H200".
-        capability: Compute capability, major and minor: (9, 0) is Hopper.
+        capability: Compute capability, such as "9.0".
         memory_bytes: Size of its memory.
     """
 
     name: str
-    capability: tuple[int, int]
+    capability: str
     memory_bytes: int
 
 
@@ -38,13 +38,13 @@ class DriverFacts:
     Attributes:
         load_error: The loader's message if the driver does not load.
         status: Result of cuInit: 0, or CUDA's error number; None if the driver does not load.
-        cuda: The newest CUDA version it supports, major and minor; None if unknown.
+        cuda: The newest CUDA version it supports, such as "13.2"; None if unknown.
         gpus: The visible GPUs.
     """
 
     load_error: str | None = None
     status: int | None = None
-    cuda: tuple[int, int] | None = None
+    cuda: str | None = None
     gpus: tuple[GpuFacts, ...] = ()
 
 
@@ -74,7 +74,7 @@ def ask_driver() -> DriverFacts:
         gpus = tuple(_describe(driver, ordinal) for ordinal in range(count.value))
     except (OSError, AttributeError) as error:  # missing, or another library of this name
         return DriverFacts(load_error=str(error))
-    cuda = None if silent else (number.value // 1000, number.value % 1000 // 10)
+    cuda = None if silent else f"{number.value // 1000}.{number.value % 1000 // 10}"
     return DriverFacts(None, status, cuda, () if status else gpus)
 
 
@@ -88,7 +88,7 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
     for part, attribute in zip(parts, (CAPABILITY_MAJOR, CAPABILITY_MINOR), strict=True):
         driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    capability = (parts[0].value, parts[1].value)
+    capability = f"{parts[0].value}.{parts[1].value}"
     return GpuFacts(name.value.decode(errors="replace"), capability, memory.value)
 
 

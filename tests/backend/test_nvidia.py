@@ -99,13 +99,13 @@ def test_a_driver_that_does_not_work(driver, install):
 
 def test_the_driver_describes_each_gpu(install):
     install(Driver(gpus=2))
-    gpus = tuple(GpuFacts(f"GPU {number}", (9, 2), number << 30) for number in (40, 41))
-    assert ask_driver() == DriverFacts(None, 0, (13, 2), gpus)
+    gpus = tuple(GpuFacts(f"GPU {number}", "9.2", number << 30) for number in (40, 41))
+    assert ask_driver() == DriverFacts(None, 0, "13.2", gpus)
 
 
 def test_a_driver_that_fails_to_start_still_reports_its_cuda_version(install):
     install(Driver(status=803, version=12040))
-    assert ask_driver() == DriverFacts(None, 803, (12, 4), ())
+    assert ask_driver() == DriverFacts(None, 803, "12.4", ())
 
 
 def test_a_driver_that_cannot_count_gpus(install):

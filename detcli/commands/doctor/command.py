@@ -1,5 +1,9 @@
 """`detcli doctor`: what this machine can run detcli on, and why not on the rest."""
 
+from typing import Annotated
+
+import typer
+
 from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
 from detcli.errors import CheckError, DeviceError, UsageError
@@ -7,8 +11,15 @@ from detcli.errors import CheckError, DeviceError, UsageError
 
 def doctor(
     *,
-    device: options.NeededDeviceOption = None,
-    clear_cache: options.ClearCacheOption = False,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE", help=f"Exit with 5 unless this device can be used: {DEVICE_NAMES}."
+        ),
+    ] = None,
+    clear_cache: Annotated[
+        bool, typer.Option("--clear-cache", help="Remove everything detcli has cached first.")
+    ] = False,
     report_format: options.ReportFormatOption = None,
 ) -> None:
     """Report which devices work here, and how to make the others work.

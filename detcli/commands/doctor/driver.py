@@ -30,7 +30,7 @@ INSTALL = {
 # The first driver that supports a release of CUDA, and the oldest GPUs which that release supports.
 # From NVIDIA's release notes; CUDA 13 dropped everything older than Turing.
 FIRST_DRIVER = {12: 525, 13: 580}
-MIN_CAPABILITY = {12: (5, 0), 13: (7, 5)}
+MIN_CAPABILITY = {12: "5.0", 13: "7.5"}
 
 NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, CPU_INSTEAD)
 NO_GPU_IN_CONTAINER = DoctorProblem(
@@ -145,7 +145,7 @@ def _device_group(path: Path) -> str | None:
 
 
 def driver_problems(
-    facts: DriverFacts, host: HostFacts, runtime_cuda: tuple[int, int] | None
+    facts: DriverFacts, host: HostFacts, runtime_cuda: str | None
 ) -> tuple[DoctorProblem, ...]:
     """Find out why CUDA cannot start on this driver.
 
@@ -223,29 +223,30 @@ def _no_device(host: HostFacts) -> DoctorProblem:
     return DoctorProblem("the NVIDIA driver lists no GPU", None, DETAILS)
 
 
-def _too_old(
-    facts: DriverFacts, runtime_cuda: tuple[int, int] | None, host: HostFacts
-) -> DoctorProblem | None:
+def _too_old(facts: DriverFacts, runtime_cuda: str | None, host: HostFacts) -> DoctorProblem | None:
     """The driver works, but perhaps not for this ONNX Runtime."""
     if runtime_cuda is None:
         return None
-    major = runtime_cuda[0]
-    built_for = f"this ONNX Runtime was built for CUDA {runtime_cuda[0]}.{runtime_cuda[1]}"
-    if facts.cuda is not None and facts.cuda[0] < major:
+    major, _ = _numbers(runtime_cuda)
+    built_for = f"this ONNX Runtime was built for CUDA {runtime_cuda}"
+    if facts.cuda is not None and _numbers(facts.cuda) < (major, 0):
         where = " in Windows" if host.wsl else " on the host" if host.container else ""
         first = FIRST_DRIVER.get(major)
         needed = "a newer one" if first is None else f"driver {first} or later"
-        reason = f"the driver supports CUDA up to {facts.cuda[0]}.{facts.cuda[1]}, but {built_for}"
+        reason = f"the driver supports CUDA up to {facts.cuda}, but {built_for}"
         return DoctorProblem(reason, _install(host), f"{needed} is needed{where}; {DOWNLOAD}")
-    minimum = MIN_CAPABILITY.get(major, (0, 0))
-    if any(gpu.capability >= minimum for gpu in facts.gpus):
+    minimum = MIN_CAPABILITY.get(major, "0.0")
+    if any(_numbers(gpu.capability) >= _numbers(minimum) for gpu in facts.gpus):
         return None
     gpu = facts.gpus[0]
-    reason = (
-        f"{gpu.name} is too old: {built_for}, which needs compute capability "
-        f"{minimum[0]}.{minimum[1]}, and it has {gpu.capability[0]}.{gpu.capability[1]}"
-    )
+    needed = f"needs compute capability {minimum}, and it has {gpu.capability}"
+    reason = f"{gpu.name} is too old: {built_for}, which {needed}"
     return DoctorProblem(reason, None, CPU_INSTEAD)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor = map(int, version.split("."))
+    return major, minor
 
 
 def _install(host: HostFacts) -> str | None:

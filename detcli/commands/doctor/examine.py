@@ -1,11 +1,11 @@
 """The whole examination: it looks and tries, and changes nothing."""
 
 import platform
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 from detcli import __version__
 from detcli.backend.device import PROVIDERS, Device
+from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.commands.doctor import machine, packages, process
 from detcli.commands.doctor.driver import HostFacts, driver_problems, read_host
 from detcli.commands.doctor.packages import RuntimeFacts, provider_problems
@@ -14,7 +14,6 @@ from detcli.commands.doctor.report import (
     CPU_INSTEAD,
     Display,
     DoctorDevice,
-    DoctorGpu,
     DoctorProblem,
     DoctorReport,
     Nvidia,
@@ -31,7 +30,7 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
         cleared_bytes: What was just removed from the cache, for the report.
     """
     with ThreadPoolExecutor() as pool:
-        trial = pool.submit(try_device, "cpu")
+        trial = pool.submit(process.ask, "trial", "cpu")
         driver, runtime, display = (
             pool.submit(process.ask, name)
             for name in ("driver_facts", "runtime_facts", "display_fault")
@@ -81,14 +80,9 @@ def examine_devices(
         problems = broken
         if not problems and Device(kind).is_gpu:
             lacking = provider_problems(provider, runtime, mixture) if runtime else ()
-            problems = (*gpu_problems, *lacking) or trial_problems(try_device(name))
+            problems = (*gpu_problems, *lacking) or trial_problems(process.ask("trial", name))
         devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
-
-
-def try_device(device: str) -> Outcome:
-    """Run the test detector on a device, see `process.trial`."""
-    return process.ask("trial", device)
 
 
 def trial_problems(outcome: Outcome) -> Problems:
@@ -128,32 +122,15 @@ def _examine_gpu(
         if outcome.error is not None:
             problem = DoctorProblem(f"{title} cannot be tested: {outcome.error}", None, CPU_INSTEAD)
             return Nvidia(host.hardware, host.driver, None, None, ()), (problem,), None
-    # These imports are known to work by now.
-    from detcli.backend.nvidia import DriverFacts, GpuFacts
-    from detcli.backend.runtime.libraries import Unloadable
+    from detcli.backend.runtime.libraries import Unloadable  # loads ONNX Runtime, which works
 
-    gpus = tuple(
-        GpuFacts(gpu["name"], tuple(gpu["capability"]), gpu["memory_bytes"])
-        for gpu in driver.value["gpus"]
-    )
-    cuda = driver.value["cuda"]
-    facts = DriverFacts(**driver.value | {"cuda": cuda and tuple(cuda), "gpus": gpus})
-    found = re.match(r"(\d+)\.(\d+)", runtime.value["cuda"] or "")
-    runtime_cuda = (int(found[1]), int(found[2])) if found else None
-    nvidia = Nvidia(
-        hardware=True if gpus else host.hardware,
-        driver=host.driver,
-        driver_cuda=_dotted(facts.cuda) if facts.cuda else None,
-        runtime_cuda=_dotted(runtime_cuda) if runtime_cuda else None,
-        gpus=tuple(DoctorGpu(gpu.name, _dotted(gpu.capability), gpu.memory_bytes) for gpu in gpus),
-    )
+    gpus = tuple(GpuFacts(**gpu) for gpu in driver.value["gpus"])
+    facts = DriverFacts(**driver.value | {"gpus": gpus})
     failures = {
         provider: [Unloadable(**failure) for failure in failures]
         for provider, failures in runtime.value["failures"].items()
     }
-    built = RuntimeFacts(runtime.value["version"], runtime.value["providers"], failures)
-    return nvidia, driver_problems(facts, host, runtime_cuda), built
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
+    built = RuntimeFacts(**runtime.value | {"failures": failures})
+    hardware = True if gpus else host.hardware
+    nvidia = Nvidia(hardware, host.driver, facts.cuda, built.cuda, gpus)
+    return nvidia, driver_problems(facts, host, built.cuda), built

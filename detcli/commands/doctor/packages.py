@@ -48,11 +48,13 @@ class RuntimeFacts:
 
     Attributes:
         version: Its version.
+        cuda: The CUDA that it was built for, such as "13.0"; None where unknown.
         providers: The execution providers that it was built with.
         failures: For each of its GPU providers, the libraries that do not load.
     """
 
     version: str
+    cuda: str | None
     providers: Sequence[str]
     failures: Mapping[str, Sequence["Unloadable"]]
 

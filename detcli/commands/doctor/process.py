@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from detcli.commands.doctor.machine import RELEVANT, user_names
 
 if TYPE_CHECKING:
-    from detcli.model.contract import Contract
+    from detcli.detections import Detections
 
 TIMEOUT_S = 120
 NO_PYTHON = "Python does not start"
@@ -44,15 +44,22 @@ sys.stdout.flush()
 ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
 MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
 
-# The test detector: a picture with a red and a green block, and the boxes to be found.
-SIDE, STRIDE = 32, 2
-ANCHORS = (SIDE // STRIDE) ** 2
-GREY = 114
-BLOCKS = {"red": (3, 5, 2, 255), "green": (9, 1, 1, 204)}  # row, column, channel (BGR), value
-NAMES = tuple(BLOCKS)
-CONFIDENCE = 0.5
-BOX = (4.0, 4.0, 12.0, 20.0)
-EXPECTED = [("red", 1.0, BOX), ("green", 0.8, BOX)]
+# The test detector: for each cell of 2x2 pixels one constant box, and as scores of two classes the
+# red and the green of its first pixel.
+DETECTOR = """
+<ir_version: 8, opset_import: ["": 17], metadata_props: ["names": "['red', 'green']"]>
+trial (float[1, 3, 32, 32] images) => (float[1, 6, 256] head)
+<
+  float[6, 3, 1, 1] weights = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0},
+  float[6] biases = {4, 4, 12, 20, 0, 0},
+  int64[3] shape = {1, 6, 256}
+> {
+  cells = Conv <strides = [2, 2]> (images, weights, biases)
+  head = Reshape (cells, shape)
+}
+"""
+EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 20.0]}
+"""Score and box (x1, y1, x2, y2) of each class in the test picture."""
 TOLERANCE = 0.01  # TensorRT rounds more than the others
 
 
@@ -157,14 +164,18 @@ def driver_facts() -> dict[str, Any]:
 
 
 def runtime_facts() -> dict[str, Any]:
-    """What ONNX Runtime reports, and which libraries of its GPU providers do not load."""
+    """What ONNX Runtime reports, and which libraries of its GPU providers do not load.
+
+    The fields of RuntimeFacts.
+    """
     from detcli.backend.runtime import onnxruntime
     from detcli.backend.runtime.libraries import CUDA, TENSORRT, unloadable_libraries
 
     providers = onnxruntime.get_available_providers()
+    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
     return {
         "version": onnxruntime.__version__,
-        "cuda": getattr(onnxruntime, "cuda_version", None) or None,
+        "cuda": cuda and cuda[0],
         "providers": providers,
         "failures": {
             provider: [
@@ -201,93 +212,46 @@ def trial(device: str) -> dict[str, str] | None:
     Returns:
         None if the expected boxes were found, else what went wrong: "reason" and "hint".
     """
+    import numpy as np
+
     from detcli.errors import DetcliError
 
     try:
         found = _detect(device)
     except DetcliError as error:
         return {"reason": scrub(str(error)), "hint": error.hint}
-    if len(found) == len(EXPECTED) and all(map(_alike, found, EXPECTED)):
+    rows = np.column_stack([found.score, found.xyxy])
+    same_names = found.class_name == [*EXPECTED]
+    if same_names and np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
         return None
-    reason = f"the test detector gave wrong boxes: {found} instead of {EXPECTED}"
+    said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
+    reason = f"the test detector gave wrong boxes: {said} instead of {[*EXPECTED.items()]}"
     return {"reason": reason, "hint": "report this, and use --device cpu"}
 
 
-def _alike(left: tuple[str, float, Any], right: tuple[str, float, Any]) -> bool:
-    numbers = zip((left[1], *left[2]), (right[1], *right[2]), strict=True)
-    return left[0] == right[0] and all(abs(a - b) <= TOLERANCE for a, b in numbers)
-
-
-def _detect(device: str) -> list[tuple[str, float, tuple[float, ...]]]:
-    """Class name, score and box of each detection."""
+def _detect(device: str) -> "Detections":
+    """Run the test detector on a grey picture with a red and a green cell."""
     import numpy as np
+    import onnx.parser
 
     from detcli.backend import open_backend
     from detcli.backend.postprocess import SelectionOptions
     from detcli.geometry import Letterbox
+    from detcli.model.contract import BoxFormat
     from detcli.model.prepared import PreparedModel
+    from detcli.model.recognise import recognise
 
-    image = np.full((SIDE, SIDE, 3), GREY, np.uint8)
-    for row, column, channel, value in BLOCKS.values():
-        block = np.s_[row * STRIDE : (row + 1) * STRIDE, column * STRIDE : (column + 1) * STRIDE]
-        image[block] = 0
-        image[(*block, channel)] = value
-    backend = open_backend(device, PreparedModel("trial", _contract(), _graph()))
+    image = np.full((32, 32, 3), 114, np.uint8)
+    image[6:8, 10:12] = 0, 0, 255  # BGR
+    image[18:20, 2:4] = 0, 204, 0
+    model = onnx.parser.parse_model(DETECTOR)
+    contract = recognise(model, "trial", BoxFormat.XYXY)
+    backend = open_backend(device, PreparedModel("trial", contract, model.SerializeToString()))
     try:
-        letterboxes = [Letterbox.fit((SIDE, SIDE), (SIDE, SIDE))]
+        letterboxes = [Letterbox.fit((32, 32), (32, 32))]
         head = backend.infer(backend.prepare([image], letterboxes))
-        options = SelectionOptions(CONFIDENCE, 300, None, None)
+        options = SelectionOptions(0.5, 300, None, None)
         (found,) = backend.select(head, letterboxes, options)()
-        return [
-            (NAMES[class_id], round(float(score), 4), tuple(round(float(x), 2) for x in box))
-            for box, score, class_id in zip(found.xyxy, found.score, found.class_id, strict=True)
-        ]
+        return found
     finally:
         backend.close()
-
-
-def _contract() -> "Contract":
-    from detcli.model.contract import BoxFormat, Contract, Layout
-
-    return Contract(
-        layout=Layout.BODY,
-        head="head",
-        anchors_first=False,
-        box_format=BoxFormat.XYXY,
-        class_count=len(NAMES),
-        anchor_count=ANCHORS,
-        input_name="images",
-        input_dtype="float32",
-        batch=1,
-        input_size=(SIDE, SIDE),
-        default_size=(SIDE, SIDE),
-        stride=STRIDE,
-        names=NAMES,
-        names_origin="trial",
-    )
-
-
-def _graph() -> bytes:
-    """Constant box rows, and as scores the red and green of each cell's first pixel."""
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = np.zeros((6, 3, STRIDE, STRIDE), np.float32)  # (out, in, kernel height, width)
-    weights[4, 0, 0, 0] = weights[5, 1, 0, 0] = 1
-    arrays = {
-        "weights": weights,
-        "biases": np.array([*BOX, 0, 0], np.float32),
-        "shape": np.array([1, 6, ANCHORS]),
-    }
-    nodes = [
-        helper.make_node("Conv", ["images", "weights", "biases"], ["map"], strides=[STRIDE] * 2),
-        helper.make_node("Reshape", ["map", "shape"], ["head"]),
-    ]
-    image = helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, SIDE, SIDE])
-    head = helper.make_tensor_value_info("head", TensorProto.FLOAT, [1, 6, ANCHORS])
-    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    graph = helper.make_graph(nodes, "trial", [image], [head], constants)
-    # Versions that every ONNX Runtime which detcli accepts can read.
-    opset = helper.make_opsetid("", 17)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    return bytes(model.SerializeToString())

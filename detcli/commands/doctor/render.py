@@ -95,7 +95,7 @@ def _nvidia(nvidia: Nvidia) -> Iterator[tuple[str, str]]:
 
 def _cache(cache: Cache) -> Iterator[tuple[str, str]]:
     writable = "" if cache.writable else ", not writable"
-    yield "cache", (cache.folder or "no folder for one") + writable
+    yield "cache", (cache.folder or "no home folder for it") + writable
     for part in cache.parts:
         yield f"{INDENT}{part.name}", f"{decimal(part.size_bytes)}, {part.content}"
     if cache.cleared_bytes is not None:

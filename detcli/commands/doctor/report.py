@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from detcli.backend.nvidia import GpuFacts
+
 CPU_INSTEAD = "use --device cpu"
 
 
@@ -97,21 +99,6 @@ class DoctorMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorGpu:
-    """A GPU that the driver lists.
-
-    Attributes:
-        name: Such as "NVIDIA H200".
-        capability: Compute capability, such as "9.0".
-        memory_bytes: Total memory.
-    """
-
-    name: str
-    capability: str
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Nvidia:
     """NVIDIA's hardware and driver; None is unknown.
 
@@ -127,7 +114,7 @@ class Nvidia:
     driver: str | None
     driver_cuda: str | None
     runtime_cuda: str | None
-    gpus: tuple[DoctorGpu, ...]
+    gpus: tuple[GpuFacts, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +140,7 @@ class Cache:
 
     Attributes:
         folder: Path without personal names: "~" is the home folder, "$NAME" a variable's value.
-            None where there is no folder for a cache.
+            None without a home folder.
         writable: Whether it can be written to.
         parts: Its folders.
         cleared_bytes: What `--clear-cache` removed; None without that option.

@@ -1,5 +1,6 @@
 """What deserves attention in a model, each with its fix."""
 
+import bisect
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -7,7 +8,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
-from detcli.commands.inspect.report import DetectorFacts, ModelAdvice
+from detcli.commands.inspect.report import AdviceCode, DetectorFacts, ModelAdvice
 from detcli.model.contract import Layout
 from detcli.model.graph import bare_transposes
 from detcli.model.loading import ExternalFile
@@ -30,14 +31,10 @@ def newest_ir(own: int) -> int:
 
 
 def _newest(own: int, oldest: int, takes: Callable[[int], bool]) -> int:
-    """Bisect between a version that loads and one that is refused."""
     if own <= oldest or takes(own):
         return own
-    taken, refused = oldest, own
-    while refused - taken > 1:
-        middle = (taken + refused) // 2
-        taken, refused = (middle, refused) if takes(middle) else (taken, middle)
-    return taken
+    between = range(oldest + 1, own)
+    return oldest + bisect.bisect(between, False, key=lambda version: not takes(version))
 
 
 def _takes(ir: int, opset: int) -> bool:
@@ -77,22 +74,20 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
 def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
     """Advise on the names in the file itself, whatever names the user gives."""
     fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
-    names = parse_names(metadata.get("names", ""))
+    given, count = metadata.get("names", ""), detector.class_count
+    names = parse_names(given)
     if names is None:
-        count = detector.class_count
-        given = metadata.get("names")
+        code: AdviceCode = "names-missing"
         problem = (
             "its class names cannot be read" if given else f"it names none of its {count} classes"
         )
-        yield ModelAdvice("names-missing", problem, fix)
-    elif len(names) != detector.class_count:
-        too_few = len(names) < detector.class_count
-        yield ModelAdvice(
-            "names-fewer" if too_few else "names-more",
-            f"its metadata names {len(names)} classes, {'fewer' if too_few else 'more'} than the "
-            f"{detector.class_count} of its graph",
-            fix,
-        )
+    elif len(names) != count:
+        code, than = ("names-fewer", "fewer") if len(names) < count else ("names-more", "more")
+        problem = f"its metadata names {len(names)} classes, {than} than the {count} of its graph"
+    else:
+        return
+    fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
+    yield ModelAdvice(code, problem, fix)
 
 
 def advise_on_graph(

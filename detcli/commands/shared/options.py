@@ -96,18 +96,6 @@ ReportFormatOption = Annotated[
 ]
 SaveCocoOption = Annotated[Path | None, option("FILE", "Write COCO results to this file.")]
 
-NeededDeviceOption = Annotated[
-    str | None,
-    option(
-        "DEVICE",
-        "Exit with 5 unless this device can be used: cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
-        "--device",
-    ),
-]
-ClearCacheOption = Annotated[
-    bool, typer.Option("--clear-cache", help="Remove everything detcli has cached first.")
-]
-
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only fatal errors on stderr.")
 ]

@@ -12,30 +12,30 @@ from detcli.commands.doctor.driver import (
     driver_problems,
 )
 
-HOPPER = GpuFacts("NVIDIA H200", (9, 0), 1 << 37)
-PASCAL = GpuFacts("NVIDIA GeForce GTX 1080", (6, 1), 8 << 30)
-WORKING = DriverFacts(None, 0, (13, 0), (HOPPER,))
+HOPPER = GpuFacts("NVIDIA H200", "9.0", 1 << 37)
+PASCAL = GpuFacts("NVIDIA GeForce GTX 1080", "6.1", 8 << 30)
+WORKING = DriverFacts(None, 0, "13.0", (HOPPER,))
 ABSENT = DriverFacts(
     "libcuda.so.1: cannot open shared object file: No such file or directory", None
 )
-SHOWS_NONE = DriverFacts(None, 100, (13, 0))
+SHOWS_NONE = DriverFacts(None, 100, "13.0")
 BOX = HostFacts(hardware=True, driver="580.65.06", distribution=("ubuntu", "debian"))
 
 
-def only(facts, host=BOX, cuda=(13, 0)):
+def only(facts, host=BOX, cuda="13.0"):
     """The only problem found."""
     (problem,) = driver_problems(facts, host, cuda)
     return problem
 
 
 def test_a_working_driver_is_not_a_problem():
-    assert driver_problems(WORKING, BOX, (13, 0)) == ()
+    assert driver_problems(WORKING, BOX, "13.0") == ()
     assert driver_problems(WORKING, BOX, None) == ()
 
 
 def test_older_cuda_and_newer_minor_releases_are_supported():
-    assert driver_problems(WORKING, BOX, (12, 8)) == ()
-    assert driver_problems(WORKING, BOX, (13, 2)) == ()
+    assert driver_problems(WORKING, BOX, "12.8") == ()
+    assert driver_problems(WORKING, BOX, "13.2") == ()
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_commands_for_the_host_say_so():
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_errors_with_a_single_cause(status):
-    assert only(DriverFacts(None, status, (13, 0))) == STATUSES[status]
+    assert only(DriverFacts(None, status, "13.0")) == STATUSES[status]
 
 
 def test_error_999():
-    assert only(DriverFacts(None, 999, (13, 0))) == UNKNOWN
+    assert only(DriverFacts(None, 999, "13.0")) == UNKNOWN
 
 
 def test_an_unknown_error():
-    problem = only(DriverFacts(None, 719, (13, 0)))
+    problem = only(DriverFacts(None, 719, "13.0"))
     assert "719" in problem.reason
     assert (problem.command, "nvidia-smi" in problem.advice) == (None, True)
 
@@ -110,7 +110,7 @@ def test_an_unknown_error():
 def test_no_permission(status, group, command):
     closed = (("/dev/nvidiactl", group), ("/dev/nvidia0", group))
     host = HostFacts(hardware=True, driver="580", inaccessible=closed)
-    problem = only(DriverFacts(None, status, (13, 0)), host)
+    problem = only(DriverFacts(None, status, "13.0"), host)
     assert problem.reason == "no permission to open /dev/nvidiactl, /dev/nvidia0"
     assert problem.command == command
 
@@ -118,18 +118,18 @@ def test_no_permission(status, group, command):
 @pytest.mark.parametrize("status", [0, 100])
 def test_a_variable_hides_all_gpus(status):
     host = HostFacts(hardware=True, driver="580", visible_devices=True)
-    problem = only(DriverFacts(None, status, (13, 0)), host)
+    problem = only(DriverFacts(None, status, "13.0"), host)
     assert problem.reason == "CUDA_VISIBLE_DEVICES hides every GPU"
     assert problem.command == "unset CUDA_VISIBLE_DEVICES"
 
 
 def test_the_variable_is_not_blamed_for_other_errors():
     host = HostFacts(hardware=True, driver="580", visible_devices=True)
-    assert "719" in only(DriverFacts(None, 719, (13, 0)), host).reason
+    assert "719" in only(DriverFacts(None, 719, "13.0"), host).reason
 
 
 def test_a_variable_that_hides_some_gpus_is_not_a_problem():
-    assert driver_problems(WORKING, HostFacts(hardware=True, visible_devices=True), (13, 0)) == ()
+    assert driver_problems(WORKING, HostFacts(hardware=True, visible_devices=True), "13.0") == ()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_driver_that_lists_no_gpu(host, reason, command):
     ],
 )
 def test_a_driver_that_is_too_old(host, command, where):
-    facts = DriverFacts(None, 0, (12, 4), (HOPPER,))
+    facts = DriverFacts(None, 0, "12.4", (HOPPER,))
     problem = only(facts, host)
     assert "supports CUDA up to 12.4, but this ONNX Runtime was built for CUDA 13.0" in (
         problem.reason
@@ -168,15 +168,15 @@ def test_a_driver_that_is_too_old(host, command, where):
 
 
 def test_a_gpu_that_is_too_old():
-    problem = only(DriverFacts(None, 0, (13, 0), (PASCAL,)))
+    problem = only(DriverFacts(None, 0, "13.0", (PASCAL,)))
     assert (
         "NVIDIA GeForce GTX 1080 is too old: this ONNX Runtime was built for CUDA 13.0"
         in problem.reason
     )
     assert "6.1" in problem.reason
     assert "7.5" in problem.reason
-    assert driver_problems(DriverFacts(None, 0, (13, 0), (PASCAL,)), BOX, (12, 8)) == ()
+    assert driver_problems(DriverFacts(None, 0, "13.0", (PASCAL,)), BOX, "12.8") == ()
 
 
 def test_one_recent_gpu_is_enough():
-    assert driver_problems(DriverFacts(None, 0, (13, 0), (PASCAL, HOPPER)), BOX, (13, 0)) == ()
+    assert driver_problems(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), BOX, "13.0") == ()

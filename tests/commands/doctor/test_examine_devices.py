@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain
-from detcli.commands.doctor import examine as module
-from detcli.commands.doctor import packages
+from detcli.commands.doctor import packages, process
 from detcli.commands.doctor.examine import examine_devices, trial_problems
 from detcli.commands.doctor.packages import CUDA_EXTRA, RuntimeFacts, find_copies
 from detcli.commands.doctor.process import Outcome
@@ -29,7 +28,7 @@ def machine(monkeypatch):
         answer = Outcome()
         tried = ()
 
-    def try_device(name):
+    def ask(_, name):
         machine.tried += (name,)
         return machine.answer
 
@@ -37,13 +36,13 @@ def machine(monkeypatch):
     monkeypatch.setattr(packages, "find_copies", lambda _: ())
     monkeypatch.setattr(packages, "gpu_wheel_exists", lambda: True)
     monkeypatch.setattr(packages, "owners", lambda _: {"onnxruntime": "1.31.1"})
-    monkeypatch.setattr(module, "try_device", try_device)
+    monkeypatch.setattr(process, "ask", ask)
     return machine
 
 
 def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(), **faults):
     """Devices by name; the libraries that CUDA and TensorRT lack can be given."""
-    runtime = RuntimeFacts("1.31.1", providers, {CUDA: cuda, TENSORRT: tensorrt})
+    runtime = RuntimeFacts("1.31.1", "13.0", providers, {CUDA: cuda, TENSORRT: tensorrt})
     broken, gpu = faults.get("broken", ()), faults.get("gpu", ())
     found = examine_devices(wanted, broken, gpu, runtime, faults.get("mixture"))
     return {device.name: device for device in found}

@@ -21,11 +21,11 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="librari
 def test_a_driver_that_answers(tmp_path, monkeypatch):
     fake_driver(tmp_path, version=12040, gpus=2, capability=(8, 6))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    gpu = {"name": "Made Up 9000", "capability": [8, 6], "memory_bytes": 8 << 30}
+    gpu = {"name": "Made Up 9000", "capability": "8.6", "memory_bytes": 8 << 30}
     assert ask("driver_facts").value == {
         "load_error": None,
         "status": 0,
-        "cuda": [12, 4],
+        "cuda": "12.4",
         "gpus": [gpu, gpu],
     }
 
@@ -64,6 +64,15 @@ def test_a_runtime_without_a_gpu(monkeypatch):
     monkeypatch.setattr(onnxruntime, "cuda_version", "", raising=False)
     said = process.runtime_facts()
     assert (said["cuda"], said["failures"]) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "version"), [("13.0", "13.0"), ("12.8.1", "12.8"), ("", None), (None, None)]
+)
+def test_the_cuda_that_the_runtime_was_built_for(monkeypatch, said, version):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", list)
+    monkeypatch.setattr(onnxruntime, "cuda_version", said, raising=False)
+    assert process.runtime_facts()["cuda"] == version
 
 
 def test_unloadable_libraries_are_reported_without_folders(monkeypatch):

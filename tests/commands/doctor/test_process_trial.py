@@ -8,15 +8,14 @@ from backend.cuda.shim import Shim, kernel_sources
 
 import detcli.backend
 from detcli.commands.doctor import process
-from detcli.commands.doctor.examine import try_device
-from detcli.commands.doctor.process import Outcome
+from detcli.commands.doctor.process import Outcome, ask
 from detcli.detections import Detections
 from detcli.errors import DeviceError
 
 
 def test_the_cpu_passes():
     assert process.trial("cpu") is None
-    assert try_device("cpu") == Outcome()
+    assert ask("trial", "cpu") == Outcome()
 
 
 def test_the_kernels_pass(pytestconfig, monkeypatch):
@@ -75,10 +74,10 @@ def test_a_device_error_is_reported_without_folders(monkeypatch):
 
 
 def test_an_unknown_device():
-    assert "unknown device 'gpu'" in try_device("gpu").value["reason"]
+    assert "unknown device 'gpu'" in ask("trial", "gpu").value["reason"]
 
 
 def test_a_trial_writes_no_files(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    assert try_device("cpu") == Outcome()
+    assert ask("trial", "cpu") == Outcome()
     assert not cache.exists()

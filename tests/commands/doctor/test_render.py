@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from detcli.backend.nvidia import GpuFacts
 from detcli.commands.doctor.render import render
 from detcli.commands.doctor.report import (
     Cache,
     CachePart,
     Display,
     DoctorDevice,
-    DoctorGpu,
     DoctorMemory,
     DoctorProblem,
     DoctorReport,
@@ -110,7 +110,7 @@ def test_facts(show, fact):
 
 
 def test_a_machine_with_a_gpu(show):
-    gpu = DoctorGpu("NVIDIA H200", "9.0", 150_000_000_000)
+    gpu = GpuFacts("NVIDIA H200", "9.0", 150_000_000_000)
     nvidia = Nvidia(True, "580.65", "13.0", None, (gpu, gpu))  # noqa: FBT003
     text = show(replace(REPORT, nvidia=nvidia))
     assert "580.65, supports CUDA up to 13.0" in text
@@ -125,7 +125,7 @@ def test_unknown_memory(show):
 
 def test_a_cleared_and_read_only_cache(show):
     text = show(replace(REPORT, cache=Cache(None, False, (), 4096)))  # noqa: FBT003
-    assert "no folder for one, not writable" in text
+    assert "no home folder for it, not writable" in text
     assert "4.1 kB" in text
 
 
