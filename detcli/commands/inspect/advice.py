@@ -34,7 +34,7 @@ def _newest(own: int, oldest: int, takes: Callable[[int], bool]) -> int:
     if own <= oldest or takes(own):
         return own
     between = range(oldest + 1, own)
-    return oldest + bisect.bisect(between, False, key=lambda version: not takes(version))
+    return oldest + bisect.bisect_left(between, 1, key=lambda version: not takes(version))
 
 
 def _takes(ir: int, opset: int) -> bool:
@@ -73,14 +73,12 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
 
 def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
     """Advise on the names in the file itself, whatever names the user gives."""
-    fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
     given, count = metadata.get("names", ""), detector.class_count
     names = parse_names(given)
     if names is None:
         code: AdviceCode = "names-missing"
-        problem = (
-            "its class names cannot be read" if given else f"it names none of its {count} classes"
-        )
+        none = f"it names none of its {count} classes"
+        problem = "its class names cannot be read" if given else none
     elif len(names) != count:
         code, than = ("names-fewer", "fewer") if len(names) < count else ("names-more", "more")
         problem = f"its metadata names {len(names)} classes, {than} than the {count} of its graph"

@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from onnx import ModelProto, ValueInfoProto
 
-from detcli.backend.runtime.survey import Placement, survey
+from detcli.backend.runtime.survey import survey
 from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
 from detcli.commands.inspect.network import count_operations, describe_precision
 from detcli.commands.inspect.report import (
@@ -32,8 +32,6 @@ from detcli.model.graph import (
 )
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
-
-Value = TypeVar("Value")
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 
@@ -70,61 +68,50 @@ def examine(
         UsageError: The image size or the names do not fit the model.
     """
     file = ModelFile.read(path, box_format)
-    with damage_reported(path):
-        return decoded(_examine(file, imgsz, names))
-
-
-def _examine(file: ModelFile, imgsz: int | None, names: Path | None) -> Inspection:
     model, contract, refusal = file.model, file.contract, file.refusal
-    index = GraphIndex(model.graph)
-    inputs = tuple(map(describe_tensor, index.image_inputs()))
-    outputs = tuple(map(describe_tensor, model.graph.output))
-    weights = parameters(index)
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    warnings = [*advise_on_graph(model, file.external, weights)]
-    detector = None
-    if contract is not None:
-        if names is not None:
-            contract = contract.with_names(read_names(names), str(names))
-        detector = describe(model, contract, file.box_format)
-        warnings[:0] = advise_on_detector(detector, metadata)
-    placements = survey(_graph_to_run(model, contract), file.path.name)
-    problem = ModelProblem(str(refusal), refusal.hint) if refusal else _refusal(placements)
-    return Inspection(
-        model=str(file.path),
-        bytes=len(file.content),
-        sha256=file.sha256,
-        external=file.external,
-        producer=f"{model.producer_name} {model.producer_version}".strip(),
-        ir_version=model.ir_version,
-        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        inputs=inputs,
-        outputs=outputs,
-        dynamic_axes=dynamic_axes((*inputs, *outputs)),
-        nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
-        parameters=sum(math.prod(tensor.dims) for tensor in weights),
-        precision=describe_precision(index, weights),
-        operations=count_operations(model, _input_shape(index, contract, imgsz)),
-        metadata=metadata,
-        detector=detector,
-        problem=problem,
-        placements=placements,
-        warnings=tuple(warnings),
-    )
-
-
-def _graph_to_run(model: ModelProto, contract: Contract | None) -> bytes:
-    """The part of a graph that detcli runs; all of it if it is not a detector."""
-    part = model if contract is None else cut(model, contract.head)
-    graph: bytes = part.SerializeToString()
-    return graph
-
-
-def _refusal(placements: Sequence[Placement]) -> ModelProblem | None:
-    """Why no provider runs a graph; None if one does."""
-    if any(placement.usable for placement in placements):
-        return None
-    return ModelProblem(placements[-1].reason, placements[-1].hint)
+    with damage_reported(path):
+        index = GraphIndex(model.graph)
+        weights = parameters(index)
+        inputs = tuple(map(describe_tensor, index.image_inputs()))
+        outputs = tuple(map(describe_tensor, model.graph.output))
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        warnings = [*advise_on_graph(model, file.external, weights)]
+        graph, detector, problem = model, None, None
+        if contract is not None:
+            if names is not None:
+                contract = contract.with_names(read_names(names), str(names))
+            graph = cut(model, contract.head)  # the part that detcli runs
+            detector = describe(model, contract, box_format)
+            warnings[:0] = advise_on_detector(detector, metadata)
+        placements = survey(graph.SerializeToString(), path.name)
+        if refusal is not None:
+            problem = ModelProblem(str(refusal), refusal.hint)
+        elif not any(placement.usable for placement in placements):
+            problem = ModelProblem(placements[-1].reason, placements[-1].hint)
+        inspection: Inspection = decoded(
+            Inspection(
+                model=str(path),
+                bytes=len(file.content),
+                sha256=file.sha256,
+                external=file.external,
+                producer=f"{model.producer_name} {model.producer_version}".strip(),
+                ir_version=model.ir_version,
+                opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+                inputs=inputs,
+                outputs=outputs,
+                dynamic_axes=dynamic_axes((*inputs, *outputs)),
+                nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
+                parameters=sum(math.prod(tensor.dims) for tensor in weights),
+                precision=describe_precision(index, weights),
+                operations=count_operations(model, _input_shape(index, contract, imgsz)),
+                metadata=metadata,
+                detector=detector,
+                problem=problem,
+                placements=placements,
+                warnings=tuple(warnings),
+            )
+        )
+        return inspection
 
 
 def _input_shape(
@@ -223,21 +210,15 @@ def _cut(index: GraphIndex, head: str) -> CutPoint:
     return CutPoint(head, len(kept), dict(operators.most_common()), most)
 
 
-def decoded(value: Value) -> Value:
-    """Decode all text in a value: protobuf returns bytes where a file has invalid UTF-8.
-
-    Args:
-        value: A dataclass, mapping, tuple, text or number, nested to any depth.
-    """
-    changed: Any = value
-    if isinstance(value, bytes):
-        changed = value.decode("utf-8", "backslashreplace")
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: decoded(getattr(value, field.name)) for field in fields(value)}
-        changed = type(value)(**parts)
-    elif isinstance(value, dict):
-        changed = {decoded(key): decoded(entry) for key, entry in value.items()}
-    elif isinstance(value, tuple):
-        changed = tuple(decoded(entry) for entry in value)
-    result: Value = changed
-    return result
+def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
+    """Decode all text in a report: protobuf returns bytes where a file has invalid UTF-8."""
+    match value:
+        case bytes():
+            return value.decode("utf-8", "backslashreplace")
+        case dict():
+            return {decoded(key): decoded(entry) for key, entry in value.items()}
+        case tuple():
+            return tuple(map(decoded, value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{one.name: decoded(getattr(value, one.name)) for one in fields(value)})
