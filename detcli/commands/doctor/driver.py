@@ -1,5 +1,6 @@
 """NVIDIA's hardware and driver: what is wrong, and the command that fixes it."""
 
+import contextlib
 import os
 import re
 import stat
@@ -14,6 +15,7 @@ from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
 DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia0")
+OPENED_BY_GROUP = stat.S_IRGRP | stat.S_IWGRP
 VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)")
 
 DOWNLOAD = "download it from https://www.nvidia.com/drivers"
@@ -93,11 +95,7 @@ class HostFacts:
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
-    """Read what the operating system shows.
-
-    Args:
-        root: Root of the file system.
-    """
+    """Read what the operating system shows, in the file system below `root`."""
     visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
     if not sys.platform.startswith("linux"):
         hardware = False if sys.platform == "darwin" else None
@@ -131,31 +129,22 @@ def _has_gpu(root: Path) -> bool | None:
 
 
 def _device_group(path: Path) -> str | None:
-    """The group whose members may open a file; None for other groups, named after people maybe."""
-    import grp
-
-    status = path.stat()
-    if status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) != stat.S_IRGRP | stat.S_IWGRP:
-        return None
-    try:
-        name = grp.getgrgid(status.st_gid).gr_name
-    except KeyError:
-        return None
-    return name if name in {"video", "render"} else None
+    """The group whose members may open a file; None for others, which may be named after people."""
+    with contextlib.suppress(KeyError):  # the group has no name
+        if path.stat().st_mode & OPENED_BY_GROUP == OPENED_BY_GROUP:
+            return path.group() if path.group() in {"video", "render"} else None
+    return None
 
 
 def driver_problems(
     facts: DriverFacts, host: HostFacts, runtime_cuda: str | None
 ) -> tuple[DoctorProblem, ...]:
-    """Find out why CUDA cannot start on this driver.
+    """Find out why CUDA cannot start on this driver: one problem, as others would follow from it.
 
     Args:
         facts: What the driver reports.
         host: What the operating system shows.
-        runtime_cuda: The CUDA that ONNX Runtime was built for, if known.
-
-    Returns:
-        At most one problem: any other would follow from it.
+        runtime_cuda: The CUDA that ONNX Runtime was built for, such as "13.0"; None if unknown.
     """
     if facts.load_error is not None:
         problem: DoctorProblem | None = _not_loaded(facts.load_error, host)

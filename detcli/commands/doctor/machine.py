@@ -140,9 +140,8 @@ def describe_memory(root: Path = Path("/")) -> DoctorMemory:
     with contextlib.suppress(OSError):  # there is no /proc
         memory = psutil.virtual_memory()
         total, available = memory.total, memory.available
-    limit = read_text(root / "sys/fs/cgroup/memory.max") or read_text(
-        root / "sys/fs/cgroup/memory/memory.limit_in_bytes"
-    )
+    groups = root / "sys/fs/cgroup"
+    limit = read_text(groups / "memory.max") or read_text(groups / "memory/memory.limit_in_bytes")
     limited = limit.isdecimal() and int(limit) < UNLIMITED
     return DoctorMemory(total, available, int(limit) if limited else None)
 
@@ -172,19 +171,12 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def relevant_variables() -> tuple[str, ...]:
-    """Names of the environment variables that are set and affect detcli or its libraries.
-
-    Other variables are not listed because their names may be personal.
-    """
+    """Names of the variables that affect detcli or its libraries; others may be personal."""
     return tuple(sorted(name for name in os.environ if RELEVANT.fullmatch(name)))
 
 
 def describe_cache(cleared_bytes: int | None = None) -> Cache:
-    """Measure the cache.
-
-    Args:
-        cleared_bytes: What was just removed from it, for the report.
-    """
+    """Measure the cache; `cleared_bytes` is what was just removed from it, for the report."""
     try:
         folder = cache_folder()
     except OutputError:
@@ -193,9 +185,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
     for name, content in CACHE_FOLDERS.items():
         sizes = [size for _, size in _cached_files(folder, name)]
         parts.append(CachePart(name, content, len(sizes), sum(sizes)))
-    place = folder
-    while not os.path.lexists(place) and place != place.parent:
-        place = place.parent
+    place = next(filter(os.path.lexists, (folder, *folder.parents)), folder)
     writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
     if os.environ.get("DETCLI_CACHE_DIR"):
         shown = "$DETCLI_CACHE_DIR"
@@ -207,10 +197,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
 
 
 def clear_cache() -> int:
-    """Remove what detcli has cached.
-
-    Returns:
-        The number of bytes removed.
+    """Remove everything detcli has cached, and return the number of bytes.
 
     Raises:
         OutputError: A file could not be removed.

@@ -116,12 +116,7 @@ def find_mixture() -> DoctorProblem | None:
 
 
 def explain(module: str, error: str) -> DoctorProblem:
-    """What to do about a module of REQUIRED that does not load.
-
-    Args:
-        module: Its name.
-        error: What Python or the system's loader said.
-    """
+    """What to do about a module of REQUIRED that does not load; `error` says why."""
     package, installed = _package(module), owners(module)
     if not installed:
         return DoctorProblem(f"{package} is not installed", f"pip install {package}")
@@ -158,10 +153,7 @@ def provider_problems(
 ) -> tuple[DoctorProblem, ...]:
     """What an execution provider lacks: one problem for each command that fixes something.
 
-    Args:
-        provider: ONNX Runtime's name of it.
-        runtime: The installed ONNX Runtime.
-        mixture: The result of `find_mixture`.
+    `mixture` is the result of `find_mixture`.
     """
     if provider not in runtime.providers:
         return (mixture or _not_built_in(provider, runtime.version),)
@@ -196,17 +188,13 @@ def _library_problem(remedy: str, failures: Sequence["Unloadable"]) -> DoctorPro
 
 
 def find_copies(library: str, root: Path = Path("/")) -> Iterator[str]:
-    """Look for a library that the loader did not find: in another folder, or of another release.
-
-    Args:
-        library: File name with its release, such as "libcublasLt.so.13".
-        root: Root of the file system.
+    """Look for copies of a library that the loader did not find, such as "libcublasLt.so.13".
 
     Yields:
-        A sentence about each copy.
+        A sentence about each copy: in a folder that is not searched, or of another release.
     """
-    stem, separator, release = library.partition(".so.")
-    if not separator:
+    stem, _, release = library.partition(".so.")
+    if not release:
         return
     system = [path for pattern in SYSTEM for path in root.glob(pattern)]
     packaged = [path for entry in filter(None, sys.path) for pattern in PACKAGED

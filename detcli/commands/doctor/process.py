@@ -87,11 +87,7 @@ def ask(function: str, *arguments: str) -> Outcome:
 
 
 def evaluate(expression: str) -> Outcome:
-    """Evaluate a Python expression in a process with this one's module path and no cache.
-
-    Args:
-        expression: Its value must be one that JSON can hold.
-    """
+    """Evaluate a Python expression, whose value JSON can hold, with this process's module path."""
     code = FRAME.format(path=sys.path, expression=expression)
     no_cache = {"DETCLI_CACHE_DIR": os.devnull}  # not a folder, and none can be made in it
     try:
@@ -164,10 +160,7 @@ def driver_facts() -> dict[str, Any]:
 
 
 def runtime_facts() -> dict[str, Any]:
-    """What ONNX Runtime reports, and which libraries of its GPU providers do not load.
-
-    The fields of RuntimeFacts.
-    """
+    """What ONNX Runtime and the loader report: the fields of RuntimeFacts."""
     from detcli.backend.runtime import onnxruntime
     from detcli.backend.runtime.libraries import CUDA, TENSORRT, unloadable_libraries
 
@@ -205,9 +198,6 @@ def trial(device: str) -> dict[str, str] | None:
 
     It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
     detcli's kernels there; and boxes, which are known beforehand.
-
-    Args:
-        device: As for `--device`.
 
     Returns:
         None if the expected boxes were found, else what went wrong: "reason" and "hint".

@@ -50,9 +50,7 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
     yield from _on_names(detector, metadata)
     if detector.layout is Layout.ONE_TO_MANY:
         yield ModelAdvice(
-            "one-to-many",
-            "its head gives several boxes for each object",
-            "run it with --nms 0.45",
+            "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
         )
     if detector.cut is not None:
         most = detector.cut.most_detections
@@ -107,8 +105,9 @@ def advise_on_graph(
             "without",
             "keep the files together; detcli convert writes a single file",
         )
-    damaged = [tensor.name for tensor in weights if not _is_finite(tensor)]
-    if damaged:
+    floats = (tensor for tensor in weights if tensor.data_type in FLOATS)
+    arrays = ((tensor.name, onnx.numpy_helper.to_array(tensor)) for tensor in floats)
+    if damaged := [name for name, array in arrays if not np.isfinite(array).all()]:
         yield ModelAdvice(
             "weights-not-finite",
             f"{len(damaged)} weights hold NaN or infinity, such as {damaged[0]}",
@@ -128,18 +127,22 @@ def advise_on_graph(
             f"{len(listed)} weights are listed as inputs, so runtimes cannot optimise them",
             "export it again with a newer exporter",
         )
-    yield from _on_validity(model)
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        said = " ".join(str(error).partition("==> Context")[0].split())
+        yield ModelAdvice("invalid", f"the ONNX checker objects: {said}", "export it again")
 
 
 def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
-    own = next((entry.version for entry in model.opset_import if not entry.domain), None)
-    if own is not None and own < MIN_OPSET:
+    own = next((entry.version for entry in model.opset_import if not entry.domain), MIN_OPSET)
+    if own < MIN_OPSET:
         yield ModelAdvice(
             "opset-too-old",
             f"opset {own}: ONNX Runtime supports {MIN_OPSET} and later",
             "export it again with opset 13 or later",
         )
-    elif own is not None and (newest := newest_opset(own)) < own:
+    elif (newest := newest_opset(own)) < own:
         yield ModelAdvice(
             "opset-too-new",
             f"opset {own}: this ONNX Runtime supports up to {newest}",
@@ -151,17 +154,3 @@ def _on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
             f"file format (IR) {model.ir_version}: this ONNX Runtime supports up to {newest}",
             "upgrade onnxruntime, or export it again with an older onnx",
         )
-
-
-def _on_validity(model: ModelProto) -> Iterator[ModelAdvice]:
-    try:
-        onnx.checker.check_model(model)
-    except (onnx.checker.ValidationError, ValueError) as error:
-        said = " ".join(str(error).partition("==> Context")[0].split())
-        yield ModelAdvice("invalid", f"the ONNX checker objects: {said}", "export it again")
-
-
-def _is_finite(tensor: TensorProto) -> bool:
-    if tensor.data_type not in FLOATS:
-        return True
-    return bool(np.isfinite(onnx.numpy_helper.to_array(tensor)).all())

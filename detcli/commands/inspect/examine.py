@@ -22,14 +22,7 @@ from detcli.commands.inspect.report import (
 )
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.editing import cut
-from detcli.model.graph import (
-    GraphIndex,
-    dtype_name,
-    known_size,
-    needed_nodes,
-    parameters,
-    shape,
-)
+from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
 
@@ -37,6 +30,7 @@ MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter d
 
 JOINED = "its output joins four box rows and the class scores"
 LAYOUTS = {
+    Layout.END_TO_END: "{} (TopK) pick boxes by the maxima of the class scores (ReduceMax)",
     Layout.BODY: JOINED,
     Layout.TRANSPOSED_BODY: f"{JOINED}, transposed to anchors first",
     Layout.ONE_TO_MANY: f"{JOINED}; boxes are centres and sizes, as in heads that give several "
@@ -68,15 +62,16 @@ def examine(
         UsageError: The image size or the names do not fit the model.
     """
     file = ModelFile.read(path, box_format)
-    model, contract, refusal = file.model, file.contract, file.refusal
     with damage_reported(path):
+        model, contract, refusal = file.model, file.contract, file.refusal
         index = GraphIndex(model.graph)
         weights = parameters(index)
         inputs = tuple(map(describe_tensor, index.image_inputs()))
         outputs = tuple(map(describe_tensor, model.graph.output))
         metadata = {entry.key: entry.value for entry in model.metadata_props}
         warnings = [*advise_on_graph(model, file.external, weights)]
-        graph, detector, problem = model, None, None
+        graph = model
+        detector = problem = None
         if contract is not None:
             if names is not None:
                 contract = contract.with_names(read_names(names), str(names))
@@ -144,23 +139,19 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
 def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> DetectorFacts:
     """Describe what a detector promises, and which of its nodes show it.
 
-    Args:
-        model: With the shapes of its tensors.
-        contract: The contract that `recognise` returned.
-        asked: The box format that the user gave, if any.
+    The model has the shapes of its tensors; `asked` is the box format that the user gave, if any.
     """
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    end_to_end = contract.layout is Layout.END_TO_END
-    cut = _cut(index, contract.head) if end_to_end else None
-    reason = LAYOUTS[contract.layout] if not end_to_end else _selection(index)
+    top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
+    reason = LAYOUTS[contract.layout].format(" and ".join(top_k))
     if contract.layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
         reason = f"{JOINED}; its metadata says it is not end-to-end"
     return DetectorFacts(
         layout=contract.layout,
         layout_reason=reason,
         head=_head(index, contract),
-        cut=cut,
+        cut=_cut(index, contract.head) if contract.layout is Layout.END_TO_END else None,
         box_format=contract.box_format,
         box_format_reason="--box-format" if asked else BOX_FORMATS[contract.box_format],
         class_count=contract.class_count,
@@ -188,24 +179,15 @@ def _head(index: GraphIndex, contract: Contract) -> TensorInfo:
     return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
 
 
-def _selection(index: GraphIndex) -> str:
-    names = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
-    stages = " and ".join(names)
-    return f"{stages} (TopK) pick boxes by the maxima of the class scores (ReduceMax)"
-
-
 def _cut(index: GraphIndex, head: str) -> CutPoint:
     kept, _ = needed_nodes(index.graph, head)
     made = {name for node in kept for name in node.output}
     dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
-    limits = []
-    for node in dropped:
-        if node.op_type == "TopK":
-            count = index.constant(node.input[1]) if len(node.input) > 1 else None
-            limits.append(count[0] if count else None)
-    known = [limit for limit in limits if limit is not None]
+    top_k = [node for node in dropped if node.op_type == "TopK"]
+    limits = [index.constant(name) for node in top_k for name in node.input[1:2]]
+    known = [limit[0] for limit in limits if limit]
     rows = index.shapes.get(index.graph.output[0].name, [None] * 3)[1]
-    most = known_size(rows) or (min(known) if len(known) == len(limits) and known else None)
+    most = known_size(rows) or (min(known) if 0 < len(known) == len(top_k) else None)
     operators = Counter(node.op_type for node in dropped)
     return CutPoint(head, len(kept), dict(operators.most_common()), most)
 

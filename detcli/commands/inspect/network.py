@@ -94,16 +94,14 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
     uncounted: Counter[str] = Counter()
     for node in model.graph.node:
         flops = _flops(node, index)
-        if flops is None:
-            uncounted[node.op_type] += 1
-        elif flops:
-            counted[node.op_type] += flops
-        uncounted.update(_multiplying_inside(node))
+        counted[node.op_type] += flops or 0
+        uncounted[node.op_type] += flops is None
+        uncounted += _multiplying_inside(node)
     return Operations(
         flops=counted.total(),
-        by_operator=dict(counted.most_common()),
+        by_operator=dict((+counted).most_common()),
         input_shape=tuple(sizes),
-        uncounted=dict(uncounted),
+        uncounted=dict(+uncounted),
     )
 
 

@@ -14,7 +14,6 @@ from detcli.commands.inspect.report import (
     Inspection,
     NetworkPrecision,
     Operations,
-    Shape,
     TensorInfo,
 )
 from detcli.commands.shared.reports import facts
@@ -95,11 +94,8 @@ def _cut(cut: CutPoint) -> str:
 
 
 def _signature(tensor: TensorInfo) -> str:
-    return f"{tensor.name} {tensor.dtype} {_shape(tensor.shape)}"
-
-
-def _shape(shape: Shape) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+    sizes = ("?" if size is None else str(size) for size in tensor.shape)
+    return f"{tensor.name} {tensor.dtype} [{', '.join(sizes)}]"
 
 
 def _precision(precision: NetworkPrecision) -> str:

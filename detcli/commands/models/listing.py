@@ -65,10 +65,8 @@ def listing() -> Listing:
     """List the models without asking a hub."""
     return Listing(
         tuple(
-            ListedModel(
-                model.name, model.licence, model.repository, model.parameters, tuple(_files(model))
-            )
-            for model in MODELS.values()
+            ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
+            for one in MODELS.values()
         )
     )
 
@@ -94,16 +92,11 @@ def _files(model: ZooModel) -> Iterator[ListedFile]:
         yield ListedFile(half, state, size, path, revision)
 
 
-STYLES = {
-    FileState.BUNDLED: "green",
-    FileState.FETCHED: "green",
-    FileState.MISSING: "red",
-    FileState.TO_FETCH: "",
-}
+STYLES = {FileState.MISSING: "red", FileState.TO_FETCH: ""}
 
 
 def render(listing: Listing) -> Iterator[Table]:
-    """A table with a row per model, and another one for a float16 file that was fetched."""
+    """A table with a row per model, and one for each float16 file that was fetched."""
     table = Table("model", "", "size", "licence", "from", "revision", box=None, pad_edge=False)
     table.columns[2].justify = "right"
     for model in listing.models:
@@ -111,7 +104,7 @@ def render(listing: Listing) -> Iterator[Table]:
             if not file.half or file.state is FileState.FETCHED:
                 table.add_row(
                     "  --half" if file.half else model.name,
-                    Text(file.state, STYLES[file.state]),
+                    Text(file.state, STYLES.get(file.state, "green")),
                     _size(model, file),
                     model.licence,
                     model.repository or "detcli",
