@@ -18,7 +18,7 @@ NAMES = sorted(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_a_schema(name, capsys):
+def test_every_schema_is_valid(name, capsys):
     schema(name)
     printed = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(printed)
@@ -26,13 +26,13 @@ def test_each_is_a_schema(name, capsys):
 
 
 @pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])
-def test_a_command_without_one_gets_the_list(name):
+def test_other_names_get_a_list_of_commands(name):
     with pytest.raises(UsageError, match="has no schema") as caught:
         schema(name)
     assert ", ".join(NAMES) in caught.value.hint
 
 
-def test_a_schema_that_nobody_can_read_is_an_error(monkeypatch):
+def test_a_closed_stdout_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # closed
     with pytest.raises(OutputError, match="standard output is closed"):
         schema("doctor")

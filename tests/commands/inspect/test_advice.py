@@ -1,4 +1,4 @@
-"""What deserves a look is said, with its fix; what does not is passed over."""
+"""What deserves attention is reported with its fix, and nothing else is."""
 
 import colour_model
 import numpy as np
@@ -31,7 +31,7 @@ def on_graph(model, external=()):
 
 
 def with_weight(array, *, listed=False):
-    """A detector with a convolution, of that weight, before it."""
+    """A detector after a convolution with this weight."""
     model = colour_model.build()
     for node in model.graph.node:
         node.input[:] = ["mixed" if name == "images" else name for name in node.input]
@@ -78,13 +78,13 @@ def test_the_cap_of_an_end_to_end_graph(tail):
     assert "detcli convert --cut" in entry.fix
 
 
-def test_a_one_to_many_head_says_what_it_needs():
+def test_a_one_to_many_head_needs_nms():
     found = on_detector("one-to-many")
     assert found.keys() == {"one-to-many"}
     assert "--nms" in found["one-to-many"].fix
 
 
-def test_an_assumed_stride_matters_where_any_size_is_taken():
+def test_an_assumed_stride_matters_for_dynamic_sizes():
     names = {"names": NAMES["names"]}
     assert on_detector(metadata=names) == {}
     found = on_detector(metadata=names, size=None)
@@ -107,7 +107,7 @@ def test_a_transpose_that_feeds_the_output():
     assert found["bare-transpose"].fix == "detcli convert --guard-transpose"
 
 
-def test_an_opset_that_the_runtime_does_not_take():
+def test_an_opset_that_the_runtime_does_not_load():
     model = colour_model.build()
     model.opset_import[0].version = 999
     found = on_graph(model)
@@ -116,13 +116,13 @@ def test_an_opset_that_the_runtime_does_not_take():
     assert f"opset {newest} or lower" in found["opset-too-new"].fix
 
 
-def test_an_opset_that_nobody_promises():
+def test_an_opset_that_is_too_old():
     model = colour_model.build()
     model.opset_import[0].version = 6
     assert "opset-too-old" in on_graph(model)
 
 
-def test_a_format_that_the_runtime_does_not_take():
+def test_a_format_that_the_runtime_does_not_load():
     model = colour_model.build()
     model.ir_version = 999
     found = on_graph(model)
@@ -136,7 +136,7 @@ def test_external_data_is_named():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_weight_that_is_no_number(value, dtype):
+def test_a_weight_that_is_not_finite(value, dtype):
     weight = WEIGHT.astype(dtype)
     assert "weights-not-finite" not in on_graph(with_weight(weight))
     weight[1, 2] = value
@@ -144,7 +144,7 @@ def test_a_weight_that_is_no_number(value, dtype):
     assert "1 weights hold NaN or infinity, such as weight" in found["weights-not-finite"].message
 
 
-def test_weights_that_anybody_may_feed():
+def test_weights_listed_as_inputs():
     assert on_graph(with_weight(WEIGHT)) == {}
     found = on_graph(with_weight(WEIGHT, listed=True))
     assert found.keys() == {"weights-as-inputs"}
@@ -158,7 +158,7 @@ def test_sparse_constants():
     assert on_graph(model).keys() == {"sparse-weights"}
 
 
-def test_what_the_checker_objects_to_is_passed_on():
+def test_objections_of_the_checker_are_quoted():
     model = colour_model.build()
     model.graph.node[0].op_type = "NoSuchOperator"
     found = on_graph(model)
@@ -168,7 +168,7 @@ def test_what_the_checker_objects_to_is_passed_on():
 
 
 def test_real_models(shared):
-    """All shipped models, so that a warning that is new to them is looked at."""
+    """Every shared model, to notice new warnings."""
     expected = {
         "yolov10n-thu": {"names-missing", "top-k-cap"},
         "yolov10n-ultralytics": {"top-k-cap"},

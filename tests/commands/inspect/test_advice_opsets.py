@@ -1,4 +1,4 @@
-"""What the runtime takes is found by asking it."""
+"""The newest versions that the runtime loads are found by trying."""
 
 import colour_model
 import onnxruntime
@@ -25,14 +25,14 @@ def loads(opset, ir):
     return True
 
 
-def test_the_newest_opset_is_taken_and_the_next_is_not():
+def test_the_newest_opset_loads_and_the_next_does_not():
     newest = newest_opset(1 << 40)
     assert newest >= 17
     assert loads(newest, 8)
     assert not loads(newest + 1, 8)
 
 
-def test_the_newest_format_is_taken_and_the_next_is_not():
+def test_the_newest_format_loads_and_the_next_does_not():
     newest = newest_ir(1 << 40)
     assert newest >= 8
     assert loads(17, newest)
@@ -41,7 +41,7 @@ def test_the_newest_format_is_taken_and_the_next_is_not():
 
 @pytest.mark.parametrize(("newest", "kind"), ASKED)
 @pytest.mark.parametrize("own", [-5, 0, 1, 7, 8])
-def test_what_is_taken_or_too_old_is_its_own_newest(newest, kind, own):
+def test_a_version_that_loads_or_is_too_old_is_returned(newest, kind, own):
     assert newest(own) == own, kind
 
 

@@ -34,13 +34,13 @@ def report(done):
     return found
 
 
-def test_the_schema_is_a_schema():
+def test_the_schema_is_valid():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_a_pipe_gets_what_the_schema_promises(detcli, make_model, tail, size):
+def test_json_in_a_pipe_follows_the_schema(detcli, make_model, tail, size):
     done = detcli("inspect", make_model(tail=tail, size=size, batch=size and 1))
     assert (done.returncode, done.stderr) == (0, "")
     found = report(done)
@@ -56,7 +56,7 @@ def test_real_models(detcli, shared, name):
     assert report(done)["parameters"] > 2_000_000
 
 
-def test_a_table_for_those_who_ask(detcli, make_model):
+def test_a_table_on_request(detcli, make_model):
     done = detcli("inspect", make_model(tail="authors"), "--format", "table")
     assert done.returncode == 0, done.stderr
     assert "end-to-end" in done.stdout
@@ -65,7 +65,7 @@ def test_a_table_for_those_who_ask(detcli, make_model):
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_what_is_no_detector_is_reported_and_the_exit_is_4(detcli, tmp_path, form):
+def test_another_kind_of_model_is_reported_with_exit_code_4(detcli, tmp_path, form):
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 17]>
         classifier (float[1, 3, 8, 8] images) => (float[1, 192] scores) {
@@ -95,7 +95,7 @@ WHOLE = colour_model.build("authors").SerializeToString()
     [b"", b"#!/bin/sh\n", b"\x89PNG\r\n\x1a\n", WHOLE[:100], WHOLE[:-50], WHOLE[50:]],
     ids=["empty", "script", "picture", "100 bytes", "all but 50", "without its head"],
 )
-def test_what_cannot_be_read_is_exit_4_without_a_traceback(detcli, tmp_path, content):
+def test_an_unreadable_file_is_exit_code_4_without_a_traceback(detcli, tmp_path, content):
     (tmp_path / "model.onnx").write_bytes(content)
     done = detcli("inspect", tmp_path / "model.onnx", "-vv")
     assert (done.returncode, done.stdout) == (4, "")
@@ -108,18 +108,18 @@ def test_what_cannot_be_read_is_exit_4_without_a_traceback(detcli, tmp_path, con
 @pytest.mark.parametrize(
     "arguments", [[], ["a", "b"], ["a", "--format", "xml"], ["a", "--device", "x"]]
 )
-def test_wrong_usage_is_exit_2(detcli, arguments):
+def test_wrong_usage_is_exit_code_2(detcli, arguments):
     assert detcli("inspect", *arguments).returncode == 2
 
 
-def test_options_that_do_not_fit_are_exit_2(detcli, make_model, tmp_path):
+def test_options_that_do_not_fit_are_exit_code_2(detcli, make_model, tmp_path):
     (tmp_path / "names").write_text("a\n")
     assert detcli("inspect", make_model(), "--names", tmp_path / "names").returncode == 2
     assert detcli("inspect", make_model(), "--imgsz", 96).returncode == 2
 
 
 def poisoned(path, location):
-    """A model one of whose tensors, in each place where one can be, is said to be elsewhere."""
+    """A model with one tensor in a file."""
     model = colour_model.build()
     tensor = helper.make_tensor("poison", TensorProto.FLOAT, [2], bytes(8), raw=True)
     tensor.ClearField("raw_data")
@@ -130,11 +130,11 @@ def poisoned(path, location):
     return path
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a named pipe tells who opens it")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
 @pytest.mark.parametrize("command", ["inspect", "predict"])
 @pytest.mark.parametrize("way", ["parent", "absolute", "link", "linked folder"])
 def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture, command, way):
-    """Whoever opened the pipe, in Python or in a library, would wait for its writer forever."""
+    """Opening the pipe, in Python or in a library, would wait for a writer forever."""
     outside, folder = tmp_path / "outside", tmp_path / "models"
     outside.mkdir()
     folder.mkdir()
@@ -164,7 +164,7 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture
     assert "Traceback" not in done.stderr
 
 
-def test_the_watch_of_the_test_above_sees_what_is_opened(tmp_path):
+def test_the_audit_hook_sees_opened_files(tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "pipe-outside").write_bytes(bytes(8))
@@ -180,7 +180,7 @@ def test_the_watch_of_the_test_above_sees_what_is_opened(tmp_path):
     assert str(folder / "pipe-outside") in done.stderr
 
 
-def test_a_model_without_its_external_data_says_which(detcli, tmp_path):
+def test_missing_external_data_is_named(detcli, tmp_path):
     model = poisoned(tmp_path / "model.onnx", "weights.bin")
     done = detcli("inspect", model)
     assert done.returncode == 4

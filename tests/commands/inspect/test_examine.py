@@ -1,4 +1,4 @@
-"""A file that can be read is reported, whatever it is; any other is a ModelError."""
+"""Any readable ONNX file is reported; everything else is a ModelError."""
 
 import hashlib
 
@@ -17,7 +17,7 @@ from detcli.model.contract import BoxFormat
 from detcli.model.loading import ExternalFile
 
 
-def test_a_report_has_the_file_and_what_is_in_it(make_model):
+def test_the_report_of_a_detector(make_model):
     path = make_model(tail="authors", metadata={"stride": "8", "author": "somebody"}, opset=13)
     content = path.read_bytes()
     found = examine(path)
@@ -41,14 +41,14 @@ def test_dynamic_axes_are_named(make_model):
     assert found.operations.input_shape == (1, 3, 640, 640)
 
 
-def test_what_is_placed_is_the_part_that_runs(make_model):
+def test_only_the_part_that_runs_is_placed(make_model):
     cpu = examine(make_model(tail="authors")).placements[-1]
     assert cpu.usable
     assert "TopK" not in (cpu.taken or {})
 
 
 def with_convolution(path, **options):
-    """A detector that can be counted: a convolution of 3x3x3x3, padded, before the rest."""
+    """A detector after a padded convolution of 3x3x3x3, which can be counted."""
     model = colour_model.build(**options)
     for node in model.graph.node:
         node.input[:] = ["mixed" if name == "images" else name for name in node.input]
@@ -69,7 +69,7 @@ def with_convolution(path, **options):
         ({"batch": 4}, None, (4, 3, 64, 64)),
     ],
 )
-def test_operations_are_counted_for_the_input_that_runs(tmp_path, options, imgsz, shape):
+def test_operations_are_counted_for_the_actual_input(tmp_path, options, imgsz, shape):
     path = with_convolution(tmp_path / "model.onnx", **options)
     found = examine(path, imgsz=imgsz).operations
     assert found.input_shape == shape
@@ -82,7 +82,7 @@ def test_a_size_that_does_not_fit_is_a_usage_error(make_model):
         examine(make_model(), imgsz=96)
 
 
-def test_what_the_user_knows_counts(make_model, tmp_path):
+def test_box_format_and_names_from_the_user(make_model, tmp_path):
     (tmp_path / "names").write_text("a\nb\nc\n")
     found = examine(make_model(), box_format=BoxFormat.CXCYWH, names=tmp_path / "names").detector
     assert found.box_format is BoxFormat.CXCYWH
@@ -107,7 +107,7 @@ def classifier(tmp_path):
     return path
 
 
-def test_what_is_no_detector_is_reported_all_the_same(classifier):
+def test_another_kind_of_model_is_reported(classifier):
     found = examine(classifier, imgsz=96)
     assert found.detector is None
     assert "it has 2 inputs" in found.problem.message
@@ -118,7 +118,7 @@ def test_what_is_no_detector_is_reported_all_the_same(classifier):
     assert found.placements[-1].usable
 
 
-def test_what_runs_nowhere_cannot_be_used(tmp_path):
+def test_a_model_that_no_provider_loads_cannot_be_used(tmp_path):
     model = colour_model.build()
     model.opset_import[0].version = 999
     path = tmp_path / "new.onnx"
@@ -148,14 +148,14 @@ def test_external_data_is_hashed_and_counted(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"no model", b"\x08", colour_model.build().SerializeToString()[:-40]]
 )
-def test_what_is_no_complete_model_is_a_model_error(tmp_path, content):
+def test_an_incomplete_model_is_a_model_error(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError, match="is not an ONNX model, or is truncated"):
         examine(path)
 
 
-def test_what_is_not_there_is_a_model_error(tmp_path):
+def test_a_missing_file_is_a_model_error(tmp_path):
     with pytest.raises(ModelError, match="cannot read the model"):
         examine(tmp_path / "missing.onnx")
 

@@ -1,4 +1,4 @@
-"""Layout and cut, and what says so."""
+"""Layout and cut, and the reasons given for them."""
 
 import colour_model
 import pytest
@@ -31,7 +31,7 @@ def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
     assert "first_value and second_value (TopK)" in found.layout_reason
 
 
-def test_top_k_nodes_are_called_by_their_names():
+def test_top_k_nodes_have_their_names():
     model = colour_model.build("authors")
     for node in model.graph.node:
         node.name = f"/{node.output[0]}"
@@ -39,16 +39,16 @@ def test_top_k_nodes_are_called_by_their_names():
 
 
 def without_rows(model):
-    """The same model, whose output does not say how many rows it has."""
+    """The same model with a dynamic number of rows in its output."""
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
     return model
 
 
-def test_the_limit_is_read_from_the_nodes_where_the_output_does_not_say():
+def test_the_limit_comes_from_the_nodes_if_the_output_is_dynamic():
     assert described(without_rows(colour_model.build("authors", keep=5))).cut.most_detections == 5
 
 
-def test_a_limit_that_is_computed_is_unknown():
+def test_a_computed_limit_is_unknown():
     model = without_rows(colour_model.build("authors"))
     keep = next(tensor for tensor in model.graph.initializer if tensor.name == "keep")
     keep.name = "asked"
@@ -70,7 +70,7 @@ def test_other_layouts_are_not_cut(tail, layout, shape, says):
     assert says in found.layout_reason
 
 
-def test_metadata_that_says_one_to_many_is_the_reason():
+def test_metadata_can_be_the_reason_for_one_to_many():
     found = described(colour_model.build(metadata={"end2end": "False"}))
     assert found.layout is Layout.ONE_TO_MANY
     assert "its metadata says it is not end-to-end" in found.layout_reason
@@ -99,7 +99,7 @@ def test_the_stride_has_its_origin(metadata, stride, says):
 
 
 @pytest.mark.parametrize(("tail", "shape"), [("ultralytics", 7), ("body", 7)])
-def test_a_dynamic_graph_has_what_is_known(tail, shape):
+def test_a_dynamic_graph_has_unknown_sizes(tail, shape):
     found = described(colour_model.build(tail, size=None, batch=None))
     assert found.head.shape[1] == shape
     assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))

@@ -10,16 +10,16 @@ def described(name, dtype, dims):
     return describe_tensor(helper.make_tensor_value_info(name, dtype, dims))
 
 
-def test_name_type_and_shape_are_as_the_file_has_them():
+def test_name_type_and_shape_come_from_the_file():
     found = described("images", TensorProto.FLOAT16, ["batch", 3, 640, None])
     assert found == TensorInfo("images", "float16", ("batch", 3, 640, None))
 
 
-def test_formulas_are_no_symbols():
+def test_formulas_are_not_symbols():
     assert described("output", TensorProto.FLOAT, [1, FORMULA]).shape == (1, None)
 
 
-def test_a_type_that_nobody_knows_has_a_number():
+def test_an_unknown_type_is_a_number():
     assert described("x", 99, [1]).dtype == "type 99"
 
 
@@ -35,5 +35,5 @@ def test_axes_of_one_symbol_are_one_axis():
     )
 
 
-def test_fixed_axes_are_none():
+def test_fixed_axes_are_left_out():
     assert dynamic_axes([TensorInfo("x", "float32", (1, 3))]) == ()

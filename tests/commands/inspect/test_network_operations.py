@@ -1,4 +1,4 @@
-"""Operations: small graphs counted by hand, real ones against what was published."""
+"""Operations of small graphs counted by hand, and of real ones as published."""
 
 import math
 
@@ -16,11 +16,6 @@ def parsed(nodes, inputs, weights="", opset=17, outputs="float y"):
     return onnx.parser.parse_model(
         f"{HEADER % opset} g ({inputs}) => ({outputs}) <{weights}> {{ {nodes} }}"
     )
-
-
-def weight(name, *dims):
-    """A weight that is read as an input, as only its shape counts."""
-    return f"float[{', '.join(map(str, dims))}] {name}"
 
 
 def counted(model, *sizes, **constants):
@@ -57,13 +52,13 @@ def test_counts(nodes, dims, flops, batch, shape):
 
 
 @pytest.mark.parametrize("sizes", [(), (None, 3, 4, 4), (1, 3, 0, 4)])
-def test_without_a_size_there_is_no_count(sizes):
+def test_nothing_is_counted_without_a_size(sizes):
     model = parsed("y = Conv(x, w)", "float[b, 3, h, w0] x")
     assert counted(model, *sizes, w=(8, 3, 1, 1)) is None
 
 
-def test_sizes_that_are_written_as_arithmetic_are_followed():
-    """Half of the channels, as the authors' exporter writes it: onnx alone stops at the Div."""
+def test_sizes_computed_by_arithmetic_are_followed():
+    """Half of the channels as the authors' exporter writes it; onnx does not follow the Div."""
     nodes = """
         s = Shape(x)
         one = Constant<value_ints = [1]>()
@@ -78,27 +73,27 @@ def test_sizes_that_are_written_as_arithmetic_are_followed():
     assert (found.flops, found.uncounted) == (2 * 8 * 16 * 3, {})
 
 
-def test_what_cannot_be_counted_is_named():
+def test_nodes_of_unknown_size_are_reported():
     nodes = "a = Conv(x, w) n = NonZero(a) f = Cast<to = 1>(n) y = MatMul(v, f)"
     found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
     assert found.by_operator == {"Conv": 2 * 128 * 3}
     assert found.uncounted == {"MatMul": 1}
 
 
-def test_operators_that_nobody_counts_are_named():
+def test_operators_that_are_not_counted_are_reported():
     nodes = 'e = Einsum<equation = "bchw->bwhc">(x) a = Conv(x, w) y = Identity(e)'
     found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
     assert found.uncounted == {"Einsum": 1}
     assert found.flops == 2 * 128 * 3
 
 
-def test_operators_of_somebody_elses_are_named():
+def test_operators_of_other_domains_are_reported():
     model = parsed("a = Relu(x) y = com.acme.Magic(a)", "float[1, 3, 4, 4] x")
     model.opset_import.append(helper.make_opsetid("com.acme", 1))
     assert counted(model, 1, 3, 4, 4).uncounted == {"Magic": 1}
 
 
-def test_what_an_if_may_run_is_named():
+def test_branches_of_an_if_are_reported():
     nodes = """
         s = ReduceSum<keepdims = 0>(x)
         b = Cast<to = 9>(s)
@@ -111,7 +106,7 @@ def test_what_an_if_may_run_is_named():
     assert (found.flops, found.uncounted) == (0, {"Conv": 2})
 
 
-def test_functions_are_looked_into():
+def test_functions_are_inlined():
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 17, "own": 1]>
         g (float[1, 3, 4, 4] x, float[8, 3, 1, 1] w) => (float y) { y = own.Twice(x, w) }
@@ -123,7 +118,7 @@ def test_functions_are_looked_into():
     assert count_operations(model, (1, 3, 4, 4)).flops == 2 * 128 * 3
 
 
-def test_the_model_that_is_counted_stays_as_it_was():
+def test_counting_leaves_the_model_unchanged():
     model = parsed("y = Conv(x, w)", "float[b, 3, h, w0] x")
     counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1))
     before = model.SerializeToString(deterministic=True)

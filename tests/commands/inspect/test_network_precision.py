@@ -1,4 +1,4 @@
-"""What a network computes in, for each way of quantising it."""
+"""The types a network computes in, for each form of quantisation."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""The table of a model: every fact of the report is in it, and nothing in a file can garble it."""
+"""The table of a report: it is complete, and no file can garble it."""
 
 import io
 from dataclasses import replace
@@ -25,7 +25,7 @@ def shown(inspection, width=200):
 
 
 def lines(inspection):
-    """What is printed, by the title in its first column."""
+    """The printed values by their titles."""
     rows = [line.rstrip().partition("  ") for line in shown(inspection).splitlines()]
     return {title: value.strip() for title, _, value in rows}
 
@@ -35,7 +35,7 @@ def inspection(make_model):
     return examine(make_model(tail="authors", metadata={"stride": "8", "note": "x" * 300}))
 
 
-def test_what_a_detector_is(inspection):
+def test_a_detector(inspection):
     table = lines(inspection)
     assert table["layout"].startswith("end-to-end: ")
     assert table["cut"].startswith("at head: the ")
@@ -50,7 +50,7 @@ def test_what_a_detector_is(inspection):
     assert table["metadata note"] == "x" * 117 + "..."
 
 
-def test_a_long_key_leaves_room_for_what_there_is(make_model):
+def test_a_long_key_is_truncated(make_model):
     inspection = examine(make_model(metadata={"k" * 300: "value"}))
     table = shown(inspection, width=80).splitlines()
     assert f"metadata {'k' * 21}...  value" in [line.rstrip() for line in table]
@@ -64,7 +64,7 @@ def test_dynamic_sizes(make_model):
     assert table["anchors"] == "unknown; depends on the input size"
 
 
-def test_where_it_runs(inspection):
+def test_placements(inspection):
     left = (LeftNode("/odd", "Odd", CPU), LeftNode("/odd2", "Odd", CPU))
     placements = (
         Placement(CUDA, usable=True, taken={"Conv": 3}, left=left),
@@ -122,7 +122,7 @@ def test_warnings_come_with_their_fix_and_problems_with_their_hint(inspection):
         assert f"warning: {advice.message}\n  fix: {advice.fix}\n" in text
 
 
-def test_a_file_of_a_foreign_kind(tmp_path):
+def test_another_kind_of_model(tmp_path):
     model = helper.make_model(
         helper.make_graph(
             [helper.make_node("Identity", ["x"], ["y"])],
@@ -140,7 +140,7 @@ def test_a_file_of_a_foreign_kind(tmp_path):
     assert table["nodes"] == "1: 1 Identity"
 
 
-def test_nothing_in_a_file_is_taken_for_a_code_or_for_markup(tmp_path):
+def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
     path = tmp_path / "model.onnx"
     evil = "[bold]\x1b[31m\r"
     metadata = {"names": str({0: evil, 1: "b", 2: "c"}), evil: evil}
