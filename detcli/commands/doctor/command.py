@@ -13,9 +13,7 @@ def doctor(
     *,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="DEVICE", help=f"Exit with 5 unless this device can be used: {DEVICE_NAMES}."
-        ),
+        options.option("DEVICE", f"Exit with 5 unless this device can be used: {DEVICE_NAMES}."),
     ] = None,
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove everything detcli has cached first.")
