@@ -36,7 +36,7 @@ SLOW = {
     "backend/cuda/test_letterbox.py",
     "backend/cuda/test_selection.py",
     "backend/cuda/test_shim.py",
-    "commands/convert/test_convert_real_models.py",
+    "commands/convert/test_run_real_models.py",
     "commands/eval/test_run.py",
     "commands/predict/test_command_faults.py",
     "commands/verify/test_bisect.py",

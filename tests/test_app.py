@@ -100,7 +100,7 @@ def test_a_bug_is_reported_without_a_traceback(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("detcli.commands.shared.progress.find", broken)
+    monkeypatch.setattr("detcli.commands.shared.setup.find", broken)
     result = CliRunner().invoke(app_module.app, ["predict", "x.jpg", "-m", "y.onnx"])
     assert result.exit_code == 1
     assert "a bug in detcli: ZeroDivisionError: oops" in result.stderr

@@ -125,13 +125,14 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.convert.convert import built_in, load_pictures
-    from detcli.commands.convert.convert import convert as run
     from detcli.commands.convert.options import ConversionOptions
     from detcli.commands.convert.render import render
+    from detcli.commands.convert.run import built_in, load_pictures
+    from detcli.commands.convert.run import convert as run
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.progress import count_on_stderr, find_model
+    from detcli.commands.shared.progress import count_on_stderr
     from detcli.commands.shared.reports import write_report
+    from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
     from detcli.source.item import SourceOptions
     from detcli.source.sources import Sources

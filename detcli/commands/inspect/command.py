@@ -23,8 +23,8 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.commands.inspect.examine import examine
     from detcli.commands.inspect.render import render
-    from detcli.commands.shared.progress import find_model
     from detcli.commands.shared.reports import write_report
+    from detcli.commands.shared.setup import find_model
 
     path = find_model(model).path
     inspection = examine(path, box_format=box_format, imgsz=imgsz, names=names)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import report, say
 from detcli.model.hub_cache import Show
-from detcli.model.zoo import LocatedModel, find
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
@@ -137,21 +136,6 @@ def count_on_stderr(
 
     with _bar(MofNCompleteColumn(), total=total()) as update:
         yield lambda: update(advance=1, total=total())
-
-
-def find_model(model: str, *, half: bool = False) -> LocatedModel:
-    """Find a model's file, as `detcli.model.zoo.find` does, with a bar while it is fetched.
-
-    Args:
-        model: Path or name, as the user gave it.
-        half: Whether to take the float16 file of a model given by name.
-
-    Raises:
-        ModelError: There is no such file or name, or the model cannot be fetched.
-        OutputError: The cache cannot be written to.
-    """
-    with fetching() as show:
-        return find(model, half=half, show=show)
 
 
 @contextlib.contextmanager

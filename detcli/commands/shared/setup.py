@@ -7,10 +7,10 @@ from pathlib import Path
 
 from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.options import parse_confidence, parse_list, parse_size
-from detcli.commands.shared.progress import find_model
+from detcli.commands.shared.progress import fetching
 from detcli.detector import Detector
 from detcli.model.contract import BoxFormat
-from detcli.model.zoo import LocatedModel
+from detcli.model.zoo import LocatedModel, find
 from detcli.opencv import silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.settings import Settings
@@ -21,6 +21,21 @@ from detcli.settings import Settings
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
+
+
+def find_model(model: str, *, half: bool = False) -> LocatedModel:
+    """Find a model's file, as `detcli.model.zoo.find` does, with a bar while it is fetched.
+
+    Args:
+        model: Path or name, as the user gave it.
+        half: Whether to take the float16 file of a model given by name.
+
+    Raises:
+        ModelError: There is no such file or name, or the model cannot be fetched.
+        OutputError: The cache cannot be written to.
+    """
+    with fetching() as show:
+        return find(model, half=half, show=show)
 
 
 @dataclass(frozen=True, slots=True)

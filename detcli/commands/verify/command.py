@@ -113,8 +113,9 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
         )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.progress import count_on_stderr, find_model
+    from detcli.commands.shared.progress import count_on_stderr
     from detcli.commands.shared.reports import write_report
+    from detcli.commands.shared.setup import find_model
     from detcli.commands.verify.pictures import random_item
     from detcli.commands.verify.plan import VerifyRequest, make_plan
     from detcli.commands.verify.render import render

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from detcli.commands.convert.convert import convert, load_pictures
 from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.run import convert, load_pictures
 from detcli.detector import Detector
 from detcli.record import Origin
 from detcli.source.decode import load_file

@@ -7,11 +7,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from detcli.commands.convert.convert import built_in, compare_models
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.selection import append_selection
 from detcli.commands.convert.passes.size import set_image_size
+from detcli.commands.convert.run import built_in, compare_models
 from detcli.errors import DecodeError, UsageError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes
