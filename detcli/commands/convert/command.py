@@ -130,7 +130,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.progress import count_on_stderr
+    from detcli.commands.shared.progress import progress
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
@@ -166,7 +166,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     with (
         Sources([image] if image else []) as picture,
         Sources(calibrate or [], SourceOptions(recursive=recursive)) as sources,
-        count_on_stderr(lambda: sources.progress.total, wanted=bar) as advance,
+        progress(lambda: sources.progress.total, wanted=bar) as advance,
     ):
         compared_on = next(iter(picture)) if image else built_in()
         calibration = (lambda: load_pictures(sources, advance)) if calibrate else None

@@ -78,7 +78,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     from detcli.backend.device import available_cores
     from detcli.commands.eval.render import render
     from detcli.commands.eval.run import EvalRequest, open_evaluation
-    from detcli.commands.shared.progress import Tally, count_on_stderr
+    from detcli.commands.shared.progress import Tally, progress
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.source.decode import DecodeOptions
@@ -115,7 +115,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     with open_evaluation(request) as evaluation:
         tally = Tally(quiet=quiet, errors_shown=False)
         pictures = len(evaluation.collector.samples)
-        with count_on_stderr(lambda: pictures, wanted=not quiet) as advance:
+        with progress(lambda: pictures, wanted=not quiet) as advance:
             for record in evaluation.run():
                 tally.add(record)
                 advance()

@@ -1,6 +1,7 @@
 """`detcli predict`: boxes from pictures and videos."""
 
 import contextlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ import typer
 
 from detcli.commands.predict.options import Format, check_conditions, choose_format, parse_condition
 from detcli.commands.shared import options
-from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.messages import is_terminal, set_verbosity
 from detcli.commands.shared.options import option
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
@@ -180,11 +181,12 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             source_options = replace(source_options, decode=decode)
         pipeline = run.open_pipeline(detector)
         tally = Tally(quiet=quiet, errors_shown=sink_options.show_errors)
+        bar = not quiet and not is_terminal(sys.stdout)  # which shows progress by its records
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             Sources(source or [], source_options) as sources,
             open_sinks(sink_options, guard) as (sinks, skip),
-            progress(tally, lambda: sources.progress.total, wanted=not quiet) as advance,
+            progress(lambda: sources.progress.total, wanted=bar, status=tally.status) as advance,
         ):
             for record in pipeline.run(sources, skip):
                 with pipeline.times.stage(Stage.WRITE):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 
+from detcli.commands.shared.messages import is_terminal
 from detcli.errors import CheckError, UsageError
 
 
@@ -28,7 +29,7 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     if output is not None:
         suffix = output.suffix.lower().removeprefix(".")
         return Format(suffix) if suffix in list(Format) else Format.JSONL
-    return Format.TABLE if sys.stdout and sys.stdout.isatty() else Format.JSONL
+    return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
 
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}

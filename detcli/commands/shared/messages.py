@@ -3,7 +3,7 @@
 import logging
 import sys
 import warnings
-from typing import Any
+from typing import Any, TextIO
 
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.text import printable
@@ -20,6 +20,11 @@ def say(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; control codes, which file names may hold, are made harmless."""
     if sys.stderr is not None:  # closed; `print` would fall back to stdout
         print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - the one place that prints
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream, which is None if it was closed, is a terminal."""
+    return stream is not None and stream.isatty()
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:

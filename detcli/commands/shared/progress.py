@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from detcli.commands.shared.messages import report, say
+from detcli.commands.shared.messages import is_terminal, report, say
 from detcli.model.hub_cache import Show
 from detcli.timing import Stage, StageTimes
 
@@ -90,52 +90,27 @@ def _shares(stages: StageTimes) -> str:
 
 @contextlib.contextmanager
 def progress(
-    tally: Tally, total: Callable[[], int | None], *, wanted: bool
+    total: Callable[[], int | None], *, wanted: bool, status: Callable[[], str] = lambda: ""
 ) -> Iterator[Callable[[], None]]:
-    """Show progress on stderr while the block runs, if that is a terminal and stdout is not.
+    """Show progress on stderr while the block runs, if that is a terminal.
 
-    Results on a terminal show progress themselves, and a bar would mix with them.
+    The bar disappears at the end, so results may be written to stdout afterwards.
 
     Args:
-        tally: What was done so far.
         total: Returns the number of inputs; None while it is unknown.
-        wanted: False with --quiet.
+        wanted: False with --quiet, or if results appear on the terminal meanwhile.
+        status: Returns a text to show beside the bar.
 
     Yields:
         A function to call after each input.
     """
-    shares_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if not wanted or shares_terminal or not _stderr_is_terminal():
+    if not wanted or not is_terminal(sys.stderr):
         yield lambda: None
         return
     from rich.progress import MofNCompleteColumn, TextColumn
 
     with _bar(MofNCompleteColumn(), TextColumn("{task.fields[status]}"), total=total()) as update:
-        yield lambda: update(completed=tally.done, total=total(), status=tally.status())
-
-
-@contextlib.contextmanager
-def count_on_stderr(
-    total: Callable[[], int | None], *, wanted: bool
-) -> Iterator[Callable[[], None]]:
-    """Show progress on stderr while the block runs, if that is a terminal.
-
-    For commands that write nothing to stdout meanwhile: the bar is gone before they do.
-
-    Args:
-        total: Returns the number of steps; None while it is unknown.
-        wanted: False with --quiet.
-
-    Yields:
-        A function to call after each step.
-    """
-    if not wanted or not _stderr_is_terminal():
-        yield lambda: None
-        return
-    from rich.progress import MofNCompleteColumn
-
-    with _bar(MofNCompleteColumn(), total=total()) as update:
-        yield lambda: update(advance=1, total=total())
+        yield lambda: update(advance=1, total=total(), status=status())
 
 
 @contextlib.contextmanager
@@ -146,7 +121,7 @@ def fetching() -> Iterator[Show | None]:
         A function that moves the bar, which appears with the first call; None for no bar.
     """
     quiet = not log.isEnabledFor(logging.WARNING)
-    if quiet or not _stderr_is_terminal():
+    if quiet or not is_terminal(sys.stderr):
         yield None
         return
     with contextlib.ExitStack() as stack:
@@ -158,10 +133,6 @@ def fetching() -> Iterator[Show | None]:
             return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn(), total=None))
 
         yield lambda done, total: open_bar()(completed=done, total=total)
-
-
-def _stderr_is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager

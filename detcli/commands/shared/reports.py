@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detcli.commands.shared.messages import is_terminal
 from detcli.text import printable
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
     """The requested format, else what suits standard output."""
     if wanted is not None:
         return wanted
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    return ReportFormat.TABLE if terminal else ReportFormat.JSON
+    return ReportFormat.TABLE if is_terminal(sys.stdout) else ReportFormat.JSON
 
 
 def write_report(

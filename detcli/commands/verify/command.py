@@ -113,7 +113,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
         )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.progress import count_on_stderr
+    from detcli.commands.shared.progress import progress
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.commands.verify.pictures import random_item
@@ -148,7 +148,7 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     folder = OutputFolder(save, InputGuard(read, source_options)) if save else None
     with (
         Sources(images or [], source_options) as sources,
-        count_on_stderr(lambda: sources.progress.total, wanted=not quiet) as advance,
+        progress(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         items = sources if random is None else [random_item(random, plan.input_size)]
         found = run(plan, items, folder, advance)
