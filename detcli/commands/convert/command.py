@@ -145,7 +145,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
         )
     if calibrate and not int8 and not half:
         raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
-    path = find_model(model).path
+    located = find_model(model)
     conversion = ConversionOptions(
         cut=cut,
         guard_transpose=guard_transpose,
@@ -170,7 +170,7 @@ def convert(  # noqa: PLR0913 - one parameter an option; they become objects at 
     ):
         compared_on = next(iter(picture)) if image else built_in()
         calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
-        found = run(path, output, conversion, compared_on, calibration)
+        found = run(located, output, conversion, compared_on, calibration)
     write_report(found, report_format, render)
     if found.failures:
         raise CheckError(

@@ -31,6 +31,7 @@ from detcli.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.editing import cut
 from detcli.model.loading import ModelFile
+from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.source.decode import BUILT_IN, load_file
@@ -72,7 +73,7 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
 
 
 def convert(
-    model: Path,
+    model: LocatedModel,
     output: Path,
     options: ConversionOptions,
     item: Item,
@@ -81,7 +82,7 @@ def convert(
     """Convert a model; the file is written if the detections on a picture stay the same.
 
     Args:
-        model: The file to convert.
+        model: The model to convert.
         output: The file to write.
         options: How to convert the model.
         item: The picture to compare the old and the new model on.
@@ -96,12 +97,12 @@ def convert(
     """
     picture = item.load()
     item = Item(item.origin, lambda: picture)
-    with _open_output(model, output, force=options.force) as target:
-        old = ModelFile.read(model, options.box_format)
+    with _open_output(model.path, output, force=options.force) as target:
+        old = ModelFile.read(model.path, options.box_format)
         known = old.detector().warnings
         for warning in known:
-            _warn(f"{model.name}: {warning}")
-        steps = Steps(old.original, model.name, options, pictures or (lambda: [picture]))
+            _warn(f"{model.path.name}: {warning}")
+        steps = Steps(old.original, model.path.name, options, pictures or (lambda: [picture]))
         steps.run()
         converted = serialised(steps.model)
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
@@ -122,7 +123,7 @@ def convert(
             target.write(converted)
             target.commit()
     return Conversion(
-        model=_file_report(old, model),
+        model=_file_report(old, model.path),
         output=_file_report(new, output),
         written=not failures,
         steps=tuple(steps.done),

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from detcli.backend.device import available_cores
 from detcli.commands.doctor.report import (
@@ -22,6 +21,7 @@ from detcli.commands.doctor.report import (
     System,
     Terminal,
 )
+from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError
 from detcli.files import cache_folder
@@ -149,25 +149,21 @@ def describe_memory(root: Path = Path("/")) -> DoctorMemory:
 def describe_terminal() -> Terminal:
     """Describe the standard streams."""
     columns, rows, colours = None, None, None
-    if _is_terminal(sys.stdout):
+    if is_terminal(sys.stdout):
         from rich.console import Console
 
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(sys.stdout.fileno())
         colours = Console(file=sys.stdout).color_system
     return Terminal(
-        stdin=_is_terminal(sys.stdin),
-        stdout=_is_terminal(sys.stdout),
-        stderr=_is_terminal(sys.stderr),
+        stdin=is_terminal(sys.stdin),
+        stdout=is_terminal(sys.stdout),
+        stderr=is_terminal(sys.stderr),
         columns=columns,
         rows=rows,
         colours=colours,
         encoding=getattr(sys.stdout, "encoding", None),
     )
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
 
 
 def relevant_variables() -> tuple[str, ...]:

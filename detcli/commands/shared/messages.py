@@ -23,8 +23,8 @@ def say(text: str, prefix: str = "detcli: ") -> None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream, which is None if it was closed, is a terminal."""
-    return stream is not None and stream.isatty()
+    """Whether a standard stream, which may be None or closed, is a terminal."""
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:

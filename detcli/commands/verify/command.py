@@ -130,8 +130,8 @@ def verify(  # noqa: PLR0913 - one parameter an option; they become objects at o
     silence_opencv()
     plan = make_plan(
         VerifyRequest(
-            model=find_model(model).path,
-            other=None if other is None else find_model(other).path,
+            model=find_model(model),
+            other=None if other is None else find_model(other),
             device=device,
             against=against,
             settings=Settings(conf=conf, nms=nms, imgsz=imgsz, box_format=box_format),

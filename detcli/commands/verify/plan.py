@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from onnx import ValueInfoProto
 
@@ -19,6 +18,7 @@ from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
 from detcli.model.prepared import prepare
 from detcli.model.recognise import DTYPES
+from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 
 GRAPH = "graph"
@@ -55,8 +55,8 @@ class VerifyRequest:
         UsageError: The values contradict one another.
     """
 
-    model: Path
-    other: Path | None = None
+    model: LocatedModel
+    other: LocatedModel | None = None
     device: str = "cpu"
     against: str | None = None
     settings: Settings = field(default_factory=Settings)
@@ -87,12 +87,14 @@ class SidePlan:
     """One side: a model, where it runs, and what selects its detections.
 
     Attributes:
-        file: The model.
+        model: The model.
+        file: Its file, read.
         device: Where it runs: "cpu", "cuda:N" or "tensorrt:N".
         options: How to use the device.
         selected_by: What selects the detections.
     """
 
+    model: LocatedModel
     file: ModelFile
     device: str = "cpu"
     options: DeviceOptions = field(default_factory=DeviceOptions)
@@ -186,14 +188,16 @@ def make_plan(request: VerifyRequest) -> Plan:
         UsageError: The request does not fit the models or devices.
     """
     settings = request.settings
-    first = ModelFile.read(request.model, settings.box_format)
-    second = ModelFile.read(request.other, settings.box_format) if request.other else first
+    other = request.other or request.model
+    first = second = ModelFile.read(request.model.path, settings.box_format)
+    if request.other is not None:
+        second = ModelFile.read(other.path, settings.box_format)
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
-    device = _choose_device(request.device, first, settings)
+    device = _choose_device(request.device, request.model, first, settings)
     against = Device.parse("cpu")
     if not by_graph:
-        against = _choose_device(request.against or request.device, second, settings)
+        against = _choose_device(request.against or request.device, other, second, settings)
     if request.other is None and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
@@ -205,13 +209,15 @@ def make_plan(request: VerifyRequest) -> Plan:
     half = DeviceOptions(half=request.half)
     if not (device.uses_tensorrt or against.uses_tensorrt):
         half.check(device)  # refuses --half, which only TensorRT can follow
-    left, right = (
-        SidePlan(file, str(where), half if where.uses_tensorrt else DeviceOptions(), selected_by)
-        for file, where, selected_by in (
-            (first, device, SelectedBy.DETCLI),
-            (second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
-        )
-    )
+
+    def side(
+        model: LocatedModel, file: ModelFile, where: Device, selected_by: SelectedBy
+    ) -> SidePlan:
+        options = half if where.uses_tensorrt else DeviceOptions()
+        return SidePlan(model, file, str(where), options, selected_by)
+
+    left = side(request.model, first, device, SelectedBy.DETCLI)
+    right = side(other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI)
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
     tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
     rules = Rules(settings.conf, request.least_iou, max_det, tolerance)
@@ -250,7 +256,7 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
         )
 
 
-def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
+def _choose_device(name: str, model: LocatedModel, file: ModelFile, settings: Settings) -> Device:
     """The device with a name; for auto, the one on which the model loads, as in predict."""
     device = Device.parse(name)
     if not device.is_auto:
@@ -258,6 +264,6 @@ def _choose_device(name: str, file: ModelFile, settings: Settings) -> Device:
     if file.contract is None:
         session = open_tensors(device, file.model.SerializeToString(), file.path.name)
         return Device.parse(session.device)
-    backend = open_backend(device, prepare(file.path, settings.box_format))
+    backend = open_backend(device, prepare(model.path, settings.box_format, model.name))
     backend.close()
     return Device.parse(backend.device)

@@ -102,7 +102,7 @@ def _open_sides(plan: Plan, stack: ExitStack) -> tuple[tuple[Side, Side] | None,
 def _open_side(side: SidePlan, settings: Settings, stack: ExitStack) -> Side:
     if side.selected_by is SelectedBy.GRAPH:
         return GraphSide(side.file, settings)
-    detector = Detector(side.file.path, side.device, settings, side.options)
+    detector = Detector(side.model, side.device, settings, side.options)
     return DetectorSide(stack.enter_context(detector))
 
 

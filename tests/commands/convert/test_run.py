@@ -14,6 +14,7 @@ from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import built_in, convert, load_pictures
 from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
+from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.source.item import Item, failed
 
@@ -31,7 +32,7 @@ def model(tmp_path):
 def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
     options = options or {"cut": True}
     options = ConversionOptions(**options, force=force, tolerance=tolerance or {})
-    return convert(model, output, options, item)
+    return convert(find(model), output, options, item)
 
 
 def listing(folder):

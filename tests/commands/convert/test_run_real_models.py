@@ -7,6 +7,7 @@ import pytest
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert, load_pictures
 from detcli.detector import Detector
+from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.source.decode import load_file
 from detcli.source.item import Item
@@ -22,7 +23,7 @@ def converted(shared, tmp_path):
         model = shared(f"models/yolov10n-{export}.onnx")
         item = Item(Origin("bus.jpg"), lambda: load_file(bus))
         conversion = ConversionOptions(**options, force=True)
-        return convert(model, tmp_path / "out.onnx", conversion, item, pictures)
+        return convert(find(model), tmp_path / "out.onnx", conversion, item, pictures)
 
     return run
 

@@ -7,6 +7,7 @@ from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.tensors import OutputComparison
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 
@@ -20,7 +21,7 @@ def bisected(tmp_path):
             (tmp_path / name).write_bytes(model.SerializeToString())
         files = [ModelFile.read(tmp_path / name) for name in ("a.onnx", "b.onnx")]
         at_head = all(file.contract for file in files)
-        probes = [Probe(SidePlan(file), size, at_head=at_head) for file in files]
+        probes = [Probe(SidePlan(find(file.path), file), size, at_head=at_head) for file in files]
         outputs = OutputComparison(*probes, limit)
         outputs.add(image, "a.jpg")
         return bisect(outputs)

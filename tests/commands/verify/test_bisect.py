@@ -23,6 +23,7 @@ from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.tensors import OutputComparison
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
 
 
 def test_equal_graphs(bisected):
@@ -31,7 +32,8 @@ def test_equal_graphs(bisected):
 
 
 def test_nothing_was_compared(make_model):
-    probe = Probe(SidePlan(ModelFile.read(make_model())), (64, 64), at_head=False)
+    path = make_model()
+    probe = Probe(SidePlan(find(path), ModelFile.read(path)), (64, 64), at_head=False)
     assert bisect(OutputComparison(probe, probe, 0.001)) is None
 
 

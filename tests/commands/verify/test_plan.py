@@ -9,25 +9,26 @@ from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
 from detcli.commands.verify.plan import VerifyRequest, make_plan
 from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
+from detcli.model.zoo import find
 from detcli.settings import Settings
 
 
 @pytest.fixture
 def body(make_model):
-    return make_model("body.onnx")
+    return find(make_model("body.onnx"))
 
 
 @pytest.fixture
 def whole(make_model):
-    return make_model("whole.onnx", tail="ultralytics")
+    return find(make_model("whole.onnx", tail="ultralytics"))
 
 
 @pytest.fixture
 def broken(tmp_path, whole):
     """A graph that is not a detector."""
     path = tmp_path / "broken.onnx"
-    path.write_bytes(whole.read_bytes().replace(b"ReduceMax", b"ReduceMin"))
-    return path
+    path.write_bytes(whole.path.read_bytes().replace(b"ReduceMax", b"ReduceMin"))
+    return find(path)
 
 
 def devices(plan):
@@ -62,7 +63,7 @@ def test_two_devices(body):
 
 
 def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
-    half = make_model("half.onnx", dtype=np.float16)
+    half = find(make_model("half.onnx", dtype=np.float16))
     plan = make_plan(VerifyRequest(body, half))
     assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
     assert plan.rules.tolerance == REDUCED
@@ -122,7 +123,7 @@ def test_an_iou_out_of_range(body, iou):
 
 
 def test_other_class_names(body, make_model):
-    other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
+    other = find(make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"}))
     with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
         make_plan(VerifyRequest(body, other))
 
@@ -155,7 +156,9 @@ def test_names_of_devices(body):
 
 
 def input_size(left, right, imgsz=None):
-    return make_plan(VerifyRequest(left, right, settings=Settings(imgsz=imgsz))).input_size
+    return make_plan(
+        VerifyRequest(find(left), find(right), settings=Settings(imgsz=imgsz))
+    ).input_size
 
 
 def test_the_input_size_of_both_networks(make_model):

@@ -6,12 +6,13 @@ from detcli.commands.verify.plan import SidePlan
 from detcli.commands.verify.probe import Probe
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
 
 RED = Picture.whole(picture(("red", 1, 1)))
 
 
 def probe(path, *, at_head=False):
-    return Probe(SidePlan(ModelFile.read(path)), (64, 64), at_head=at_head)
+    return Probe(SidePlan(find(path), ModelFile.read(path)), (64, 64), at_head=at_head)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -15,6 +15,7 @@ from detcli.commands.verify.run import titles, verify
 from detcli.detector import Detector
 from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture
+from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
@@ -33,7 +34,7 @@ ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("
 
 def verified(*models, items=ITEMS, folder=None, **request):
     request = {"settings": SETTINGS} | request
-    return verify(make_plan(VerifyRequest(*models, **request)), items, folder)
+    return verify(make_plan(VerifyRequest(*map(find, models), **request)), items, folder)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -99,7 +100,8 @@ def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
 
 
 def test_random_pictures(make_model):
-    plan = make_plan(VerifyRequest(make_model(), make_model("b.onnx"), random=True, tensors=True))
+    models = find(make_model()), find(make_model("b.onnx"))
+    plan = make_plan(VerifyRequest(*models, random=True, tensors=True))
     report = verify(plan, [random_item(1, plan.input_size)])
     assert report.agree
     assert report.no_detections == "random pictures cannot compare detections"
@@ -151,7 +153,7 @@ def test_the_worst_pictures_are_drawn(make_model, tmp_path):
 
 
 def test_titles_tell_the_sides_apart(make_model):
-    plan = make_plan(VerifyRequest(make_model(tail="authors")))
+    plan = make_plan(VerifyRequest(find(make_model(tail="authors"))))
     assert titles(plan) == (
         "left: colours.onnx, cpu",
         "right: colours.onnx, cpu, selection by the graph",
