@@ -22,41 +22,24 @@ TWICE = "convert twice, into two files"
 class ConversionOptions:
     """How to convert a model.
 
-    Attributes:
-        cut: Drop everything after the network body.
-        guard_transpose: Add a Concat after each Transpose that feeds an output.
-        half: Compute in float16.
-        keep_io: With `half`: inputs and outputs stay float32.
-        int8: Compute convolutions in 8 bits.
-        batch: Pictures in a batch; None to keep it.
-        imgsz: Height and width of the input; None to keep them.
-        names: A file with class names.
-        metadata: Other entries of the metadata; an empty value removes one.
-        end_to_end: Append the selection.
-        max_det: With `end_to_end`: number of rows it keeps; None for 300.
-        box_format: The format of the box rows, where the graph does not show it.
-        tolerance: Values that replace the defaults for such a conversion, by their name in
-            Tolerance.
-        force: Overwrite the output, which may be the model itself.
-
     Raises:
         UsageError: Options contradict one another, or there are none.
     """
 
-    cut: bool = False
-    guard_transpose: bool = False
-    half: bool = False
-    keep_io: bool = False
-    int8: bool = False
-    batch: Batch | None = None
-    imgsz: int | None = None
-    names: Path | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    end_to_end: bool = False
-    max_det: int | None = None
-    box_format: BoxFormat | None = None
-    tolerance: Mapping[str, float] = field(default_factory=dict)
-    force: bool = False
+    cut: bool = False  # drop everything after the network body
+    guard_transpose: bool = False  # add a Concat after each Transpose that feeds an output
+    half: bool = False  # compute in float16
+    keep_io: bool = False  # with `half`: inputs and outputs stay float32
+    int8: bool = False  # compute convolutions in 8 bits
+    batch: Batch | None = None  # pictures in a batch; None to keep it
+    imgsz: int | None = None  # height and width of the input; None to keep them
+    names: Path | None = None  # a file with class names
+    metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry
+    end_to_end: bool = False  # append the selection
+    max_det: int | None = None  # with `end_to_end`: number of rows it keeps; None for 300
+    box_format: BoxFormat | None = None  # of the box rows, where the graph does not show it
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
+    force: bool = False  # overwrite the output, which may be the model itself
 
     def __post_init__(self) -> None:
         if self.cut and self.end_to_end:

@@ -13,6 +13,7 @@ unmatched box that scores no more than the lowest of them, within the tolerance,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,23 +112,13 @@ def parse_tolerance(text: str | None) -> dict[str, float]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Two detections of the same object.
+class Match(NamedTuple):
+    """Two detections of the same object."""
 
-    Attributes:
-        left: Row of the first side's detection.
-        right: Row of the second side's.
-        iou: Intersection over union of their boxes.
-        score_difference: Absolute difference of their scores.
-        corner_difference: Largest absolute difference of their four sides, in pixels.
-    """
-
-    left: int
-    right: int
-    iou: float
-    score_difference: float
-    corner_difference: float
+    left: int  # row of the first side's detection
+    right: int  # row of the second side's
+    score_difference: float  # absolute
+    corner_difference: float  # largest absolute difference of the four sides, in pixels
 
 
 def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[Match]:
@@ -145,7 +136,7 @@ def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[M
         (ious >= least_iou) | (corners <= NEAR)
     )
     return [
-        Match(i, j, float(ious[i, j]), float(scores[i, j]), float(corners[i, j]))
+        Match(i, j, float(scores[i, j]), float(corners[i, j]))
         for i, j in sorted(_greedy(possible, (1 - ious) + scores))
     ]
 
@@ -188,18 +179,11 @@ def _greedy(possible: npt.NDArray[np.bool_], distance: Matrix) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is compared, and how strictly.
+    """What is compared, and how strictly."""
 
-    Attributes:
-        conf: Detections above this score count.
-        least_iou: Boxes that overlap less do not match.
-        max_det: Maximum number of detections in a picture, on either side.
-        tolerance: How far the sides may differ.
-    """
-
-    conf: float
-    least_iou: float
-    max_det: int
+    conf: float  # detections above this score count
+    least_iou: float  # boxes that overlap less do not match
+    max_det: int  # in a picture, on either side
     tolerance: Tolerance
 
     @property
@@ -222,28 +206,16 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Comparison:
-    """Both sides' detections of a picture, and how their rows relate.
-
-    Attributes:
-        left: Detections of the first side.
-        right: Of the second.
-        pairs: Pairs within the tolerance.
-        over: Pairs beyond it.
-        borderline: Number of pairs with one score below the confidence, and of unmatched
-            detections at a threshold.
-        missing: Rows on the left only.
-        extra: Rows on the right only.
-        order: Of the pairs.
-    """
+    """Both sides' detections of a picture, and how their rows relate."""
 
     left: Detections
     right: Detections
-    pairs: tuple[Match, ...]
-    over: tuple[Match, ...]
-    borderline: int
-    missing: tuple[int, ...]
-    extra: tuple[int, ...]
-    order: Order
+    pairs: tuple[Match, ...]  # within the tolerance
+    over: tuple[Match, ...]  # beyond it
+    borderline: int  # pairs across the confidence, and unmatched detections at a threshold
+    missing: tuple[int, ...]  # rows on the left only
+    extra: tuple[int, ...]  # rows on the right only
+    order: Order  # of the pairs
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
@@ -263,11 +235,9 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
         for pair in relevant
         if pair.score_difference > tolerance.score or not pair.corner_difference <= tolerance.corner
     ]
-    unmatched_left = {*np.flatnonzero(left.score > conf)} - {pair.left for pair in matches}
-    unmatched_right = {*np.flatnonzero(right.score > conf)} - {pair.right for pair in matches}
-    missing = _beyond_doubt(unmatched_left, left, right, rules)
-    extra = _beyond_doubt(unmatched_right, right, left, rules)
-    unsure = len(unmatched_left) - len(missing) + len(unmatched_right) - len(extra)
+    missing, unsure_left = _unmatched({pair.left for pair in matches}, left, right, rules)
+    extra, unsure_right = _unmatched({pair.right for pair in matches}, right, left, rules)
+    across = sum(bool(min(both) <= conf < max(both)) for both in scores)
     sequence = [pair.right for pair in relevant]
     if any(bool(np.any(np.diff(side.score) > 0)) for side in (left, right)):
         order = Order.WRONG
@@ -278,21 +248,23 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
         right=right,
         pairs=tuple(pair for pair in relevant if pair not in over),
         over=tuple(over),
-        borderline=unsure + sum(bool(min(both) <= conf < max(both)) for both in scores),
+        borderline=across + unsure_left + unsure_right,
         missing=missing,
         extra=extra,
         order=order,
     )
 
 
-def _beyond_doubt(
-    rows: set[int], detections: Detections, other: Detections, rules: Rules
-) -> tuple[int, ...]:
-    """Unmatched rows whose counterpart would have found room among the other side's detections."""
+def _unmatched(
+    matched: set[int], detections: Detections, other: Detections, rules: Rules
+) -> tuple[tuple[int, ...], int]:
+    """Unmatched rows, and the number of those that the other side may have had no room for."""
     limit = rules.conf
     if len(other) >= rules.max_det:
         limit = max(limit, float(other.score.min()) + rules.tolerance.score)
-    return tuple(int(row) for row in sorted(rows) if float(detections.score[row]) > limit)
+    rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
+    certain = tuple(row for row in rows if float(detections.score[row]) > limit)
+    return certain, len(rows) - len(certain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,21 +399,19 @@ class DetectionsReport:
 
 def summarise(pictures: Sequence[PictureReport], rules: Rules) -> DetectionsReport:
     """Add up the pictures."""
+    counted = ("left", "right", "pairs", "over", "borderline")
+    sums: dict[str, int] = {name: sum(getattr(p, name) for p in pictures) for name in counted}
     missing = sum(len(picture.missing) for picture in pictures)
     extra = sum(len(picture.extra) for picture in pictures)
-    pairs, over = (sum(getattr(p, name) for p in pictures) for name in ("pairs", "over"))
+    wrong = missing + extra + sums["over"]
     return DetectionsReport(
         conf=rules.conf,
         least_iou=rules.least_iou,
         max_det=rules.max_det,
-        left=sum(picture.left for picture in pictures),
-        right=sum(picture.right for picture in pictures),
-        pairs=pairs,
-        over=over,
-        borderline=sum(picture.borderline for picture in pictures),
+        **sums,
         missing=missing,
         extra=extra,
-        disagreeing=(missing + extra + over) / max(1, pairs + missing + extra),
+        disagreeing=wrong / max(1, sums["pairs"] + missing + extra),
         largest_score_difference=max((p.largest_score_difference for p in pictures), default=0.0),
         largest_corner_difference=max((p.largest_corner_difference for p in pictures), default=0.0),
         reordered=sum(picture.order is not Order.SAME for picture in pictures),

@@ -40,21 +40,13 @@ def find_model(model: str, *, half: bool = False) -> LocatedModel:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Which model runs where, and how.
+    """Which model runs where, and how."""
 
-    Attributes:
-        model: Its path or name, as it was given.
-        devices: Where to run; one detector or more on each.
-        settings: How to read the model, and which detections to keep.
-        device_options: How to use the devices.
-        batch: Pictures in a batch; None for what suits the device.
-    """
-
-    model: str
-    devices: tuple[Device, ...]
+    model: str  # its path or name, as it was given
+    devices: tuple[Device, ...]  # one detector or more runs on each
     settings: Settings
     device_options: DeviceOptions
-    batch: int | None
+    batch: int | None  # pictures in a batch; None for what suits the device
 
     def find_model(self) -> LocatedModel:
         """Locate the model's file, which is fetched if need be.

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,29 +25,16 @@ Floats = npt.NDArray[np.float32]
 COLUMNS = 6  # x1, y1, x2, y2, score, class id
 
 
-class Side(Protocol):
-    """A model with a device and a selection.
-
-    Attributes:
-        chunk: Number of pictures to give at a time.
-    """
-
-    chunk: int
-
-    def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """The detections of each picture."""
-
-
 class DetectorSide:
     """A model with detcli's selection on any device, as `detcli predict` runs it."""
 
     def __init__(self, detector: Detector) -> None:
-        # As many at once as the device takes, so that batches in flight may disturb one another.
+        # Pictures at a time: all that may be in flight, so that they can disturb one another.
         self.chunk = detector.batch * detector.in_flight
         self._detector = detector
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """Start all batches, then wait for each."""
+        """Start all batches, then wait for the detections of each picture."""
         size = self._detector.batch
         started = [
             self._detector.submit(pictures[start : start + size])

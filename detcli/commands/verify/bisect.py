@@ -60,13 +60,7 @@ def bisect(outputs: OutputComparison) -> BisectReport | None:
 
 
 class _Search:
-    """The state of a search.
-
-    Attributes:
-        common: Names of tensors that both graphs compute, in the order of the left graph.
-        reports: Comparisons so far, by the tensor's name in the left graph.
-        unlikely: Tensors before one that agrees.
-    """
+    """The state of a search."""
 
     def __init__(self, outputs: OutputComparison, worst: tuple[Picture, str, TensorPair]) -> None:
         self._outputs, self._left, self._right = outputs, outputs.left, outputs.right
@@ -74,9 +68,10 @@ class _Search:
         self._rounds = 0
         known = {*self._right.index.producers, self._target.left}
         computed = (node for node in self._left.graph.node if node.op_type != "Constant")
+        # Tensors of both graphs, in the order of the left one, by whose names they are known.
         self.common = [name for node in computed for name in node.output if name in known]
         self.reports: dict[str, TensorReport] = {}
-        self.unlikely: set[str] = set()
+        self.unlikely: set[str] = set()  # tensors before one that agrees
 
     def run(self) -> BisectReport:
         """Walk from the target to the first node that differs."""

@@ -37,35 +37,23 @@ SIDES_HINT = (
 class VerifyRequest:
     """What the user asked for.
 
-    Attributes:
-        model: The model of the first side.
-        other: The model of the second side; None for the same.
-        device: Where the first side runs.
-        against: Where the second side runs, or GRAPH for the graph's own selection. None for the
-            same device, or for GRAPH where an end-to-end model is alone.
-        settings: Which detections are compared.
-        least_iou: Boxes that overlap less do not match.
-        tolerance: Values that replace the defaults, by their name in Tolerance.
-        half: TensorRT builds its engines in float16.
-        tensors: Compare the raw outputs of the networks, too.
-        bisect: Find the first node that differs, too.
-        random: The pictures are random, so detections are not compared.
-
     Raises:
         UsageError: The values contradict one another.
     """
 
-    model: LocatedModel
-    other: LocatedModel | None = None
-    device: str = "cpu"
+    model: LocatedModel  # of the first side
+    other: LocatedModel | None = None  # of the second side; None for the same
+    device: str = "cpu"  # where the first side runs
+    # Where the second side runs, or GRAPH for the graph's own selection. None for the same device,
+    # or for GRAPH where an end-to-end model is alone.
     against: str | None = None
     settings: Settings = field(default_factory=Settings)
-    least_iou: float = 0.5
-    tolerance: Mapping[str, float] = field(default_factory=dict)
-    half: bool = False
-    tensors: bool = False
-    bisect: bool = False
-    random: bool = False
+    least_iou: float = 0.5  # boxes that overlap less do not match
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
+    half: bool = False  # TensorRT builds its engines in float16
+    tensors: bool = False  # compare the raw outputs of the networks, too
+    bisect: bool = False  # find the first node that differs, too
+    random: bool = False  # the pictures are random, so detections are not compared
 
     def __post_init__(self) -> None:
         if not 0 < self.least_iou <= 1:
@@ -84,19 +72,11 @@ class VerifyRequest:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SidePlan:
-    """One side: a model, where it runs, and what selects its detections.
-
-    Attributes:
-        model: The model.
-        file: Its file, read.
-        device: Where it runs: "cpu", "cuda:N" or "tensorrt:N".
-        options: How to use the device.
-        selected_by: What selects the detections.
-    """
+    """One side: a model, where it runs, and what selects its detections."""
 
     model: LocatedModel
-    file: ModelFile
-    device: str = "cpu"
+    file: ModelFile  # the model's
+    device: str = "cpu"  # or "cuda:N" or "tensorrt:N"
     options: DeviceOptions = field(default_factory=DeviceOptions)
     selected_by: SelectedBy = SelectedBy.DETCLI
 
@@ -108,21 +88,13 @@ class SidePlan:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """A request that fits its models.
-
-    Attributes:
-        request: What the user asked for.
-        left: The first side.
-        right: The second.
-        rules: How strictly to compare.
-        settings: Of both sides, with the lowered confidence.
-    """
+    """A request that fits its models."""
 
     request: VerifyRequest
     left: SidePlan
     right: SidePlan
     rules: Rules
-    settings: Settings
+    settings: Settings  # of both sides, with the lowered confidence
 
     @property
     def compares_heads(self) -> bool:
@@ -189,9 +161,8 @@ def make_plan(request: VerifyRequest) -> Plan:
     """
     settings = request.settings
     other = request.other or request.model
-    first = second = ModelFile.read(request.model.path, settings.box_format)
-    if request.other is not None:
-        second = ModelFile.read(other.path, settings.box_format)
+    first = ModelFile.read(request.model.path, settings.box_format)
+    second = first if request.other is None else ModelFile.read(other.path, settings.box_format)
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
     device = _choose_device(request.device, request.model, first, settings)

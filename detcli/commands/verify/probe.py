@@ -14,7 +14,7 @@ from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.plan import SidePlan, image_input
 from detcli.geometry import Picture
-from detcli.model.editing import cut
+from detcli.model.editing import copied, cut
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.recognise import DTYPES
 
@@ -22,15 +22,7 @@ Tensor = npt.NDArray[Any]
 
 
 class Probe:
-    """Runs a network on pictures and returns any of its tensors.
-
-    Attributes:
-        contract: What the graph computes, if it was cut at its head; None for a whole graph.
-        graph: The whole graph, or the part of it that makes the head.
-        index: Lookups in it.
-        name: The name of the model's file.
-        half: Whether some of the graph is float16.
-    """
+    """Runs a network on pictures and returns any of its tensors."""
 
     def __init__(self, side: SidePlan, size: tuple[int, int], *, at_head: bool) -> None:
         """Prepare the graph; `fetch` loads it.
@@ -46,13 +38,12 @@ class Probe:
         file = side.file
         given = image_input(file)
         self.name = file.path.name
-        self.half = precision_of(file.model) is Precision.FLOAT16
-        self.contract = file.contract if at_head else None
+        self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
+        self.contract = file.contract if at_head else None  # None for a whole graph
         model = cut(file.model, self.contract.head) if self.contract else file.model
-        self.graph = model.graph
+        self.graph = model.graph  # all of it, or the part that makes the head
         self.index = GraphIndex(self.graph)
-        self._model = onnx.ModelProto()
-        self._model.CopyFrom(model)
+        self._model = copied(model)
         self._input = given.name
         self._dtype = DTYPES[given.type.tensor_type.elem_type]
         self._batch = known_size(shape(given)[0]) or 1
@@ -84,9 +75,8 @@ class Probe:
     def _open(self, names: Sequence[str]) -> TensorSession:
         """Load the graph with these tensors as outputs; the runtime infers their types."""
         known = {value.name: value for value in self.graph.output}
+        outputs = [known.get(name, onnx.ValueInfoProto(name=name)) for name in names]
         del self._model.graph.output[:]
-        self._model.graph.output.extend(
-            known.get(name, onnx.ValueInfoProto(name=name)) for name in names
-        )
-        graph = self._model.SerializeToString()
-        return open_tensors(self._device, graph, self.name, self._options)
+        self._model.graph.output.extend(outputs)
+        content = self._model.SerializeToString()
+        return open_tensors(self._device, content, self.name, self._options)

@@ -12,7 +12,7 @@ from detcli.commands.shared.comparison import (
     picture_report,
     summarise,
 )
-from detcli.commands.shared.sides import DetectorSide, GraphSide, Side
+from detcli.commands.shared.sides import DetectorSide, GraphSide
 from detcli.commands.verify.bisect import bisect
 from detcli.commands.verify.pictures import ComparedPicture, WorstPictures
 from detcli.commands.verify.plan import Plan, SidePlan
@@ -34,6 +34,8 @@ from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item
 
 RANDOM = "random pictures cannot compare detections"
+
+Side = DetectorSide | GraphSide
 
 
 def verify(

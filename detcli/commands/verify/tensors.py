@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +86,7 @@ def _cosine(first: Doubles, second: Doubles) -> float:
     return max(-1.0, min(1.0, cosine))
 
 
-@dataclass(frozen=True, slots=True)
-class TensorPair:
+class TensorPair(NamedTuple):
     """Names, in either graph, of two tensors that should be alike."""
 
     left: str
@@ -101,18 +99,13 @@ class OutputComparison:
     Of detectors the heads are compared, in either axis order, boxes and scores separately: a
     score is small next to pixels. Outputs of other networks are paired by name, else by order.
 
-    Attributes:
-        left: The first network.
-        right: The second.
-        limit: See `compare_tensors`.
-        worst: The picture on which they differ most, its name, and the pair of tensors.
-
     Raises:
         ModelError: The outputs cannot be paired.
     """
 
     def __init__(self, left: Probe, right: Probe, limit: float) -> None:
         self.left, self.right, self.limit = left, right, limit
+        # The picture on which they differ most, its name, and the pair of tensors.
         self.worst: tuple[Picture, str, TensorPair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
@@ -166,7 +159,7 @@ class OutputComparison:
                 warnings.warn(text, DetcliWarning, stacklevel=3)
             return tuple(TensorPair(name, name) for name in common)
         if len(left) == len(right):
-            return tuple(TensorPair(*names) for names in zip(left, right, strict=True))
+            return tuple(map(TensorPair, left, right))
         raise ModelError(
             f"the outputs of {self.left.name} ({', '.join(left)}) and {self.right.name} "
             f"({', '.join(right)}) cannot be paired",

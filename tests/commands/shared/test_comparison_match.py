@@ -34,9 +34,11 @@ def test_nothing_on_one_side_or_both():
 
 
 def test_a_pair_and_its_differences():
-    (pair,) = match(detections((*BOX, 0.9, 0)), detections((12, 9, 50, 50, 0.8, 0)))
+    left, right = detections((*BOX, 0.9, 0)), detections((12, 9, 50, 50, 0.8, 0))
+    (pair,) = match(left, right)
     assert (pair.left, pair.right, pair.corner_difference) == (0, 0, 2)
-    assert pair.iou == pytest.approx(38 * 40 / (40 * 40 + 38 * 41 - 38 * 40))
+    iou = 38 * 40 / (40 * 40 + 38 * 41 - 38 * 40)
+    assert box_iou(left.xyxy, right.xyxy) == pytest.approx(iou)
     assert pair.score_difference == pytest.approx(0.1)
 
 

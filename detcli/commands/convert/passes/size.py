@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,15 +29,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The anchor grid of an input size.
+    """The anchor grid of an input size."""
 
-    Attributes:
-        size: Height and width of the input in pixels.
-        strides: Pixels per cell of each level, finest first.
-    """
-
-    size: tuple[int, int]
-    strides: tuple[int, ...]
+    size: tuple[int, int]  # height and width of the input in pixels
+    strides: tuple[int, ...]  # pixels per cell of each level, finest first
 
     @classmethod
     def of(cls, size: tuple[int, int], anchors: int) -> Self | None:
@@ -47,10 +42,6 @@ class Grid:
             if not any(side % STRIDES[last] for side in size) and grid.anchors == anchors:
                 return grid
         return None
-
-    def resized(self, size: tuple[int, int]) -> Self:
-        """The same strides on another size."""
-        return type(self)(size, self.strides)
 
     @property
     def levels(self) -> list[tuple[int, int]]:
@@ -141,7 +132,7 @@ def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelPr
                 "anchors are no grid of known strides",
                 HINT,
             )
-        _Resizing(changed, image.name, before, before.resized((size, size))).run()
+        _Resizing(changed, image.name, before, replace(before, size=(size, size))).run()
     height.dim_value = width.dim_value = size
     try:
         return renew_shapes(changed)
