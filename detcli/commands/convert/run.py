@@ -97,7 +97,9 @@ def convert(
     """
     picture = item.load()
     item = Item(item.origin, lambda: picture)
-    with _open_output(model.path, output, force=options.force) as target:
+    with contextlib.ExitStack() as stack:
+        target = _open_output(model.path, output, force=options.force)
+        stack.callback(target.discard)
         old = ModelFile.read(model.path, options.box_format)
         known = old.detector().warnings
         for warning in known:
@@ -105,14 +107,14 @@ def convert(
         steps = Steps(old.original, model.path.name, options, pictures or (lambda: [picture]))
         steps.run()
         converted = serialised(steps.model)
-        with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-            path = Path(folder, output.name)
-            write_file(path, converted)
-            new = ModelFile(path, converted, options.box_format)
-            for warning in new.detector().warnings:
-                if warning not in known:
-                    _warn(f"{output.name}: {warning}")
-            difference, failures = compare_models(old, new, options, item)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="detcli-"))
+        path = Path(folder, output.name)
+        write_file(path, converted)
+        new = ModelFile(path, converted, options.box_format)
+        for warning in new.detector().warnings:
+            if warning not in known:
+                _warn(f"{output.name}: {warning}")
+        difference, failures = compare_models(old, new, options, item)
         if difference.conf != CONFIDENCES[0]:
             _warn(
                 f"neither model finds anything above {CONFIDENCES[0]:g} in {item.origin.source}; "
@@ -136,8 +138,7 @@ def _warn(text: str) -> None:
     warnings.warn(text, DetcliWarning, stacklevel=3)
 
 
-@contextlib.contextmanager
-def _open_output(model: Path, output: Path, *, force: bool) -> Iterator[AtomicFile]:
+def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile:
     """Open the file to write; it stays unchanged unless it is committed."""
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
@@ -147,11 +148,7 @@ def _open_output(model: Path, output: Path, *, force: bool) -> Iterator[AtomicFi
             f"{output} is the model itself" if same else f"{output} already exists",
             "name another file, or overwrite it with --force",
         )
-    target = AtomicFile(output, binary=True)
-    try:
-        yield target
-    finally:
-        target.discard()
+    return AtomicFile(output, binary=True)
 
 
 def _file_report(file: ModelFile, path: Path) -> File:

@@ -1,7 +1,8 @@
 """Draws the detections of both sides on the pictures that differ most."""
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -35,18 +36,17 @@ class ComparedPicture:
     comparison: Comparison
 
 
-@dataclass(slots=True)
 class WorstPictures:
     """Keeps the WORST pictures only, so that memory stays bounded."""
 
-    _heap: list[tuple[tuple[int, float], int, ComparedPicture]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._kept: list[tuple[tuple[int, float], ComparedPicture]] = []
 
     def add(self, severity: tuple[int, float], shown: ComparedPicture) -> None:
         """Keep a picture if it is among the worst and differs at all."""
         if severity > (0, 0.0):
-            heapq.heappush(self._heap, (severity, -shown.index, shown))
-            if len(self._heap) > WORST:
-                heapq.heappop(self._heap)
+            entries = [*self._kept, (severity, shown)]
+            self._kept = heapq.nlargest(WORST, entries, key=itemgetter(0))  # of equals the first
 
     def save(self, folder: OutputFolder, titles: tuple[str, str]) -> dict[int, Path]:
         """Draw the pictures into a folder; returns their paths by index.
@@ -55,7 +55,7 @@ class WorstPictures:
             OutputError: A picture cannot be written.
         """
         written = {}
-        for _, _, shown in sorted(self._heap, reverse=True):
+        for _, shown in self._kept:
             index, picture = shown.index, shown.picture
             record = Record(shown.origin, index=index, model="", device="", picture=picture)
             data, suffix = encode(draw(shown, titles), record)

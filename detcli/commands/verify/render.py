@@ -1,5 +1,6 @@
 """Lays out the report of a verification as tables and text."""
 
+import heapq
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
@@ -45,7 +46,6 @@ def _side(side: SideReport) -> str:
 
 
 def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:
-    order = f"{found.reordered} with pairs in another order"
     sides = f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
     largest = (
         f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
@@ -53,7 +53,7 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
     )
     return facts(
         [
-            ("pictures", f"{compared}, {order}"),
+            ("pictures", f"{compared}, {found.reordered} with pairs in another order"),
             ("boxes", sides),
             ("pairs", f"{found.pairs}, {found.over} over the tolerance"),
             ("missing", f"{found.missing} on the left only"),
@@ -67,19 +67,15 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
 
 def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
     """The pictures that differ most, if at all, the worst first."""
-    rated = [(picture.severity(tolerance), picture) for picture in found.pictures]
-    different = [entry for entry in rated if entry[0] > (0, 0.0)]
-    return [picture for _, picture in sorted(different, key=lambda e: e[0], reverse=True)[:WORST]]
+    different = (one for one in found.pictures if one.severity(tolerance) > (0, 0.0))
+    return heapq.nlargest(WORST, different, key=lambda one: one.severity(tolerance))
 
 
 def _pictures(pictures: Sequence[PictureReport]) -> Table:
     table = Table(title="worst pictures", title_justify="left")
-    table.add_column("picture", overflow="fold")
-    for title in ("pairs", "over", "score", "pixels"):
-        table.add_column(title, justify="right")
-    table.add_column("order")
-    table.add_column("missing", overflow="fold")
-    table.add_column("extra", overflow="fold")
+    for title in ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"):
+        right = title in {"pairs", "over", "score", "pixels"}
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
     for picture in pictures:
         frame = "" if picture.frame is None else f" frame {picture.frame}"
         table.add_row(

@@ -33,8 +33,6 @@ from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item
 
-RANDOM = "random pictures cannot compare detections"
-
 Side = DetectorSide | GraphSide
 
 
@@ -65,19 +63,29 @@ def verify(
         outputs = None
         if plan.request.compares_tensors:
             size, at_head = plan.input_size, plan.compares_heads
-            left, right = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
-            outputs = OutputComparison(left, right, tolerance.tensor)
+            one, other = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
+            outputs = OutputComparison(one, other, tolerance.tensor)
         run = _Run(plan, sides, outputs)
         run.go_through(items, advance)
         bisected = bisect(outputs) if outputs is not None and plan.request.bisect else None
     detections = run.summarise(folder) if sides is not None else None
     tensors = outputs.reports if outputs is not None else None
+    left, right = (
+        SideReport(
+            model=str(side.model.path),
+            sha256=side.file.sha256,
+            device=side.device,
+            selection=side.selected_by if detections is not None else None,
+            precision=side.precision,
+        )
+        for side in (plan.left, plan.right)
+    )
     wrong = failures(detections, tensors, bisected, tolerance)
     return VerifyReport(
         agree=not wrong and is_evidence(detections, tensors),
         failures=wrong,
-        left=_side_report(plan.left, detections),
-        right=_side_report(plan.right, detections),
+        left=left,
+        right=right,
         tolerance=tolerance,
         compared=run.compared,
         failed=tuple(run.failed),
@@ -91,7 +99,7 @@ def verify(
 def _open_sides(plan: Plan, stack: ExitStack) -> tuple[tuple[Side, Side] | None, str | None]:
     """Both sides, or why detections are not compared."""
     if plan.request.random:
-        return None, RANDOM
+        return None, "random pictures cannot compare detections"
     try:
         left = _open_side(plan.left, plan.settings, stack)
         return (left, _open_side(plan.right, plan.settings, stack)), None
@@ -167,16 +175,6 @@ def titles(plan: Plan) -> tuple[str, str]:
         for name, side in (("left", plan.left), ("right", plan.right))
     )
     return left, right
-
-
-def _side_report(side: SidePlan, detections: DetectionsReport | None) -> SideReport:
-    return SideReport(
-        model=str(side.file.path),
-        sha256=side.file.sha256,
-        device=side.device,
-        selection=side.selected_by if detections is not None else None,
-        precision=side.precision,
-    )
 
 
 def failures(

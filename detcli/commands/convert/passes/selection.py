@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.editing import add_constant, cut, opset, tensor_names
-from detcli.model.graph import GraphIndex
+from detcli.model.graph import GraphIndex, shape
 from detcli.model.recognise import BOX_ROWS, swaps_last_axes
 
 OUTPUT = "detections"
@@ -65,6 +65,9 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     head = "head"
     if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
         head, text = "half", f"head = Cast <to = 1> (half)\n{text}"
+        graph.value_info.append(
+            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(value))
+        )
     names = {head: tensor, OUTPUT: OUTPUT}
     for node in onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node:
         node.name = f"{PREFIX}{node.output[0]}"
