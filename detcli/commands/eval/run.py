@@ -182,9 +182,8 @@ class Collector(Numbers):
             self.failed.append(UnevaluatedPicture(sample.name, reason))
             return
         height, width = record.picture.size
-        objects = sample.objects
+        objects = sample.objects.copy()
         if self.dataset.form == "yolo":
-            objects = objects.copy()
             objects["box"] *= (width, height, width, height)
         categories = np.array([-1 if one is None else one for one in self.mapping.category_of])
         found = np.zeros(len(record.detections), FOUND)

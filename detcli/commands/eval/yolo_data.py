@@ -82,9 +82,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _names(
-    path: Path, content: Mapping[str, Any], class_count: int
-) -> tuple[tuple[str, ...], bool]:
+def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], bool]:
     """Names of the categories, and whether they come from the file and are more than numbers."""
     listed = content.get("names")
     hint = "make names a list, or a mapping from 0 on"
@@ -98,7 +96,7 @@ def _names(
     if names is None:
         raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
-        return tuple(f"class_{index}" for index in range(count or class_count)), False
+        return tuple(f"class_{index}" for index in range(count or classes)), False
     if count not in {None, len(names)}:
         reason = f"nc is {count}, but names has {len(names)}"
         raise UsageError(f"{path}: {reason}", "correct one of the two")
@@ -115,9 +113,7 @@ def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Itera
         has = [name for name in splits if str(content.get(name) or "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
-            f"it has {', '.join(has)}: --split {has[0]}"
-            if has
-            else "add the folder of its pictures",
+            f"it has {', '.join(has)}: --split {has[0]}" if has else "name its folder of pictures",
         )
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
@@ -149,13 +145,12 @@ def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
                     raise UsageError(reason, "check its permissions")
                 yield from (name for name in part if not is_video(name))
         elif place.suffix.lower() == ".txt":
+            bases = place.parent, *roots, Path.cwd()
             for entry in read_list(str(place), Event(), null_separated=False):
                 if isinstance(entry, SourceError):
                     raise UsageError(f"{place}: {entry}", entry.hint)
                 if name := entry.strip():
-                    tried = [
-                        os.path.join(base, name) for base in (place.parent, *roots, Path.cwd())
-                    ]
+                    tried = [os.path.join(base, name) for base in bases]
                     yield next(filter(os.path.isfile, tried), tried[0])
         else:
             raise UsageError(
