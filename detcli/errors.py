@@ -13,7 +13,7 @@ Each error has a hint (what to do next) and the exit code of the command line:
     │   └── DeviceMemoryError   1  the device has too little memory
     ├── CheckError              6  a requested check failed
     ├── OutputError             1  a result cannot be written
-    └── DependencyError         1  an installed library cannot be loaded
+    └── DependencyError         1  a library is missing or cannot be loaded
 
 Warnings are `DetcliWarning`: the result stands, but deserves a look.
 """
@@ -89,16 +89,12 @@ class OutputError(DetcliError):
 
 
 class DependencyError(DetcliError):
-    """An installed library cannot be loaded."""
+    """A library is missing or cannot be loaded."""
 
 
 @contextlib.contextmanager
-def loading(library: str, extra: str) -> Iterator[None]:
-    """Turn an ImportError of an optional library into an error that says how to install it.
-
-    Args:
-        library: Its name.
-        extra: The extra of detcli that brings it.
+def loading(library: str, hint: str) -> Iterator[None]:
+    """Turn the ImportError of a library into an error with a hint that says how to install it.
 
     Raises:
         DependencyError: The library does not load.
@@ -106,9 +102,7 @@ def loading(library: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise DependencyError(
-            f"{library} does not load: {error}", f"pip install 'detcli[{extra}]'"
-        ) from error
+        raise DependencyError(f"{library} does not load: {error}", hint) from error
 
 
 def system_reason(error: Exception) -> str:

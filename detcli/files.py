@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import secrets
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from detcli.errors import DetcliError, OutputError, system_reason
+
+log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -30,6 +33,41 @@ def cache_folder() -> Path:
     if not folder.is_absolute():  # older platformdirs return an unresolved `~`
         raise OutputError("no home folder for the cache", "set DETCLI_CACHE_DIR")
     return folder
+
+
+def cached(name: str, build: Callable[[], bytes]) -> bytes:
+    """Read an entry of the cache, or build and store it.
+
+    Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
+    cache, an entry is built each time.
+
+    Args:
+        name: Path of the entry's file in the cache folder.
+        build: Builds the entry.
+    """
+    import hashlib  # `--help` needs none
+
+    try:
+        path = cache_folder() / name
+    except OutputError as error:
+        log.info("no cache: %s", error)
+        return build()
+    try:
+        with path.open("rb") as file:
+            digest, entry = file.read(hashlib.sha256().digest_size), file.read()
+    except OSError:
+        log.info("%s is not in the cache: building it", name)
+    else:
+        if hashlib.sha256(entry).digest() == digest:
+            return entry
+        log.info("%s is damaged: building it again", name)
+    entry = build()
+    try:
+        make_folder(path.parent)
+        write_file(path, hashlib.sha256(entry).digest() + entry)
+    except OutputError as error:
+        log.info("cannot cache %s: %s", name, error)
+    return entry
 
 
 class StandardOutput:

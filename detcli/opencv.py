@@ -5,19 +5,18 @@ The ImportError of opencv-python names a missing system library without saying h
 
 import os
 
-from detcli.errors import DependencyError
-
-try:
-    import cv2
-except ImportError as error:
-    raise DependencyError(
-        f"OpenCV does not load: {error}",
-        "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or use "
-        "the build that needs no display: pip uninstall opencv-python, then "
-        "pip install opencv-python-headless",
-    ) from error
+from detcli.errors import loading
 
 __all__ = ["cv2", "silence_opencv"]
+
+HINT = (
+    "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or use "
+    "the build that needs no display: pip uninstall opencv-python, then "
+    "pip install opencv-python-headless"
+)
+
+with loading("OpenCV", HINT):
+    import cv2
 
 
 def silence_opencv() -> None:

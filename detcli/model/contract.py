@@ -10,7 +10,7 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 | one-to-many     | as a body, either way round      | the output; it needs NMS                |
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -109,13 +109,9 @@ class Contract:
             )
         return replace(self, names=names, names_origin=origin)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready form; `from_json` is its inverse."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
+        """Read what `dataclasses.asdict` gives, back from JSON."""
         size = fields["input_size"]
         return cls(
             **{

@@ -1,7 +1,7 @@
 """Edits of graphs: cutting, shapes, metadata, names, constants, the order of nodes."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy.typing as npt
@@ -144,24 +144,9 @@ def drop_unused(graph: GraphProto) -> None:
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Put each node after those whose outputs it reads, as ONNX requires.
-
-    Of nodes that could go next, the one that came first in the graph does.
-    """
+    """Put each node after those whose outputs it reads, as ONNX requires."""
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{makers[name] for name in node.input if name in makers} for node in graph.node]
-    readers: list[list[int]] = [[] for _ in graph.node]
-    for index, needed in enumerate(needs):
-        for maker in needed:
-            readers[maker].append(index)
-    missing = [len(needed) for needed in needs]
-    ready = deque(index for index, count in enumerate(missing) if count == 0)
-    order = []
-    while ready:
-        index = ready.popleft()
-        order.append(index)
-        for reader in readers[index]:
-            missing[reader] -= 1
-            if missing[reader] == 0:
-                ready.append(reader)
-    replace_nodes(graph, [graph.node[index] for index in order])
+    sorter = TopologicalSorter(dict.fromkeys(range(len(graph.node)), ()))
+    for index, node in enumerate(graph.node):
+        sorter.add(index, *{makers[name] for name in node.input if name in makers})
+    replace_nodes(graph, [graph.node[index] for index in sorter.static_order()])

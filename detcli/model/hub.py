@@ -9,13 +9,13 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from detcli import __version__
-from detcli.errors import ModelError, OutputError
-from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, blob, has, link, partial, sha256
+from detcli.errors import ModelError, OutputError, system_reason
+from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, sha256
 
 ATTEMPTS = 3  # connections, each of which may break off or stall
 LOCK_TIMEOUT_S = 600.0  # for another process that fetches the same file
@@ -28,19 +28,12 @@ HINT = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class HubRecord:
-    """The hub's record of a file.
+class HubRecord(NamedTuple):
+    """The hub's record of a file."""
 
-    Attributes:
-        commit: The commit that the revision stands for.
-        digest: SHA-256 of the content.
-        size: Size in bytes; None if the hub does not report it.
-    """
-
-    commit: str
-    digest: str
-    size: int | None
+    commit: str  # that the revision stands for
+    digest: str  # SHA-256 of the content
+    size: int | None  # in bytes; None if the hub does not report it
 
 
 class _Unusable(Exception):  # noqa: N818 - becomes a ModelError
@@ -79,23 +72,31 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
         ) from error
     endpoint = _endpoint()
     with _reasons(f"cannot fetch {title} from {_shown(endpoint)}"):
-        record = _ask(file, endpoint)
-        content, part = blob(file, record.digest), partial(file, record.digest)
-        lock = file.storage.parent / ".locks" / file.storage.name / f"{record.digest}.lock"
+        commit, digest, size = _ask(file, endpoint)
+        content, part = file.blob(digest), file.partial(digest)
+        lock = file.storage.parent / ".locks" / file.storage.name / f"{digest}.lock"
         for folder in (content.parent, lock.parent):
             folder.mkdir(parents=True, exist_ok=True)
         with _only_one(lock, title):
-            if not has(file, record.commit, record.digest):
-                _announce(file, title, licence, record, endpoint)
-                address = _address(file, endpoint, record.commit)
+            if not file.is_cached(commit, digest):
+                # A warning, so that it is shown by default.
+                log.warning(
+                    "fetching %s: %s of %s at %s, %s, licence %s, from %s",
+                    *(title, file.path, file.repository, commit[:10]),
+                    *("of unknown size" if size is None else f"{size / 1e6:.1f} MB", licence),
+                    _shown(endpoint),
+                )
+                address = _address(file, endpoint, commit)
                 begun = part.exists()
-                _download(address, part, record.size, show)
-                if begun and sha256(part) != record.digest:  # an earlier run left other content
+                _download(address, part, size, show)
+                if begun and sha256(part) != digest:  # an earlier run left other content
                     part.unlink()
-                    _download(address, part, record.size, show)
-                _check(part, record.digest)
+                    _download(address, part, size, show)
+                if (received := sha256(part)) != digest:
+                    part.unlink()
+                    raise _Unusable(f"the content has SHA-256 {received}, its record says {digest}")
                 part.replace(content)
-            return link(file, record.commit, record.digest)
+            return file.link(commit, digest)
 
 
 @contextlib.contextmanager
@@ -112,15 +113,6 @@ def _only_one(lock: Path, title: str) -> Iterator[None]:
             log.warning("another process is fetching %s; waiting for it", title)
             stack.enter_context(WeakFileLock(lock, timeout=LOCK_TIMEOUT_S))
         yield
-
-
-def _announce(file: HubFile, title: str, licence: str, record: HubRecord, endpoint: str) -> None:
-    """Announce a download and its licence, as a warning so that it is shown by default."""
-    size = "of unknown size" if record.size is None else f"{record.size / 1e6:.1f} MB"
-    log.warning(
-        "fetching %s: %s of %s at %s, %s, licence %s, from %s",
-        *(title, file.path, file.repository, record.commit[:10], size, licence, _shown(endpoint)),
-    )
 
 
 def _endpoint() -> str:
@@ -161,21 +153,21 @@ def _ask(file: HubFile, endpoint: str) -> HubRecord:
     """The hub's record of a file."""
     from huggingface_hub import constants, get_hf_file_metadata
 
-    told = get_hf_file_metadata(
+    metadata = get_hf_file_metadata(
         _address(file, endpoint, file.revision),
         timeout=constants.HF_HUB_ETAG_TIMEOUT,
         library_name="detcli",
         library_version=__version__,
         endpoint=endpoint,
     )
-    commit, digest = told.commit_hash or "", told.etag or ""
+    commit, digest = metadata.commit_hash or "", metadata.etag or ""
     if not COMMIT.fullmatch(commit):
         raise _Unusable("the server is not a Hugging Face hub")
     if not SHA_256.fullmatch(digest):
         raise _Unusable(f"it has no SHA-256 to check {file.path} against")
     if file.pinned and commit != file.revision:
         raise _Unusable(f"it has commit {commit} instead of {file.revision}")
-    return HubRecord(commit, digest, told.size)
+    return HubRecord(commit, digest, metadata.size)
 
 
 def _download(address: str, part: Path, size: int | None, show: Show | None) -> None:
@@ -234,14 +226,6 @@ def _receive(address: str, part: Path, have: int, size: int | None, show: Show |
                     show(file.tell(), size)
 
 
-def _check(part: Path, digest: str) -> None:
-    """Remove content that differs from the record."""
-    received = sha256(part)
-    if received != digest:
-        part.unlink()
-        raise _Unusable(f"the content has SHA-256 {received}, its record says {digest}")
-
-
 @contextlib.contextmanager
 def _reasons(problem: str) -> Iterator[None]:
     """Translate all errors of the hub.
@@ -265,9 +249,8 @@ def _reasons(problem: str) -> Iterator[None]:
     except RemoteEntryNotFoundError as error:
         raise ModelError(f"{problem}: the repository has no such file", HINT) from error
     except HfHubHTTPError as error:
-        status = error.response.status_code
-        phrase = error.response.reason_phrase
-        raise ModelError(f"{problem}: it answers {status} {phrase}", HINT) from error
+        answer = f"{error.response.status_code} {error.response.reason_phrase}"
+        raise ModelError(f"{problem}: it answers {answer}", HINT) from error
     except httpx2.TimeoutException as error:
         raise ModelError(f"{problem}: it does not answer", HINT) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -278,6 +261,6 @@ def _reasons(problem: str) -> Iterator[None]:
         raise ModelError(f"{problem}: another process holds the download lock", HINT) from error
     except OSError as error:
         raise OutputError(
-            f"{problem}: cannot write to its cache: {error.strerror or error}",
+            f"{problem}: cannot write to its cache: {system_reason(error)}",
             "check its permissions and the free disk space, or set HF_HOME to another folder",
         ) from error

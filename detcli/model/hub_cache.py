@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcli.errors import ModelError, OutputError, system_reason
+
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA_256 = re.compile(r"[0-9a-f]{64}")
 
@@ -47,6 +49,104 @@ class HubFile:
         """The cache folder of its repository."""
         return hub_folder() / f"models--{self.repository.replace('/', '--')}"
 
+    def cached(self) -> Path | None:
+        """Path of the cached file; None if it has to be fetched."""
+        commit: str | None = self.revision
+        if not self.pinned:
+            commit = _branch(self.storage / "refs" / self.revision)
+        path = self._snapshot(commit) if commit else None
+        return path if path and os.path.isfile(path) else None  # noqa: PTH113 - False without permission
+
+    def commit_of(self, path: Path) -> str:
+        """The commit that a cached path belongs to."""
+        return path.relative_to(self.storage / "snapshots").parts[0]
+
+    def blob(self, digest: str) -> Path:
+        """Path of the content with this SHA-256."""
+        return self.storage / "blobs" / digest
+
+    def partial(self, digest: str) -> Path:
+        """Path of the content while it is incomplete."""
+        return self.storage / "blobs" / f"{digest}.detcli.incomplete"
+
+    def is_cached(self, commit: str, digest: str) -> bool:
+        """Whether the content is cached; on a system without links, the file of this commit."""
+        named = self._snapshot(commit)
+        return self.blob(digest).exists() or (named.is_file() and not named.is_symlink())
+
+    def link(self, commit: str, digest: str) -> Path:
+        """Link content under its name in a commit, and record the commit of the branch.
+
+        Returns:
+            Path of the file.
+
+        Raises:
+            OSError: The cache cannot be written to.
+        """
+        source, path = self.blob(digest), self._snapshot(commit)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or not path.exists():
+            new = path.with_name(f".{path.name}.{os.getpid()}")
+            new.unlink(missing_ok=True)
+            try:
+                new.symlink_to(os.path.relpath(source, path.parent))
+            except OSError:  # a system without links: move the content itself
+                new = source
+            new.replace(path)
+        if not self.pinned:
+            ref = self.storage / "refs" / self.revision
+            ref.parent.mkdir(parents=True, exist_ok=True)
+            new = ref.with_name(f".{ref.name}.{os.getpid()}")
+            new.write_text(commit, encoding="utf-8")
+            new.replace(ref)
+        return path
+
+    def forget(self) -> int:
+        """Remove all revisions of the file, complete or not; files of other programs stay.
+
+        Returns:
+            The number of bytes freed.
+
+        Raises:
+            OutputError: The cache cannot be written to.
+        """
+        try:
+            return self._remove_revisions() + self._tidy()
+        except OSError as error:
+            raise OutputError(
+                f"cannot remove {error.filename or self.path}: {system_reason(error)}",
+                "check the permissions of the Hugging Face cache",
+            ) from error
+
+    def _snapshot(self, commit: str) -> Path:
+        return self.storage / "snapshots" / commit / self.path
+
+    def _remove_revisions(self) -> int:
+        freed = 0
+        for path in self.storage.glob(f"snapshots/*/{self.path}"):
+            content = path.resolve()
+            size = content.stat().st_size if content.exists() else 0
+            path.unlink()
+            if content not in {other.resolve() for other in _files(self.storage / "snapshots")}:
+                content.unlink(missing_ok=True)  # already gone if the name was not a link
+                freed += size
+        return freed
+
+    def _tidy(self) -> int:
+        """Remove incomplete files, references to commits without files, and empty folders."""
+        freed = 0
+        for path in self.storage.glob("blobs/*.detcli.incomplete"):
+            freed += path.stat().st_size
+            path.unlink()
+        for ref in _files(self.storage / "refs"):
+            commit = _branch(ref)
+            if commit and not any(_files(self.storage / "snapshots" / commit)):
+                ref.unlink()
+        for folder, _, _ in os.walk(self.storage, topdown=False):
+            with contextlib.suppress(OSError):  # not empty
+                Path(folder).rmdir()
+        return freed
+
 
 def hub_folder() -> Path:
     """The cache's folder; HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME move it."""
@@ -54,22 +154,6 @@ def hub_folder() -> Path:
     home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
     folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
     return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
-
-
-def cached(file: HubFile) -> Path | None:
-    """Path of a cached file; None if it has to be fetched."""
-    commit: str | None = file.revision
-    if not file.pinned:
-        commit = _branch(file.storage / "refs" / file.revision)
-    if commit is None:
-        return None
-    path = file.storage / "snapshots" / commit / file.path
-    return path if os.path.isfile(path) else None  # noqa: PTH113 - False without permission
-
-
-def commit_of(file: HubFile, path: Path) -> str:
-    """The commit that a cached file belongs to."""
-    return path.relative_to(file.storage / "snapshots").parts[0]
 
 
 def _branch(ref: Path) -> str | None:
@@ -80,10 +164,23 @@ def _branch(ref: Path) -> str | None:
     return None
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+
+
 def is_intact(path: Path) -> bool:
-    """Whether a cached file has the recorded SHA-256; True if none is recorded."""
+    """Whether a cached file has the recorded SHA-256; True if none is recorded.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
     recorded = path.resolve().name
-    return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
+    try:
+        return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
+    except OSError as error:
+        raise ModelError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from error
 
 
 def sha256(path: Path) -> str:
@@ -92,88 +189,3 @@ def sha256(path: Path) -> str:
 
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def blob(file: HubFile, digest: str) -> Path:
-    """Path of the content with this SHA-256."""
-    return file.storage / "blobs" / digest
-
-
-def partial(file: HubFile, digest: str) -> Path:
-    """Path of the content while it is incomplete."""
-    return file.storage / "blobs" / f"{digest}.detcli.incomplete"
-
-
-def has(file: HubFile, commit: str, digest: str) -> bool:
-    """Whether the content is cached; on a system without links, the file of this commit."""
-    named = file.storage / "snapshots" / commit / file.path
-    return blob(file, digest).exists() or (named.is_file() and not named.is_symlink())
-
-
-def link(file: HubFile, commit: str, digest: str) -> Path:
-    """Link content under its name in a commit, and record the commit of the branch.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        OSError: The cache cannot be written to.
-    """
-    source = blob(file, digest)
-    path = file.storage / "snapshots" / commit / file.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink() or not path.exists():
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        new.unlink(missing_ok=True)
-        try:
-            new.symlink_to(os.path.relpath(source, path.parent))
-        except OSError:  # a system without links: move the content itself
-            new = source
-        new.replace(path)
-    if not file.pinned:
-        ref = file.storage / "refs" / file.revision
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        new = ref.with_name(f".{ref.name}.{os.getpid()}")
-        new.write_text(commit, encoding="utf-8")
-        new.replace(ref)
-    return path
-
-
-def forget(file: HubFile) -> int:
-    """Remove all revisions of a file, complete or not; files of other programs stay.
-
-    Returns:
-        The number of bytes freed.
-
-    Raises:
-        OSError: The cache cannot be written to.
-    """
-    freed = 0
-    for path in file.storage.glob(f"snapshots/*/{file.path}"):
-        content = path.resolve()
-        size = content.stat().st_size if content.exists() else 0
-        path.unlink()
-        if content not in {other.resolve() for other in _files(file.storage / "snapshots")}:
-            content.unlink(missing_ok=True)  # already gone if the name was not a link
-            freed += size
-    if not file.storage.is_dir():
-        return freed
-    for path in file.storage.glob("blobs/*.detcli.incomplete"):
-        freed += path.stat().st_size
-        path.unlink()
-    for ref in _files(file.storage / "refs"):
-        commit = _branch(ref)
-        if commit and not any(_files(file.storage / "snapshots" / commit)):
-            ref.unlink()
-    _remove_empty_folders(file.storage)
-    return freed
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-
-
-def _remove_empty_folders(folder: Path) -> None:
-    for root, _, _ in os.walk(folder, topdown=False):
-        with contextlib.suppress(OSError):  # not empty
-            Path(root).rmdir()

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import math
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,15 +28,8 @@ OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 MAX_BYTES = (1 << 31) - 1
 """The most that protobuf can hold in one message, and so the most that a runtime can be given."""
 
-BITS = {
-    **dict.fromkeys(("INT2", "UINT2"), 2),
-    **dict.fromkeys(("INT4", "UINT4", "FLOAT4E2M1"), 4),
-    **dict.fromkeys(("FLOAT6E2M3", "FLOAT6E3M2"), 6),
-    **dict.fromkeys(("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2"), 8),
-    **dict.fromkeys(("FLOAT8E5M2FNUZ", "FLOAT8E8M0"), 8),
-    "BFLOAT16": 16,
-}
-"""Sizes of the types that NumPy lacks; some versions of onnx report larger ones."""
+BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
+"""Sizes of the types whose names lack them; UINT4, BFLOAT16, FLOAT8E5M2 and all others say it."""
 
 MAX_PACKED = 16
 """The most elements that share an entry of a 32-bit list: those of the smallest type."""
@@ -70,6 +64,8 @@ class ExternalFile:
 @dataclass(frozen=True, eq=False)
 class ModelFile:
     """A model file, read once; everything but its bytes is worked out when first asked for.
+
+    What needs the graph raises ModelError if the file is not a complete ONNX model, see `load`.
 
     Attributes:
         path: As it was given.
@@ -107,31 +103,19 @@ class ModelFile:
 
     @property
     def original(self) -> "ModelProto":
-        """The model as the file has it, with its weights.
-
-        Raises:
-            ModelError: As `load` raises it.
-        """
+        """The model as the file has it, with its weights."""
         return self._loaded[0]
 
     @cached_property
     def model(self) -> "ModelProto":
-        """The model with its weights and, as far as they can be inferred, all shapes.
-
-        Raises:
-            ModelError: As `load` raises it.
-        """
+        """The model with its weights and, as far as they can be inferred, all shapes."""
         from detcli.model.editing import infer_shapes  # imports onnx
 
         return infer_shapes(self.original)
 
     @cached_property
     def external(self) -> tuple[ExternalFile, ...]:
-        """The files beside the model that hold its weights.
-
-        Raises:
-            ModelError: As `load` raises it.
-        """
+        """The files beside the model that hold its weights."""
         return tuple(ExternalFile.read(self.path, name) for name in self._loaded[1])
 
     @cached_property
@@ -147,20 +131,12 @@ class ModelFile:
 
     @property
     def contract(self) -> Contract | None:
-        """What the graph promises; None if it is not a detector that detcli knows.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model.
-        """
+        """What the graph promises; None if it is not a detector that detcli knows."""
         return self._recognised if isinstance(self._recognised, Contract) else None
 
     @property
     def refusal(self) -> ModelError | None:
-        """Why the graph is not a detector that detcli knows; None if it is.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model.
-        """
+        """Why the graph is not a detector that detcli knows; None if it is."""
         return self._recognised if isinstance(self._recognised, ModelError) else None
 
     def detector(self) -> Contract:
@@ -349,13 +325,14 @@ def _byte_size(tensor: "TensorProto") -> int:
     Raises:
         ValueError: An axis is negative, or the type has no size.
     """
-    from onnx import TensorProto, helper
+    from onnx import TensorProto
 
     name = TensorProto.DataType.Name(tensor.data_type)
-    if name in {"STRING", "UNDEFINED"}:
+    number = re.search(r"\d+", name)
+    bits = int(number[0]) if number else BITS.get(name)
+    if bits is None:  # strings
         raise ValueError(f"{tensor.name} is of type {name.lower()}, which has no size")
-    bits = BITS.get(name) or 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return -(-_count(tensor) * int(bits) // 8)
+    return -(-_count(tensor) * bits // 8)
 
 
 def _count(tensor: "TensorProto") -> int:

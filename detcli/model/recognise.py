@@ -13,7 +13,7 @@ from onnx import NodeProto
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
-from detcli.model.graph import GraphIndex, attribute, known_size, shape
+from detcli.model.graph import GraphIndex, attribute, dtype_name, known_size, shape
 from detcli.model.names import class_names, parse_names
 
 EXPECTED = (
@@ -89,14 +89,18 @@ def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | No
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
     head_shape = index.shapes.get(head.tensor, [None, None, None])
     batch, _, height, width = shape(image)
+    # A one-to-many head is trained with centres, whatever the caller calls its boxes.
+    one_to_many = {"False": True, "True": False}.get(
+        metadata.get("end2end", ""), found is BoxFormat.CXCYWH
+    )
+    if head.tensor != index.graph.output[0].name:
+        layout = Layout.END_TO_END
+    elif one_to_many:
+        layout = Layout.ONE_TO_MANY
+    else:
+        layout = Layout.TRANSPOSED_BODY if head.anchors_first else Layout.BODY
     return Contract(
-        layout=_layout(
-            end_to_end=head.tensor != index.graph.output[0].name,
-            anchors_first=head.anchors_first,
-            # A one-to-many head is trained with centres, whatever the caller calls its boxes.
-            one_to_many=metadata.get("end2end") == "False"
-            or (found is BoxFormat.CXCYWH and metadata.get("end2end") != "True"),
-        ),
+        layout=layout,
         head=head.tensor,
         anchors_first=head.anchors_first,
         box_format=box_format,
@@ -130,14 +134,6 @@ def _image_input(index: GraphIndex) -> onnx.ValueInfoProto:
     return inputs[0]
 
 
-def _layout(*, end_to_end: bool, anchors_first: bool, one_to_many: bool) -> Layout:
-    if end_to_end:
-        return Layout.END_TO_END
-    if one_to_many:
-        return Layout.ONE_TO_MANY
-    return Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY
-
-
 def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
     sides = known_size(height), known_size(width)
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
@@ -153,10 +149,8 @@ def _integers(text: str | None, count: int) -> list[int]:
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:
-    number = value.type.tensor_type.elem_type
-    dtypes = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
-    return f"{value.name} {dtypes.get(number, f'type {number}')}[{dims}]"
+    return f"{value.name} {dtype_name(value.type.tensor_type.elem_type)}[{dims}]"
 
 
 def _find_head(index: GraphIndex, metadata: dict[str, str]) -> _Head:
@@ -277,16 +271,14 @@ def _joined_format(index: GraphIndex, parts: list[NodeProto | None]) -> BoxForma
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
             return BoxFormat.XYXY
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
-            return BoxFormat.CXCYWH if _halves_a_sum(index, parts[0]) else None
+            halved = parts[0].input if parts[0] is not None else ()
+            sums = [name for name in halved if _operator(index.producer(name)) == "Add"]
+            return BoxFormat.CXCYWH if sums else None
     return None
 
 
 def _operator(node: NodeProto | None) -> str:
     return node.op_type if node is not None else ""
-
-
-def _halves_a_sum(index: GraphIndex, node: NodeProto | None) -> bool:
-    return node is not None and "Add" in {_operator(index.producer(name)) for name in node.input}
 
 
 def _class_count(index: GraphIndex, head: _Head) -> int | None:

@@ -9,8 +9,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.errors import ModelError, OutputError, UsageError
-from detcli.model.hub_cache import HubFile, Show, cached, forget, is_intact
+from detcli.errors import ModelError, UsageError
+from detcli.model.hub_cache import HubFile, Show, is_intact
 
 DEFAULT = "yolov10n"
 BUNDLED = Path(__file__).parent / "bundled"
@@ -164,9 +164,9 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
     model = by_name(name)
     path = there(model, half=half)
     file = model.file(half=half)
-    if path and file and not _intact(path):
+    if path and file and not is_intact(path):
         log.warning("%s is damaged; fetching it again", path)
-        _forget(file)
+        file.forget()
         path = None
     if path and (file is None or file.pinned):
         return path
@@ -194,7 +194,7 @@ def remove(name: str) -> int:
     files = [file for half in (False, True) if (file := model.file(half=half))]
     if not files:
         raise UsageError(f"{name} is bundled with detcli", "only fetched models can be removed")
-    freed = sum(map(_forget, files))
+    freed = sum(file.forget() for file in files)
     if not freed:
         raise ModelError(f"{name} has not been fetched", "see: detcli models list")
     return freed
@@ -208,7 +208,7 @@ def there(model: ZooModel, *, half: bool) -> Path | None:
     """
     file = model.file(half=half)
     if file is not None:
-        return cached(file)
+        return file.cached()
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"
@@ -224,22 +224,3 @@ def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")
     return fetch(file, model.title(half=half), model.licence, show)
-
-
-def _intact(path: Path) -> bool:
-    try:
-        return is_intact(path)
-    except OSError as error:
-        raise ModelError(
-            f"cannot read {path}: {error.strerror}", "check its permissions"
-        ) from error
-
-
-def _forget(file: HubFile) -> int:
-    try:
-        return forget(file)
-    except OSError as error:
-        raise OutputError(
-            f"cannot remove {error.filename or file.path}: {error.strerror or error}",
-            "check the permissions of the Hugging Face cache",
-        ) from error

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from detcli.errors import ModelError, OutputError
 from detcli.model import hub as hub_module
 from detcli.model.hub import fetch
-from detcli.model.hub_cache import HubFile, cached, hub_folder, partial
+from detcli.model.hub_cache import HubFile, hub_folder
 
 CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -47,7 +47,7 @@ def test_a_file_comes_whole_and_lies_where_the_layout_says(hub, file):
     storage = hub_folder() / "models--onnx-community--yolov10n"
     assert path == storage / "snapshots" / COMMIT / "onnx/model.onnx"
     assert path.resolve() == (storage / "blobs" / DIGEST).resolve()
-    assert cached(file) == path
+    assert file.cached() == path
     assert leftovers() == []
     address = "/onnx-community/yolov10n/resolve/{}/onnx/model.onnx"
     assert hub.asked("HEAD") == [address.format(file.revision)]
@@ -74,7 +74,7 @@ def test_huggingface_hub_finds_what_was_fetched_and_the_other_way_round(hub, tmp
     assert (report.warnings, report.size_on_disk) == ([], len(CONTENT))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "another"))
     theirs = huggingface_hub.hf_hub_download(**options | {"cache_dir": hub_folder()})
-    assert str(cached(BRANCH)) == str(cached(PINNED)) == theirs
+    assert str(BRANCH.cached()) == str(PINNED.cached()) == theirs
 
 
 def test_a_content_that_is_there_is_not_fetched_again(hub):
@@ -92,7 +92,7 @@ def test_a_branch_that_moved_brings_the_new_file(hub):
     hub.main = NEWER
     hub.add("yolov10n", b"new")
     assert get(BRANCH).read_bytes() == b"new"
-    assert cached(BRANCH).read_bytes() == b"new"
+    assert BRANCH.cached().read_bytes() == b"new"
     assert old.read_bytes() == CONTENT
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_hash_is_refused_and_nothing_stays(hub):
     with pytest.raises(ModelError, match=f"its record says {DIGEST}") as error:
         get()
     assert error.value.exit_code == 4
-    assert cached(PINNED) is None
+    assert PINNED.cached() is None
     assert leftovers() == []
 
 
@@ -109,7 +109,7 @@ def test_more_than_the_record_says_is_refused(hub):
     hub.faults.contents[BRANCH.repository, BRANCH.path] = CONTENT * 2
     with pytest.raises(ModelError, match="more than the recorded 512000 bytes"):
         get()
-    assert cached(PINNED) is None
+    assert PINNED.cached() is None
 
 
 def test_half_a_file_is_gone_on_with_at_once(hub):
@@ -123,7 +123,7 @@ def test_half_a_file_is_gone_on_with_by_the_next_run(hub):
     hub.faults.break_after = [200_000] + [0] * (hub_module.ATTEMPTS - 1)
     with pytest.raises(ModelError, match="cannot fetch yolov10n"):
         get()
-    assert cached(PINNED) is None  # half a file is nobody's model
+    assert PINNED.cached() is None  # half a file is nobody's model
     assert leftovers() == [f"{DIGEST}.detcli.incomplete"]
     hub.requests.clear()
     assert get().read_bytes() == CONTENT
@@ -132,16 +132,16 @@ def test_half_a_file_is_gone_on_with_by_the_next_run(hub):
 
 
 def test_a_file_that_was_whole_but_not_yet_checked_is_not_fetched_again(hub):
-    partial(PINNED, DIGEST).parent.mkdir(parents=True)
-    partial(PINNED, DIGEST).write_bytes(CONTENT)
+    PINNED.partial(DIGEST).parent.mkdir(parents=True)
+    PINNED.partial(DIGEST).write_bytes(CONTENT)
     assert get().read_bytes() == CONTENT
     assert hub.asked() == []
 
 
 @pytest.mark.parametrize("left", [b"x" * 1000, b"x" * len(CONTENT), CONTENT + b"x"])
 def test_what_an_earlier_run_left_damaged_is_fetched_anew(hub, left):
-    partial(PINNED, DIGEST).parent.mkdir(parents=True)
-    partial(PINNED, DIGEST).write_bytes(left)
+    PINNED.partial(DIGEST).parent.mkdir(parents=True)
+    PINNED.partial(DIGEST).write_bytes(left)
     assert get().read_bytes() == CONTENT
     assert hub.ranges()[-1] is None
 
@@ -164,8 +164,8 @@ def test_a_hub_that_does_not_say_the_size(hub, caplog, break_after):
 
 def test_a_whole_file_that_was_not_yet_checked_of_unknown_size(hub):
     hub.faults.headers["X-Linked-Size"] = None
-    partial(PINNED, DIGEST).parent.mkdir(parents=True)
-    partial(PINNED, DIGEST).write_bytes(CONTENT)
+    PINNED.partial(DIGEST).parent.mkdir(parents=True)
+    PINNED.partial(DIGEST).write_bytes(CONTENT)
     assert get().read_bytes() == CONTENT
 
 
@@ -189,7 +189,7 @@ def test_a_hub_that_fails_is_a_model_error_with_three_ways_on(hub, faults, words
     with pytest.raises(ModelError, match=words) as error:
         get()
     assert all(way in error.value.hint for way in ("path", "'codes'", "HF_ENDPOINT"))
-    assert cached(PINNED) is None
+    assert PINNED.cached() is None
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_several_at_once_fetch_it_once(hub):
         thread.start()
     for thread in threads:
         thread.join()
-    assert cached(PINNED).read_bytes() == CONTENT
+    assert PINNED.cached().read_bytes() == CONTENT
     assert len(hub.ranges()) == 1
 
 

@@ -7,18 +7,7 @@ from pathlib import Path
 import pytest
 from hub_server import COMMIT, NEWER
 
-from detcli.model.hub_cache import (
-    HubFile,
-    blob,
-    cached,
-    commit_of,
-    forget,
-    hub_folder,
-    is_intact,
-    link,
-    partial,
-    sha256,
-)
+from detcli.model.hub_cache import HubFile, hub_folder, is_intact, sha256
 
 FILE = HubFile("someone/model", "onnx/model.onnx", "main")
 HALF = HubFile("someone/model", "onnx/model_fp16.onnx", "main")
@@ -35,9 +24,9 @@ def place(content, file=FILE, commit=COMMIT):
     made.parent.mkdir(parents=True, exist_ok=True)
     made.write_bytes(content)
     digest = sha256(made)
-    blob(file, digest).parent.mkdir(exist_ok=True)
-    made.replace(blob(file, digest))
-    return link(file, commit, digest)
+    file.blob(digest).parent.mkdir(exist_ok=True)
+    made.replace(file.blob(digest))
+    return file.link(commit, digest)
 
 
 @pytest.mark.parametrize(
@@ -66,41 +55,41 @@ def test_the_folder_is_that_of_huggingface_hub(variables, monkeypatch):
 
 def test_a_file_is_found_by_its_branch_and_by_its_commit():
     pinned = HubFile(FILE.repository, FILE.path, COMMIT)
-    assert cached(FILE) is cached(pinned) is None
+    assert FILE.cached() is pinned.cached() is None
     path = place(b"content")
-    assert cached(FILE) == cached(pinned) == path
-    assert commit_of(FILE, path) == COMMIT
-    assert cached(HubFile(FILE.repository, FILE.path, NEWER)) is None
+    assert FILE.cached() == pinned.cached() == path
+    assert FILE.commit_of(path) == COMMIT
+    assert HubFile(FILE.repository, FILE.path, NEWER).cached() is None
 
 
 def test_a_pinned_file_says_nothing_of_the_branch():
     place(b"content", HubFile(FILE.repository, FILE.path, COMMIT))
-    assert cached(FILE) is None
+    assert FILE.cached() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"../../..", b"\xff\xfe", b"0" * 39])
 def test_a_reference_that_names_no_commit_leads_nowhere(content):
     place(b"content")
     (FILE.storage / "refs/main").write_bytes(content)
-    assert cached(FILE) is None
+    assert FILE.cached() is None
 
 
 def test_a_link_to_nothing_is_no_file():
     place(b"content").resolve().unlink()
-    assert cached(FILE) is None
+    assert FILE.cached() is None
 
 
 def test_where_nothing_may_be_looked_at_nothing_is_found(monkeypatch):
     monkeypatch.setenv("HF_HOME", "/" + "x" * 5000)  # as refused by the system as without rights
-    assert cached(FILE) is None
-    assert cached(HubFile(FILE.repository, FILE.path, COMMIT)) is None
+    assert FILE.cached() is None
+    assert HubFile(FILE.repository, FILE.path, COMMIT).cached() is None
 
 
 def test_links_are_relative_so_that_the_cache_can_be_moved(tmp_path, monkeypatch):
     place(b"content")
     (tmp_path / "home").rename(tmp_path / "elsewhere")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "elsewhere"))
-    assert cached(FILE).read_bytes() == b"content"
+    assert FILE.cached().read_bytes() == b"content"
 
 
 def test_damage_is_seen_by_the_hash():
@@ -118,11 +107,11 @@ def test_without_a_record_nothing_is_known_of_damage(tmp_path):
 def test_forgetting_removes_all_revisions_and_what_is_not_whole():
     place(b"content")
     place(b"newer", commit=NEWER)
-    partial(FILE, "0" * 64).write_bytes(b"part")
-    assert forget(FILE) == len(b"content" + b"newer" + b"part")
-    assert cached(FILE) is None
+    FILE.partial("0" * 64).write_bytes(b"part")
+    assert FILE.forget() == len(b"content" + b"newer" + b"part")
+    assert FILE.cached() is None
     assert not FILE.storage.exists()
-    assert forget(FILE) == 0
+    assert FILE.forget() == 0
 
 
 def test_forgetting_leaves_what_others_keep_there():
@@ -130,11 +119,11 @@ def test_forgetting_leaves_what_others_keep_there():
     other = place(b"other", HALF)
     card = path.parents[1] / "README.md"
     card.write_text("a file of another program")
-    download = blob(FILE, "0" * 64).with_suffix(".1234.incomplete")
+    download = FILE.blob("0" * 64).with_suffix(".1234.incomplete")
     download.write_text("of another program, at this moment")
-    assert forget(FILE) == len(b"content")
+    assert FILE.forget() == len(b"content")
     assert not path.is_symlink()
-    assert cached(HALF) == other
+    assert HALF.cached() == other
     assert card.exists()
     assert download.exists()
 
@@ -142,7 +131,7 @@ def test_forgetting_leaves_what_others_keep_there():
 def test_forgetting_leaves_content_that_has_another_name():
     place(b"the same")
     other = place(b"the same", HALF)
-    assert forget(FILE) == 0
+    assert FILE.forget() == 0
     assert other.read_bytes() == b"the same"
 
 
@@ -153,5 +142,5 @@ def test_forgetting_counts_a_file_that_is_no_link(monkeypatch):
     monkeypatch.setattr(Path, "symlink_to", refuse)
     path = place(b"content")
     assert not path.is_symlink()
-    assert forget(FILE) == len(b"content")
+    assert FILE.forget() == len(b"content")
     assert not FILE.storage.exists()

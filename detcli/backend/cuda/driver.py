@@ -13,19 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.errors import DependencyError, DeviceError, InferenceError
-
-try:
-    from cuda.bindings import driver
-    from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, launch
-
-    from detcli.backend.cuda.program import Programs, entry_points
-except ImportError as error:
-    raise DependencyError(
-        f"cuda-core does not load: {error}", "pip install 'detcli[cuda]'"
-    ) from error
-
 from detcli.backend.nvidia import count_gpus
+from detcli.errors import DeviceError, InferenceError, loading
+
+with loading("cuda-core", "pip install 'detcli[cuda]'"):
+    from cuda.bindings import driver
+    from cuda.core import Device, Kernel, LaunchConfig, LegacyPinnedMemoryResource, launch
+
+    from detcli.backend.cuda.program import compile_file, entry_points
 
 Argument = int | np.uint32 | np.float32
 """Argument of a kernel: a Python int is an address, anything else a NumPy scalar."""
@@ -79,7 +74,7 @@ class Gpu:
     Attributes:
         name: The driver's name for it, "NVIDIA H200".
         ordinal: CUDA's number of the device.
-        architecture: "sm_90".
+        architecture: The architecture that kernels are compiled for, "sm_90".
         stream: Address of the stream.
     """
 
@@ -108,11 +103,11 @@ class Gpu:
                 "see whether nvidia-smi lists the GPU; or use --device cpu",
             ) from error
         self._closed = False
-        self._programs = Programs(f"sm_{self._device.arch}")
+        self._kernels: dict[str, Kernel] = {}
         self._page_locked = LegacyPinnedMemoryResource()
         self.name = str(self._device.name)
         self.ordinal = ordinal
-        self.architecture = self._programs.architecture
+        self.architecture = f"sm_{self._device.arch}"
         self.stream = int(self._stream.handle)
 
     def allocate(self, size: int) -> DeviceMemory:
@@ -148,7 +143,7 @@ class Gpu:
     ) -> None:
         """Enqueue a kernel of `kernels/` by its name."""
         with self._current():
-            launch(self._stream, _config(grid, block), self._programs.kernel(kernel), *arguments)
+            launch(self._stream, _config(grid, block), self._kernel(kernel), *arguments)
 
     def load_kernels(self) -> None:
         """Compile the kernels, or take them from the cache.
@@ -159,7 +154,17 @@ class Gpu:
         """
         with self._current():
             for name in entry_points():
-                self._programs.kernel(name)
+                self._kernel(name)
+
+    def _kernel(self, name: str) -> Kernel:
+        """Find a kernel; its file is loaded when first needed."""
+        if name not in self._kernels:
+            path = entry_points()[name]
+            code = compile_file(path, self.architecture)
+            for entry, file in entry_points().items():
+                if file == path:
+                    self._kernels[entry] = code.get_kernel(entry)
+        return self._kernels[name]
 
     def record(self) -> Event:
         """Mark what has been enqueued so far."""

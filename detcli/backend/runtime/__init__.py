@@ -10,20 +10,19 @@ This imports ONNX Runtime; everything else imports it from here.
 
 import os
 
-from detcli.errors import DependencyError
+from detcli.errors import loading
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
 # this variable, set before the import, keeps it from doing so; a value that is set already stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-try:
+__all__ = ["onnxruntime", "runtime_errors"]
+
+HINT = (
+    "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
+    "install one of them again"
+)
+
+with loading("ONNX Runtime", HINT):
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
-except ImportError as error:
-    raise DependencyError(
-        f"ONNX Runtime does not load: {error}",
-        "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
-        "install one of them again",
-    ) from error
-
-__all__ = ["onnxruntime", "runtime_errors"]

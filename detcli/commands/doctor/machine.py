@@ -51,7 +51,7 @@ CACHE_FOLDERS = {
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed.
 CACHED_FILE = re.compile(
     r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph)|\.[0-9a-f]{16}\.part)"
-    r"|kernels/(entries/[0-9a-f]{2}/[0-9a-f]+|tmp/entry-\w+)"
+    r"|kernels/([0-9a-f]{64}\.cubin|\.[0-9a-f]{16}\.part)"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
 )
 

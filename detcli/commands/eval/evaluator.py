@@ -38,7 +38,7 @@ def require_evaluator() -> str:
     Raises:
         DependencyError: It is not installed.
     """
-    with loading("hotcoco", extra="eval"):
+    with loading("hotcoco", "pip install 'detcli[eval]'"):
         import hotcoco
     return f"hotcoco {hotcoco.__version__}"
 

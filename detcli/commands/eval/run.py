@@ -121,7 +121,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
     """
     require_evaluator()
     if request.plots is not None:
-        with loading("matplotlib", extra="eval"):
+        with loading("matplotlib", "pip install 'detcli[eval]'"):
             import matplotlib as mpl  # noqa: F401 - whether it loads
         make_folder(request.plots)
     findings = Findings()

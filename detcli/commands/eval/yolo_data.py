@@ -66,7 +66,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
     """A `data.yaml`; scalars are text, so that a class may be named no."""
-    with loading("PyYAML", extra="eval"):
+    with loading("PyYAML", "pip install 'detcli[eval]'"):
         import yaml
     hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
     try:

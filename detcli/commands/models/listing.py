@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.errors import ModelError
-from detcli.model.hub_cache import commit_of
 from detcli.model.zoo import MODELS, ZooModel, there
 
 
@@ -87,7 +86,7 @@ def _files(model: ZooModel) -> Iterator[ListedFile]:
         elif path is None:
             state, revision = FileState.TO_FETCH, file.revision
         else:
-            state, revision = FileState.FETCHED, commit_of(file, path)
+            state, revision = FileState.FETCHED, file.commit_of(path)
         size = path.stat().st_size if path else None
         yield ListedFile(half, state, size, path, revision)
 

@@ -12,6 +12,7 @@ from detcli.errors import DeviceError, InferenceError
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
 from detcli.backend.cuda import driver as module
+from detcli.backend.cuda.program import KERNELS
 
 
 class CUDAError(Exception):
@@ -127,6 +128,22 @@ def test_the_device_is_made_current_for_each_call(open_fake):
     other.join()
     me = threading.get_ident()
     assert gpu._device.threads[before:] == [me, me, other.ident]  # noqa: SLF001
+
+
+def test_each_file_of_kernels_is_loaded_once(open_fake, monkeypatch):
+    compiled = []
+
+    def compile_file(path, architecture):
+        compiled.append((path.name, architecture))
+        return SimpleNamespace(get_kernel=lambda name: name)
+
+    monkeypatch.setattr(module, "compile_file", compile_file)
+    gpu = open_fake()
+    for _ in range(2):
+        gpu.load_kernels()
+    assert compiled == [
+        (name, "sm_90") for name in sorted(path.name for path in KERNELS.glob("*.cu"))
+    ]
 
 
 def test_closing_twice(open_fake):

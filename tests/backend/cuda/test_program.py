@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
 from detcli.backend.cuda import program
-from detcli.backend.cuda.program import KERNELS, Programs, compile_file, entry_points
-from detcli.errors import DependencyError, DeviceError
+from detcli.backend.cuda.program import KERNELS, compile_file, entry_points
+from detcli.errors import DependencyError, DeviceError, OutputError
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 FILES = sorted(KERNELS.glob("*.cu"))
@@ -97,7 +97,7 @@ def test_a_new_header_causes_a_compilation(cache, source, compilations):  # noqa
 @pytest.mark.parametrize("damage", [lambda entry: entry[:-7], lambda _: b"", lambda _: b"x" * 99])
 def test_a_damaged_entry_is_compiled_anew(damage, cache, source, compilations):
     first = compile_file(source, "sm_90").code
-    (entry,) = (path for path in (cache / "kernels" / "entries").rglob("*") if path.is_file())
+    (entry,) = (cache / "kernels").iterdir()
     entry.write_bytes(damage(entry.read_bytes()))
     assert compile_file(source, "sm_90").code == first
     assert compile_file(source, "sm_90").code == first
@@ -108,24 +108,14 @@ def block_folder(cache):
     cache.write_text("a file")
 
 
-def block_entries(cache):
-    """Nothing below the folder can be read or made."""
-    entries = cache / "kernels" / "entries"
-    entries.mkdir(parents=True)
-    for number in range(256):
-        (entries / f"{number:02x}").touch()
-
-
 def forbid_writing(cache):
-    for folder in (cache, cache / "kernels", cache / "kernels/entries", cache / "kernels/tmp"):
-        folder.mkdir()
-    for folder in (cache, *cache.rglob("*")):
-        folder.chmod(0o555)
+    (cache / "kernels").mkdir(parents=True, mode=0o555)
+    cache.chmod(0o555)
     if os.access(cache, os.W_OK):
         pytest.skip("the superuser can write everywhere")
 
 
-@pytest.mark.parametrize("spoil", [block_folder, block_entries, forbid_writing])
+@pytest.mark.parametrize("spoil", [block_folder, forbid_writing])
 def test_kernels_are_compiled_without_a_usable_cache(spoil, cache, source, compilations):
     spoil(cache)
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
@@ -143,9 +133,9 @@ def test_a_read_only_cache_is_read(cache, source, compilations):
 
 def test_kernels_are_compiled_without_a_home(source, monkeypatch):
     def no_home():
-        raise program.OutputError("there is no home folder for a cache")
+        raise OutputError("no home folder for the cache")
 
-    monkeypatch.setattr(program, "cache_folder", no_home)
+    monkeypatch.setattr("detcli.files.cache_folder", no_home)
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
 
 
@@ -209,20 +199,3 @@ def test_without_nvrtc(source, monkeypatch):
     with pytest.raises(DependencyError, match="NVRTC") as caught:
         compile_file(source, "sm_90")
     assert "detcli[cuda]" in caught.value.hint
-
-
-def test_programs_load_each_file_once(monkeypatch):
-    compiled = []
-
-    class Loaded:
-        def __init__(self, path, architecture):
-            compiled.append((path.name, architecture))
-
-        def get_kernel(self, name):
-            return f"kernel {name}"
-
-    monkeypatch.setattr(program, "compile_file", Loaded)
-    programs = Programs("sm_75")
-    for name in ["letterbox_float32", "letterbox_float16", "letterbox_float32"]:
-        assert programs.kernel(name) == f"kernel {name}"
-    assert compiled == [("letterbox.cu", "sm_75")]

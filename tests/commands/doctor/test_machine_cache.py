@@ -17,8 +17,8 @@ OWN = [
     f"prepared/{HASH}-1-cxcywh.contract",
     f"prepared/{HASH}.graph",
     "prepared/.0123456789abcdef.part",
-    f"kernels/entries/48/{HASH[:62]}",
-    "kernels/tmp/entry-1",
+    f"kernels/{HASH}.cubin",
+    "kernels/.0123456789abcdef.part",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_fp16_sm90.engine",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_sm90.profile",
     "tensorrt/TensorrtExecutionProvider_cache_sm90.timing",
@@ -31,7 +31,7 @@ OTHERS = [
     "kernels/tmp/notes",
     "prepared/diploma/thesis.txt",
     "kernels/linux-6.1.tar.gz",
-    "kernels/entries/notes.txt",
+    "kernels/mine.cubin",
     "tensorrt/mine.engine",
     "holiday.jpg",
 ]
@@ -92,10 +92,11 @@ def test_files_written_by_a_detector_are_counted(cache, make_model):
     assert list(cache.iterdir()) == []
 
 
-def test_files_written_by_cuda_core_are_counted(cache):
-    utils = pytest.importorskip("cuda.core.utils")
-    with utils.FileStreamProgramCache(cache / "kernels", max_size_bytes=1 << 20) as store:
-        store[b"a key"] = b"a cubin"
+def test_compiled_kernels_are_counted(cache):
+    pytest.importorskip("cuda.core")
+    from detcli.backend.cuda.program import KERNELS, compile_file
+
+    compile_file(KERNELS / "letterbox.cu", "sm_90")
     assert sizes(describe_cache())["kernels"][0] == 1
     clear_cache()
     assert list(cache.iterdir()) == []
