@@ -3,6 +3,7 @@
 import copy
 import logging
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,16 +184,13 @@ class Detector:
             InferenceError: The runtime failed.
         """
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
-        canvases = dict.fromkeys(letterbox.canvas for letterbox in letterboxes)
-        groups = [
-            [index for index, letterbox in enumerate(letterboxes) if letterbox.canvas == canvas]
-            for canvas in canvases
-        ]
+        groups = defaultdict(list)  # pictures that share a canvas
+        for index, letterbox in enumerate(letterboxes):
+            groups[letterbox.canvas].append(index)
         started = []
-        for group in groups:  # pictures that share a canvas
-            pixels, placed = zip(
-                *((pictures[i].pixels, letterboxes[i]) for i in group), strict=True
-            )
+        for group in groups.values():
+            pixels = [pictures[index].pixels for index in group]
+            placed = [letterboxes[index] for index in group]
             self._ended(Stage.REMAINDER)
             with self.times.stage(Stage.PREPROCESS):
                 buffer = self._backend.prepare(pixels, placed)

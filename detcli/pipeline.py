@@ -69,25 +69,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Some entries have got their records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fatal:
-    """An error that ends the run at once."""
-
-    error: DetcliError
-
-
-@dataclass(frozen=True, slots=True)
 class End:
     """No more items; with the error of the source, if one ended it."""
 
     error: BaseException | None = None
 
 
-Event = Entry | Done | End | Fatal
+Event = Entry | list[Entry] | DetcliError | End
+"""An item that was read, a batch that has its records, an error that ends the run, or the end."""
 
 
 class Pipeline:
@@ -189,8 +178,8 @@ class Pipeline:
                     expected.append(event)
                 case End():
                     end = event
-                case Fatal():
-                    raise event.error
+                case DetcliError():
+                    raise event
             if gathered and (len(gathered) == self._batch or event is None or end is not None):
                 self._batches.put(gathered)
                 gathered = []
@@ -206,8 +195,8 @@ class Pipeline:
         for worker in workers:
             worker.opened.wait(STALL_TIMEOUT_S)
         while not self._inbox.empty():
-            if isinstance(event := self._inbox.get(), Fatal):
-                raise event.error
+            if isinstance(event := self._inbox.get(), DetcliError):
+                raise event
 
     def _read(self, items: Iterable[Item], skip: Callable[[Item], bool]) -> None:
         error: BaseException | None = None
@@ -265,7 +254,7 @@ class Worker:
                 self.times = detector.times
                 self._work(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
-            self._inbox.put(Fatal(as_error(error)))
+            self._inbox.put(as_error(error))
         finally:
             self.opened.set()
 
@@ -315,7 +304,7 @@ class Worker:
             failure = InferenceError(f"{len(results)} results for {expected} pictures")
         following = iter(results)
         if isinstance(failure, FATAL_ERRORS):
-            self._inbox.put(Fatal(failure))
+            self._inbox.put(failure)
             return
         for entry in batch:
             error = entry.error or failure
@@ -328,7 +317,7 @@ class Worker:
                 detections=None if error else next(following),
                 error=error,
             )
-        self._inbox.put(Done())
+        self._inbox.put(batch)
 
 
 def as_error(error: BaseException) -> DetcliError:

@@ -88,8 +88,7 @@ class ModelFile:
             return cls(path, path.read_bytes(), box_format)
         except OSError as error:
             raise ModelError(
-                f"cannot read the model {path}: {error.strerror}",
-                "give the path of an ONNX file",
+                f"cannot read the model {path}: {error.strerror}", "give the path of an ONNX file"
             ) from error
 
     @cached_property

@@ -26,14 +26,14 @@ class ZooModel:
         name: The name.
         licence: SPDX identifier of its licence.
         repository: Repository on Hugging Face; None for a bundled model.
-        revision: A commit where one is known, else a branch.
+        revision: A commit where one is known, else a branch; empty for a bundled model.
         parameters: Number of parameters, as published; None for a bundled model.
     """
 
     name: str
     licence: str
     repository: str | None = None
-    revision: str = "main"
+    revision: str = ""
     parameters: int | None = None
 
     def file(self, *, half: bool = False) -> HubFile | None:
@@ -46,23 +46,19 @@ class ZooModel:
         return f"{self.name}-fp16" if half else self.name
 
 
-def _yolov10(size: str, parameters: int, revision: str = "main") -> ZooModel:
-    """A published model, with the parameters of table 1 of arXiv 2405.14458."""
-    name = f"yolov10{size}"
-    return ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
+# With the parameters of table 1 of arXiv 2405.14458.
+PUBLISHED = (
+    ("yolov10n", "57657320425ee34056408a57ad9d29c4d4815bd8", 2_300_000),
+    ("yolov10s", "main", 7_200_000),
+    ("yolov10m", "main", 15_400_000),
+    ("yolov10b", "main", 19_100_000),
+    ("yolov10l", "main", 24_400_000),
+    ("yolov10x", "main", 29_500_000),
+)
 
-
-MODELS = {
-    model.name: model
-    for model in (
-        ZooModel("codes", "Apache-2.0"),
-        _yolov10("n", 2_300_000, "57657320425ee34056408a57ad9d29c4d4815bd8"),
-        _yolov10("s", 7_200_000),
-        _yolov10("m", 15_400_000),
-        _yolov10("b", 19_100_000),
-        _yolov10("l", 24_400_000),
-        _yolov10("x", 29_500_000),
-    )
+MODELS = {"codes": ZooModel("codes", "Apache-2.0")} | {
+    name: ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
+    for name, revision, parameters in PUBLISHED
 }
 
 
