@@ -13,7 +13,7 @@ from onnx import NodeProto
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout
-from detcli.model.graph import GraphIndex, attribute, dtype_name, known_size, shape
+from detcli.model.graph import GraphIndex, attribute, known_size, shape
 from detcli.model.names import class_names, parse_names
 
 EXPECTED = (
@@ -149,8 +149,10 @@ def _integers(text: str | None, count: int) -> list[int]:
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:
+    number = value.type.tensor_type.elem_type
+    dtypes = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
-    return f"{value.name} {dtype_name(value.type.tensor_type.elem_type)}[{dims}]"
+    return f"{value.name} {dtypes.get(number, f'type {number}')}[{dims}]"
 
 
 def _find_head(index: GraphIndex, metadata: dict[str, str]) -> _Head:

@@ -1,4 +1,4 @@
-"""What a contract answers: the canvas for a picture size, other names, its JSON form."""
+"""Contract: the canvas for a picture size, other names, the JSON form."""
 
 import json
 from dataclasses import asdict, replace
@@ -41,14 +41,14 @@ DYNAMIC = replace(STATIC, input_size=None, anchor_count=None, batch=None, defaul
         (replace(DYNAMIC, stride=8), 72, (72, 72)),
     ],
 )
-def test_canvas_is_the_size_asked_for_else_the_graphs_else_the_default(
+def test_canvas_prefers_the_requested_size_then_the_graphs_then_the_default(
     contract, image_size, canvas
 ):
     assert contract.canvas(image_size) == canvas
 
 
 @pytest.mark.parametrize("image_size", [64, 96, 640])
-def test_static_graph_refuses_another_size_and_says_its_own(image_size):
+def test_a_static_graph_refuses_another_size_and_names_its_own(image_size):
     with pytest.raises(UsageError, match=f"imgsz {image_size}: .*96x64") as error:
         STATIC.canvas(image_size)
     assert "leave imgsz out" in error.value.hint
@@ -59,7 +59,7 @@ def test_static_graph_refuses_another_size_and_says_its_own(image_size):
     ("image_size", "stride", "lower", "upper"),
     [(330, 32, 320, 352), (31, 32, 32, 64), (1, 32, 32, 64), (639, 64, 576, 640)],
 )
-def test_size_off_the_stride_is_refused_with_the_multiples_next_to_it(
+def test_a_size_off_the_stride_is_refused_with_the_nearest_multiples(
     image_size, stride, lower, upper
 ):
     contract = replace(DYNAMIC, stride=stride)
@@ -77,7 +77,7 @@ def test_names_are_replaced_together_with_their_origin():
 
 
 @pytest.mark.parametrize("names", [(), ("cat",), ("cat", "dog", "bird")])
-def test_names_of_another_count_are_refused(names):
+def test_a_wrong_number_of_names_is_refused(names):
     with pytest.raises(UsageError, match=f"names.txt has {len(names)} names.* 2 classes"):
         STATIC.with_names(names, "names.txt")
 
@@ -85,7 +85,7 @@ def test_names_of_another_count_are_refused(names):
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("box_format", BoxFormat)
 @pytest.mark.parametrize("contract", [STATIC, DYNAMIC], ids=["static", "dynamic"])
-def test_json_form_reads_back_to_the_same_contract(contract, layout, box_format):
+def test_a_json_round_trip_gives_the_same_contract(contract, layout, box_format):
     contract = replace(contract, layout=layout, box_format=box_format)
     again = Contract.from_json(json.loads(json.dumps(asdict(contract))))
     assert again == contract

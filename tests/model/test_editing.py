@@ -34,26 +34,26 @@ def outputs(model):
     return [node.output[0] for node in model.graph.node]
 
 
-def test_nodes_come_behind_what_they_read(model):
+def test_sorting_puts_nodes_after_the_nodes_they_read(model):
     sort_nodes(model.graph)
     assert outputs(model) == ["forgotten", "thrice", "twice", "result"]
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_sorted_nodes_stay_where_they_are(model):
+def test_sorting_keeps_the_order_of_sorted_nodes(model):
     sort_nodes(model.graph)
     before = outputs(model)
     sort_nodes(model.graph)
     assert outputs(model) == before
 
 
-def test_what_no_output_needs_goes(model):
+def test_nodes_and_constants_that_no_output_needs_are_dropped(model):
     drop_unused(model.graph)
     assert outputs(model) == ["result", "thrice", "twice"]
     assert [tensor.name for tensor in model.graph.initializer] == ["scale"]
 
 
-def test_the_opset_is_that_of_the_standard_operators(model):
+def test_opset_is_the_version_of_the_standard_operators(model):
     assert opset(model) == 17
 
 
@@ -64,7 +64,7 @@ def test_names(model):
     assert unused_name(names, "new") == "new"
 
 
-def test_numbered_nodes_can_have_their_names_back(model):
+def test_numbered_nodes_map_back_to_their_names(model):
     model.graph.node[0].name = model.graph.node[2].name = "same"
     old = number_nodes(model.graph)
     assert len({node.name for node in model.graph.node}) == 4

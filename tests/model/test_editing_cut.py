@@ -1,4 +1,4 @@
-"""A cut graph computes exactly what the whole one computes on the way."""
+"""A cut graph computes exactly the intermediate tensor of the whole graph."""
 
 import colour_model
 import numpy as np
@@ -47,7 +47,7 @@ def run(model, picture):
 
 
 def with_output(model, tensor):
-    """The whole graph, telling the value of a tensor inside as well."""
+    """The whole graph with an intermediate tensor as another output."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     value = next(value for value in model.graph.value_info if value.name == tensor)
@@ -59,7 +59,7 @@ def with_output(model, tensor):
 @pytest.mark.parametrize("opset", [13, 17, 18])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("size", [64, None])
-def test_body_gives_what_the_whole_graph_computes_inside(tail, opset, dtype, size, random):
+def test_the_body_computes_the_same_head_as_the_whole_graph(tail, opset, dtype, size, random):
     model = infer_shapes(colour_model.build(tail, size=size, opset=opset, dtype=dtype))
     picture = random.random((1, 3, 64, 64)).astype(dtype)
     [head] = run(cut(model, "head"), picture)
@@ -69,7 +69,7 @@ def test_body_gives_what_the_whole_graph_computes_inside(tail, opset, dtype, siz
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_body_is_valid_and_ends_in_the_head_alone(tail):
+def test_the_body_is_valid_and_its_only_output_is_the_head(tail):
     body = cut(infer_shapes(colour_model.build(tail)), "head")
     onnx.checker.check_model(body, full_check=True)
     [output] = body.graph.output
@@ -84,14 +84,14 @@ def test_cutting_again_changes_nothing():
     assert cut(body, "head") == body
 
 
-def test_the_model_that_is_cut_stays_as_it_was():
+def test_cutting_does_not_modify_the_model():
     model = infer_shapes(colour_model.build("authors"))
     before = model.SerializeToString(deterministic=True)
     cut(model, "head")
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_metadata_opset_and_inputs_stay():
+def test_metadata_opset_and_inputs_are_kept():
     model = infer_shapes(colour_model.build("authors", metadata={"task": "detect"}, opset=13))
     body = cut(model, "head")
     assert body.metadata_props == model.metadata_props
@@ -100,7 +100,7 @@ def test_metadata_opset_and_inputs_stay():
     assert body.graph.input == model.graph.input
 
 
-def test_only_the_constants_that_are_used_stay():
+def test_only_used_constants_are_kept():
     body = cut(infer_shapes(colour_model.build("authors")), "head")
     read = {name for node in body.graph.node for name in node.input}
     assert {tensor.name for tensor in body.graph.initializer} == read - {
@@ -111,13 +111,13 @@ def test_only_the_constants_that_are_used_stay():
 
 
 @pytest.mark.parametrize("tensor", ["", "Head", "no such tensor"])
-def test_unknown_tensor_is_a_value_error(tensor):
+def test_an_unknown_tensor_is_a_value_error(tensor):
     with pytest.raises(ValueError, match=f"no node computes {tensor}"):
         cut(colour_model.build("authors"), tensor)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_tensors_that_only_a_branch_reads_survive(sign, random):
+def test_tensors_read_only_by_a_branch_are_kept(sign, random):
     model = infer_shapes(onnx.parser.parse_model(BRANCHES))
     body = cut(model, "head")
     picture = (sign * random.random((1, 3, 8, 8))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Entries of the metadata are set, kept and removed."""
+"""Metadata entries are set, kept and removed."""
 
 import colour_model
 import pytest
@@ -17,21 +17,21 @@ def model():
     return colour_model.build(metadata={"task": "detect", "names": "['a', 'b', 'c']"})
 
 
-def test_others_stay_where_they_are(model):
+def test_other_entries_keep_their_order(model):
     changed = set_metadata(model, {"task": "see", "author": "me"})
     assert entries(changed) == [("task", "see"), ("names", "['a', 'b', 'c']"), ("author", "me")]
     assert entries(model)[0] == ("task", "detect")
 
 
-def test_an_empty_value_removes_one(model):
+def test_an_empty_value_removes_an_entry(model):
     assert entries(set_metadata(model, {"task": "", "never": ""})) == [("names", "['a', 'b', 'c']")]
 
 
-def test_twice_is_once(model):
+def test_setting_an_entry_twice_changes_nothing(model):
     changed = set_metadata(model, {"task": "", "author": "me"})
     assert same_bytes(set_metadata(changed, {"task": "", "author": "me"}), changed)
 
 
-def test_names_are_read_back():
+def test_class_names_round_trip():
     names = ("stop sign", "it's", 'a "b"', "größe")
     assert parse_names(names_entry(names)["names"]) == list(names)

@@ -1,4 +1,4 @@
-"""Shapes are inferred where they can be, and contradictions are told."""
+"""Shapes are inferred where possible, and contradictions are reported."""
 
 import colour_model
 import pytest
@@ -15,13 +15,13 @@ def test_shapes_are_inferred_up_to_the_head():
     assert (shapes["boxes"], shapes["head"]) == ([1, 4, 64], [1, 7, 64])
 
 
-def test_a_graph_whose_shapes_cannot_be_inferred_is_left_as_it_is():
+def test_a_graph_whose_shapes_cannot_be_inferred_is_unchanged():
     model = colour_model.build("body")
     model.ClearField("opset_import")
     assert infer_shapes(model) == model
 
 
-def test_a_graph_with_a_constant_of_no_known_type_is_left_as_it_is():
+def test_a_graph_with_a_constant_of_unknown_type_is_unchanged():
     model = colour_model.build("body")
     model.graph.initializer[0].data_type = 44
     assert infer_shapes(model) == model
@@ -38,7 +38,7 @@ def test_renewed_shapes_follow_the_input():
     assert shapes["boxes"].dim[0].dim_value == 2
 
 
-def test_a_contradiction_is_told():
+def test_a_contradiction_is_reported():
     model = colour_model.build("body")
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2
     with pytest.raises(ValueError, match="2"):

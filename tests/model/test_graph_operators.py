@@ -1,4 +1,4 @@
-"""Parameters: what was learnt, not what was computed, scaled or counted."""
+"""Parameters are the learnt tensors, not computed ones, scales or counters."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_parameters(nodes, expected):
     assert names(nodes, **constants) == expected
 
 
-def test_constants_as_nodes_count_as_well():
+def test_constants_in_nodes_count_too():
     nodes = "w = Constant<value = float[3, 3, 1, 1] {0,0,0,0,0,0,0,0,0}>() y = Conv(x, w)"
     model = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17]> g ({INPUT}) => (float y) {{ {nodes} }}'
@@ -57,9 +57,9 @@ def test_constants_as_nodes_count_as_well():
     ("name", "count"),
     [
         *((f"yolov10n-{kind}", 2_299_264) for kind in ("thu", "raw", "raw-fp16", "ultralytics")),
-        ("yolov8n-320-int8", 3_151_904),  # as Ultralytics says of the fused model
+        ("yolov8n-320-int8", 3_151_904),  # Ultralytics' figure for the fused model
     ],
 )
-def test_real_models_have_the_published_number(shared, name, count):
+def test_real_models_have_the_published_number_of_parameters(shared, name, count):
     model = onnx.load(shared(f"models/{name}.onnx"))
     assert sum(math.prod(t.dims) for t in parameters(GraphIndex(model.graph))) == count

@@ -1,4 +1,4 @@
-"""Which Transposes an engine may forget."""
+"""Transposes that an engine may drop."""
 
 import colour_model
 import onnx
@@ -33,12 +33,12 @@ def test_a_transpose_that_makes_an_output_is_found(output):
 
 
 @pytest.mark.parametrize("output", ["behind", "dropped"])
-def test_what_simplifiers_take_out_hides_nothing(output):
+def test_operators_that_simplifiers_remove_hide_nothing(output):
     assert found(output) == ["swapped"]
 
 
 @pytest.mark.parametrize("output", ["unmoved", "joined", "converted", "used", "images", "nowhere"])
-def test_others_are_left_alone(output):
+def test_other_transposes_are_not_found(output):
     assert found(output) == []
 
 
@@ -47,5 +47,5 @@ def test_each_is_found_once_in_the_order_of_the_outputs():
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_of_the_tails_of_detectors_one_is_concerned(tail):
+def test_only_one_detector_tail_has_a_bare_transpose(tail):
     assert len(bare_transposes(colour_model.build(tail).graph)) == (tail == "transposed")

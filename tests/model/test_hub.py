@@ -1,4 +1,4 @@
-"""What is fetched from a hub, and what is not."""
+"""Fetching from a hub: content, resumption, failures, credentials."""
 
 import hashlib
 import threading
@@ -21,7 +21,7 @@ BRANCH = HubFile("onnx-community/yolov10n", "onnx/model.onnx", "main")
 
 @pytest.fixture(autouse=True)
 def _impatient(hub, monkeypatch):
-    """Timeouts of a test's length; content for the model that all ask for."""
+    """Short timeouts, and content for the model that all tests fetch."""
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.3)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
     hub.add("yolov10n", CONTENT)
@@ -32,7 +32,7 @@ def get(file=PINNED, show=None):
 
 
 def leftovers():
-    """Files of the cache that are no content, no name of one, and no lock."""
+    """Cached files other than content, its names, references and locks."""
     return [
         path.name
         for path in hub_folder().rglob("*")
@@ -41,7 +41,7 @@ def leftovers():
 
 
 @pytest.mark.parametrize("file", [PINNED, BRANCH])
-def test_a_file_comes_whole_and_lies_where_the_layout_says(hub, file):
+def test_a_file_is_fetched_into_the_specified_layout(hub, file):
     path = get(file)
     assert path.read_bytes() == CONTENT
     storage = hub_folder() / "models--onnx-community--yolov10n"
@@ -54,22 +54,22 @@ def test_a_file_comes_whole_and_lies_where_the_layout_says(hub, file):
     assert hub.asked() == [address.format(COMMIT), f"/{DIGEST}"]
 
 
-def test_what_is_fetched_is_said_with_size_revision_and_licence(hub, caplog):
+def test_a_download_is_announced_with_size_revision_and_licence(hub, caplog):
     get()
     (record,) = caplog.records
-    assert record.levelname == "WARNING"  # to be seen by default, also by those who use Python
+    assert record.levelname == "WARNING"  # shown by default, in Python too
     for part in ("yolov10n", "onnx-community/yolov10n", COMMIT[:10], "0.5 MB", "AGPL-3.0", hub.url):
         assert part in record.message
 
 
-def test_huggingface_hub_finds_what_was_fetched_and_the_other_way_round(hub, tmp_path, monkeypatch):
+def test_huggingface_hub_and_detcli_find_each_others_files(hub, tmp_path, monkeypatch):
     ours = get(BRANCH)
     arguments = {"repo_id": BRANCH.repository, "filename": BRANCH.path}
     options = arguments | {"cache_dir": hub_folder(), "endpoint": hub.url}
     for revision in ("main", COMMIT):
         theirs = huggingface_hub.hf_hub_download(**options, revision=revision)
         assert theirs == str(ours)
-    assert len(hub.ranges()) == 1  # it came once
+    assert len(hub.ranges()) == 1  # downloaded once
     report = huggingface_hub.scan_cache_dir(hub_folder())
     assert (report.warnings, report.size_on_disk) == ([], len(CONTENT))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "another"))
@@ -77,9 +77,9 @@ def test_huggingface_hub_finds_what_was_fetched_and_the_other_way_round(hub, tmp
     assert str(BRANCH.cached()) == str(PINNED.cached()) == theirs
 
 
-def test_a_content_that_is_there_is_not_fetched_again(hub):
+def test_cached_content_is_not_fetched_again(hub):
     get(PINNED)
-    hub.main = NEWER  # a commit that left this file as it was
+    hub.main = NEWER  # a commit that did not change this file
     hub.requests.clear()
     path = get(BRANCH)
     assert NEWER in path.parts
@@ -87,7 +87,7 @@ def test_a_content_that_is_there_is_not_fetched_again(hub):
     assert hub.asked() == []
 
 
-def test_a_branch_that_moved_brings_the_new_file(hub):
+def test_the_new_file_of_a_moved_branch_is_fetched(hub):
     old = get(BRANCH)
     hub.main = NEWER
     hub.add("yolov10n", b"new")
@@ -96,7 +96,7 @@ def test_a_branch_that_moved_brings_the_new_file(hub):
     assert old.read_bytes() == CONTENT
 
 
-def test_a_wrong_hash_is_refused_and_nothing_stays(hub):
+def test_a_wrong_hash_is_refused_and_nothing_is_kept(hub):
     hub.faults.contents[BRANCH.repository, BRANCH.path] = CONTENT[::-1]
     with pytest.raises(ModelError, match=f"its record says {DIGEST}") as error:
         get()
@@ -105,25 +105,25 @@ def test_a_wrong_hash_is_refused_and_nothing_stays(hub):
     assert leftovers() == []
 
 
-def test_more_than_the_record_says_is_refused(hub):
+def test_content_longer_than_recorded_is_refused(hub):
     hub.faults.contents[BRANCH.repository, BRANCH.path] = CONTENT * 2
     with pytest.raises(ModelError, match="more than the recorded 512000 bytes"):
         get()
     assert PINNED.cached() is None
 
 
-def test_half_a_file_is_gone_on_with_at_once(hub):
+def test_an_interrupted_download_is_resumed_at_once(hub):
     hub.faults.break_after = [200_000, 100_000]
     assert get().read_bytes() == CONTENT
     assert hub.ranges() == [None, "bytes=200000-", "bytes=300000-"]
     assert leftovers() == []
 
 
-def test_half_a_file_is_gone_on_with_by_the_next_run(hub):
+def test_a_partial_download_is_resumed_by_the_next_run(hub):
     hub.faults.break_after = [200_000] + [0] * (hub_module.ATTEMPTS - 1)
     with pytest.raises(ModelError, match="cannot fetch yolov10n"):
         get()
-    assert PINNED.cached() is None  # half a file is nobody's model
+    assert PINNED.cached() is None  # a partial file is not a model
     assert leftovers() == [f"{DIGEST}.detcli.incomplete"]
     hub.requests.clear()
     assert get().read_bytes() == CONTENT
@@ -131,7 +131,7 @@ def test_half_a_file_is_gone_on_with_by_the_next_run(hub):
     assert leftovers() == []
 
 
-def test_a_file_that_was_whole_but_not_yet_checked_is_not_fetched_again(hub):
+def test_a_complete_but_unchecked_download_is_not_fetched_again(hub):
     PINNED.partial(DIGEST).parent.mkdir(parents=True)
     PINNED.partial(DIGEST).write_bytes(CONTENT)
     assert get().read_bytes() == CONTENT
@@ -139,21 +139,21 @@ def test_a_file_that_was_whole_but_not_yet_checked_is_not_fetched_again(hub):
 
 
 @pytest.mark.parametrize("left", [b"x" * 1000, b"x" * len(CONTENT), CONTENT + b"x"])
-def test_what_an_earlier_run_left_damaged_is_fetched_anew(hub, left):
+def test_a_damaged_partial_download_is_fetched_anew(hub, left):
     PINNED.partial(DIGEST).parent.mkdir(parents=True)
     PINNED.partial(DIGEST).write_bytes(left)
     assert get().read_bytes() == CONTENT
     assert hub.ranges()[-1] is None
 
 
-def test_a_server_without_ranges_sends_the_whole_again(hub):
+def test_a_server_without_ranges_sends_the_whole_file_again(hub):
     hub.faults.break_after = [200_000]
     hub.faults.ignore_ranges = True
     assert get().read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("break_after", [[], [200_000]])
-def test_a_hub_that_does_not_say_the_size(hub, caplog, break_after):
+def test_a_hub_that_does_not_report_the_size(hub, caplog, break_after):
     hub.faults.headers["X-Linked-Size"] = None
     hub.faults.break_after = break_after
     told = []
@@ -162,7 +162,7 @@ def test_a_hub_that_does_not_say_the_size(hub, caplog, break_after):
     assert "of unknown size" in caplog.text
 
 
-def test_a_whole_file_that_was_not_yet_checked_of_unknown_size(hub):
+def test_a_complete_but_unchecked_download_of_unknown_size(hub):
     hub.faults.headers["X-Linked-Size"] = None
     PINNED.partial(DIGEST).parent.mkdir(parents=True)
     PINNED.partial(DIGEST).write_bytes(CONTENT)
@@ -183,7 +183,7 @@ def test_a_whole_file_that_was_not_yet_checked_of_unknown_size(hub):
         ({"headers": {"X-Linked-Etag": None}}, "it has no SHA-256"),
     ],
 )
-def test_a_hub_that_fails_is_a_model_error_with_three_ways_on(hub, faults, words):
+def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, words):
     for name, value in faults.items():
         setattr(hub.faults, name, value)
     with pytest.raises(ModelError, match=words) as error:
@@ -200,13 +200,13 @@ def test_a_hub_that_fails_is_a_model_error_with_three_ways_on(hub, faults, words
         (HubFile(PINNED.repository, "onnx/model.onnx", NEWER), "answers 404"),
     ],
 )
-def test_what_is_not_there_is_a_model_error(file, words):
+def test_a_missing_file_is_a_model_error(file, words):
     with pytest.raises(ModelError, match=words):
         get(file)
 
 
 @pytest.mark.parametrize("endpoint", ["hub", "ftp://127.0.0.1", "http://", "http://a:port", "//x"])
-def test_an_endpoint_that_is_no_address(monkeypatch, endpoint):
+def test_an_endpoint_that_is_not_a_url(monkeypatch, endpoint):
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     with pytest.raises(ModelError, match="HF_ENDPOINT is not the URL"):
         get()
@@ -219,7 +219,7 @@ def test_no_network_is_a_model_error(monkeypatch):
     assert "'codes'" in error.value.hint
 
 
-def test_offline_mode_asks_nobody(hub, monkeypatch):
+def test_offline_mode_sends_no_request(hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
         get()
@@ -239,7 +239,7 @@ def test_a_password_in_the_endpoint_is_never_shown(hub, monkeypatch, caplog, fau
     assert hub.url in str(error.value)
 
 
-def test_a_token_goes_to_the_hub_and_no_further(hub, monkeypatch):
+def test_a_token_is_sent_only_to_the_hub(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     get()
     sent = {path: headers.get("authorization") for _, path, headers in hub.requests}
@@ -247,7 +247,7 @@ def test_a_token_goes_to_the_hub_and_no_further(hub, monkeypatch):
     assert set(sent.values()) == {"Bearer hf_secret"}
 
 
-def test_it_is_told_how_far_it_is(hub):
+def test_progress_is_reported(hub):
     hub.faults.break_after = [200_000]
     told = []
     get(show=lambda done, total: told.append((done, total)))
@@ -257,7 +257,7 @@ def test_it_is_told_how_far_it_is(hub):
     assert told[-1] == (len(CONTENT), len(CONTENT))
 
 
-def test_several_at_once_fetch_it_once(hub):
+def test_concurrent_calls_download_once(hub):
     threads = [threading.Thread(target=get) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -267,7 +267,7 @@ def test_several_at_once_fetch_it_once(hub):
     assert len(hub.ranges()) == 1
 
 
-def test_a_lock_that_nobody_gives_back_is_said_and_then_an_error(monkeypatch, caplog):
+def test_waiting_for_a_lock_is_announced_and_times_out(monkeypatch, caplog):
     monkeypatch.setattr(hub_module, "LOCK_TIMEOUT_S", 0.1)
     monkeypatch.setattr(hub_module, "LOCK_NOTICE_S", 0.1)
     lock = hub_folder() / ".locks/models--onnx-community--yolov10n" / f"{DIGEST}.lock"
@@ -292,7 +292,7 @@ def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 def test_a_system_without_links_keeps_the_file_under_its_name(hub, monkeypatch):
     def refuse(*_, **__):
-        raise OSError("a privilege that this user has not")
+        raise OSError("the user lacks a privilege")
 
     monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
     path = get(BRANCH)

@@ -43,7 +43,7 @@ def place(content, file=FILE, commit=COMMIT):
         {"XDG_CACHE_HOME": "/xdg", "HF_HOME": "/hf"},
     ],
 )
-def test_the_folder_is_that_of_huggingface_hub(variables, monkeypatch):
+def test_the_folder_is_the_one_of_huggingface_hub(variables, monkeypatch):
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -62,49 +62,49 @@ def test_a_file_is_found_by_its_branch_and_by_its_commit():
     assert HubFile(FILE.repository, FILE.path, NEWER).cached() is None
 
 
-def test_a_pinned_file_says_nothing_of_the_branch():
+def test_a_pinned_file_does_not_set_the_branch():
     place(b"content", HubFile(FILE.repository, FILE.path, COMMIT))
     assert FILE.cached() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"../../..", b"\xff\xfe", b"0" * 39])
-def test_a_reference_that_names_no_commit_leads_nowhere(content):
+def test_a_reference_that_is_not_a_commit_is_ignored(content):
     place(b"content")
     (FILE.storage / "refs/main").write_bytes(content)
     assert FILE.cached() is None
 
 
-def test_a_link_to_nothing_is_no_file():
+def test_a_dangling_link_is_not_a_cached_file():
     place(b"content").resolve().unlink()
     assert FILE.cached() is None
 
 
-def test_where_nothing_may_be_looked_at_nothing_is_found(monkeypatch):
-    monkeypatch.setenv("HF_HOME", "/" + "x" * 5000)  # as refused by the system as without rights
+def test_nothing_is_found_in_an_inaccessible_cache(monkeypatch):
+    monkeypatch.setenv("HF_HOME", "/" + "x" * 5000)  # refused by the system, as without permission
     assert FILE.cached() is None
     assert HubFile(FILE.repository, FILE.path, COMMIT).cached() is None
 
 
-def test_links_are_relative_so_that_the_cache_can_be_moved(tmp_path, monkeypatch):
+def test_links_still_work_in_a_moved_cache(tmp_path, monkeypatch):
     place(b"content")
     (tmp_path / "home").rename(tmp_path / "elsewhere")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "elsewhere"))
     assert FILE.cached().read_bytes() == b"content"
 
 
-def test_damage_is_seen_by_the_hash():
+def test_damage_is_detected_by_the_hash():
     path = place(b"content")
     assert is_intact(path)
     path.resolve().write_bytes(b"damaged")
     assert not is_intact(path)
 
 
-def test_without_a_record_nothing_is_known_of_damage(tmp_path):
+def test_a_file_without_a_recorded_hash_counts_as_intact(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     assert is_intact(tmp_path / "model.onnx")
 
 
-def test_forgetting_removes_all_revisions_and_what_is_not_whole():
+def test_forgetting_removes_all_revisions_and_partial_downloads():
     place(b"content")
     place(b"newer", commit=NEWER)
     FILE.partial("0" * 64).write_bytes(b"part")
@@ -114,7 +114,7 @@ def test_forgetting_removes_all_revisions_and_what_is_not_whole():
     assert FILE.forget() == 0
 
 
-def test_forgetting_leaves_what_others_keep_there():
+def test_forgetting_keeps_files_of_other_programs():
     path = place(b"content")
     other = place(b"other", HALF)
     card = path.parents[1] / "README.md"
@@ -128,14 +128,14 @@ def test_forgetting_leaves_what_others_keep_there():
     assert download.exists()
 
 
-def test_forgetting_leaves_content_that_has_another_name():
+def test_forgetting_keeps_content_that_has_another_name():
     place(b"the same")
     other = place(b"the same", HALF)
     assert FILE.forget() == 0
     assert other.read_bytes() == b"the same"
 
 
-def test_forgetting_counts_a_file_that_is_no_link(monkeypatch):
+def test_forgetting_counts_a_file_that_is_not_a_link(monkeypatch):
     def refuse(*_, **__):
         raise OSError
 

@@ -1,4 +1,4 @@
-"""What the environment sets for connections, and what of it does not work."""
+"""Connection settings from the environment that do not work."""
 
 import huggingface_hub
 import pytest
@@ -13,7 +13,7 @@ FILE = HubFile("onnx-community/yolov10n", "onnx/model.onnx", COMMIT)
 
 @pytest.fixture(autouse=True)
 def _fresh(hub, monkeypatch):
-    """A session that is yet to be made, with no proxy set."""
+    """A new session, with no proxy set."""
     hub.add("yolov10n", b"content")
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def _fresh(hub, monkeypatch):
         ("SSL_CERT_FILE", "/no/such/file.pem", "No such file"),
     ],
 )
-def test_what_does_not_work_is_said_with_its_variables(monkeypatch, name, value, words):
+def test_a_broken_setting_is_reported_with_its_variable(monkeypatch, name, value, words):
     monkeypatch.setenv(name, value)
     with pytest.raises(ModelError, match=words) as error:
         fetch(FILE, "yolov10n", "AGPL-3.0")
@@ -36,7 +36,7 @@ def test_what_does_not_work_is_said_with_its_variables(monkeypatch, name, value,
     assert "secret" not in str(error.value)
 
 
-def test_a_proxy_that_takes_another_package(monkeypatch):
+def test_a_proxy_that_needs_another_package(monkeypatch):
     def refuse():
         raise ImportError("Using SOCKS proxy, but the 'socksio' package is not installed.")
 
@@ -53,7 +53,7 @@ def test_a_token_that_cannot_be_sent(monkeypatch):
     assert "cret" not in str(error.value)
 
 
-def test_a_number_that_is_none(detcli, monkeypatch):
+def test_a_setting_that_is_not_a_number(detcli, monkeypatch):
     monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "soon")
     done = detcli("models", "pull", "yolov10n")
     assert done.returncode == 4

@@ -1,4 +1,4 @@
-"""A file gives a whole model or a ModelError, and its external data goes where it belongs."""
+"""A file gives a complete model or a ModelError; external data becomes part of the model."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def outside(tensor, location="weights", **place):
-    """Move the entries of a tensor out of the model; returns them."""
+    """Make the data of a tensor external, and return it."""
     data = tensor.raw_data
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -48,7 +48,7 @@ def loaded(tmp_path):
     return run
 
 
-def test_a_part_of_a_file_is_read(loaded):
+def test_a_tensor_is_read_from_its_part_of_the_file(loaded):
     tensor = tensor_of()
     data = outside(tensor, offset=8, length=24, checksum="?", unknown="key")
     model, names = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
@@ -95,7 +95,7 @@ def in_a_function(tensor):
 
 
 @pytest.mark.parametrize("place", [in_a_node, in_a_sparse_tensor, in_a_function])
-def test_wherever_a_tensor_is_its_data_is_moved_in(loaded, place):
+def test_external_data_is_loaded_wherever_its_tensor_is(loaded, place):
     tensor = tensor_of()
     data = outside(tensor)
     model, names = loaded(place(tensor), data)
@@ -105,7 +105,7 @@ def test_wherever_a_tensor_is_its_data_is_moved_in(loaded, place):
 
 
 @pytest.mark.parametrize("place", [in_a_node, in_a_sparse_tensor, in_a_function])
-def test_wherever_a_tensor_is_it_may_not_lead_out(loaded, place):
+def test_paths_are_checked_wherever_the_tensor_is(loaded, place):
     tensor = tensor_of()
     outside(tensor, location="../weights")
     with pytest.raises(ModelError, match="not a path below the model's folder"):
@@ -123,7 +123,7 @@ def test_wherever_a_tensor_is_it_may_not_lead_out(loaded, place):
         (bytes(24), {"offset": 1 << 60}, 0),
     ],
 )
-def test_data_that_is_not_the_tensors_is_refused(loaded, data, place, has):
+def test_data_of_the_wrong_size_is_refused(loaded, data, place, has):
     tensor = tensor_of()
     outside(tensor, **place)
     with pytest.raises(ModelError, match=f"weight, which takes 24 bytes, it has {has}$") as error:
@@ -132,7 +132,7 @@ def test_data_that_is_not_the_tensors_is_refused(loaded, data, place, has):
 
 
 @pytest.mark.parametrize("place", [{"offset": -1}, {"offset": "x"}, {"length": "x"}])
-def test_a_place_that_makes_no_sense_is_damage(loaded, place):
+def test_an_impossible_position_is_damage(loaded, place):
     tensor = tensor_of()
     outside(tensor, **place)
     with pytest.raises(ModelError, match=r"model\.onnx is damaged"):
@@ -142,7 +142,7 @@ def test_a_place_that_makes_no_sense_is_damage(loaded, place):
 @pytest.mark.parametrize(
     ("dims", "dtype"), [([-2, 3], 1), ([2, 3], 99), ([2, 3], TensorProto.STRING), ([2, 3], 0)]
 )
-def test_a_tensor_that_makes_no_sense_is_damage(loaded, dims, dtype):
+def test_an_impossible_tensor_is_damage(loaded, dims, dtype):
     tensor = tensor_of()
     outside(tensor)
     tensor.dims[:] = dims
@@ -151,7 +151,7 @@ def test_a_tensor_that_makes_no_sense_is_damage(loaded, dims, dtype):
         loaded(model_of(weights=[tensor]), bytes(24))
 
 
-def test_a_path_that_is_no_text_is_damage(tmp_path):
+def test_a_path_that_is_not_text_is_damage(tmp_path):
     tensor = tensor_of()
     outside(tensor)
     content = model_of(weights=[tensor]).SerializeToString().replace(b"weights", b"weigh\xff\xff")
@@ -159,7 +159,7 @@ def test_a_path_that_is_no_text_is_damage(tmp_path):
         load(tmp_path / "model.onnx", content)
 
 
-def test_more_than_a_message_can_hold_is_refused_unread(loaded, monkeypatch):
+def test_data_that_no_message_can_hold_is_refused_unread(loaded, monkeypatch):
     tensors = [tensor_of(name="weight"), tensor_of(name="other")]
     data, _ = map(outside, tensors)
     model = model_of(weights=tensors)
@@ -180,7 +180,7 @@ def test_a_tensor_of_absurd_size_is_refused_unread(loaded):
 
 @pytest.mark.parametrize("dims", [[1 << 40], [2, 4], [5], [-6], [2, -3], [-2, -3]])
 @pytest.mark.parametrize("place", [lambda tensor: model_of(weights=[tensor]), in_a_node])
-def test_entries_that_are_not_as_many_as_the_shape_says_are_damage(loaded, dims, place):
+def test_a_wrong_number_of_entries_is_damage(loaded, dims, place):
     tensor = tensor_of()
     tensor.dims[:] = dims
     with pytest.raises(ModelError, match=r"model\.onnx is damaged: weight "):
@@ -197,18 +197,18 @@ def test_entries_in_lists_are_counted_too(loaded, dims):
         loaded(model_of(weights=[tensor]), None)
 
 
-def test_a_tensor_of_no_entries_is_whole(loaded):
+def test_an_empty_tensor_is_complete(loaded):
     empty = helper.make_tensor("weight", TensorProto.FLOAT, [0], [])
     loaded(model_of(weights=[empty]), None)
 
 
-def test_a_file_that_ends_behind_its_graph_is_truncated(loaded):
+def test_a_file_that_ends_after_its_graph_is_truncated(loaded):
     model = model_of(weights=[tensor_of()])
     model.ClearField("opset_import")
     with pytest.raises(ModelError, match="is truncated: it names no operator set"):
         loaded(model, None)
 
 
-def test_a_model_without_external_data_is_as_it_was(loaded):
+def test_a_model_without_external_data_is_unchanged(loaded):
     model = model_of(weights=[tensor_of()])
     assert loaded(model, None) == (model, [])

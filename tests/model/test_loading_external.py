@@ -1,4 +1,4 @@
-"""Nothing outside a model's folder is opened, nor what could keep a reader waiting."""
+"""No file outside the model's folder is opened, and none that could block."""
 
 import os
 import sys
@@ -20,13 +20,13 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize("location", ["weights", "./weights", "deep/weights", "deep//weights"])
-def test_a_file_beside_the_model_or_below_it_is_read(model, location):
+def test_a_file_beside_or_below_the_model_is_read(model, location):
     with open_external(model, location) as file:
         assert file.read().endswith(b"weights")
 
 
 @pytest.mark.parametrize("relative", ["models/model.onnx", "model.onnx"])
-def test_the_model_may_be_named_from_anywhere(model, monkeypatch, relative):
+def test_the_models_path_may_be_relative_to_any_folder(model, monkeypatch, relative):
     monkeypatch.chdir(model.parents[1] if "/" in relative else model.parent)
     with open_external(type(model)(relative), "weights") as file:
         assert file.read() == b"weights"
@@ -49,7 +49,7 @@ def test_the_model_may_be_named_from_anywhere(model, monkeypatch, relative):
         "secret\0",
     ],
 )
-def test_a_path_that_leads_out_is_refused_before_it_is_looked_at(model, location, monkeypatch):
+def test_a_path_out_of_the_folder_is_refused_without_touching_it(model, location, monkeypatch):
     for function in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, function, lambda *_, **__: pytest.fail("it was looked at"))
     with pytest.raises(ModelError, match="is not a path below the model's folder") as error:
@@ -60,8 +60,8 @@ def test_a_path_that_leads_out_is_refused_before_it_is_looked_at(model, location
 
 @pytest.mark.parametrize("target", ["../secret", "ABSOLUTE/secret", "../models2/weights", ".."])
 @pytest.mark.parametrize("place", ["link", "deep/link"])
-def test_a_link_that_leads_out_is_refused_unopened(model, target, place, monkeypatch):
-    outside = model.parents[1] / "models2"  # its name begins like the model's folder
+def test_a_link_out_of_the_folder_is_refused_unopened(model, target, place, monkeypatch):
+    outside = model.parents[1] / "models2"  # its name begins with that of the model's folder
     outside.mkdir()
     (outside / "weights").write_bytes(b"secret")
     link = model.parent / place
@@ -73,7 +73,7 @@ def test_a_link_that_leads_out_is_refused_unopened(model, target, place, monkeyp
     assert "cp -L" in error.value.hint
 
 
-def test_a_linked_folder_that_leads_out_is_refused(model):
+def test_a_linked_folder_elsewhere_is_refused(model):
     outside = model.parents[1] / "elsewhere"
     outside.mkdir()
     (outside / "weights").write_bytes(b"secret")
@@ -88,14 +88,14 @@ def test_a_link_inside_the_folder_is_followed(model):
         assert file.read() == b"deep weights"
 
 
-def test_a_folder_that_is_a_link_itself_is_the_models_folder(model, tmp_path):
+def test_the_models_folder_may_be_a_link_itself(model, tmp_path):
     (tmp_path / "alias").symlink_to(model.parent)
     with open_external(tmp_path / "alias" / "model.onnx", "weights") as file:
         assert file.read() == b"weights"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
-def test_what_is_no_regular_file_is_refused_without_waiting_for_it(model, monkeypatch):
+def test_a_file_that_is_not_regular_is_refused_without_blocking(model, monkeypatch):
     os.mkfifo(model.parent / "pipe")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
     for name in ("pipe", "deep"):
@@ -103,7 +103,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting_for_it(model, monkey
             open_external(model, name)
 
 
-def test_a_link_that_is_laid_after_the_check_is_not_followed(model, monkeypatch):
+def test_a_link_made_after_the_check_is_not_followed(model, monkeypatch):
     judged = os.path.realpath
 
     def swap(path):
@@ -119,13 +119,13 @@ def test_a_link_that_is_laid_after_the_check_is_not_followed(model, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["missing", "missing/weights", "weights/below"])
-def test_a_missing_file_is_named_with_what_to_do(model, name):
+def test_a_missing_file_is_named_with_a_hint(model, name):
     with pytest.raises(ModelError, match=f"model.onnx cannot be read: {name}: ") as error:
         open_external(model, name)
     assert error.value.hint == f"put {name} beside the model"
 
 
-def test_links_in_a_circle_are_an_error(model):
+def test_circular_links_are_an_error(model):
     (model.parent / "a").symlink_to("b")
     (model.parent / "b").symlink_to("a")
     with pytest.raises(ModelError, match="cannot be read: a: "):

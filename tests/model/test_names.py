@@ -1,4 +1,4 @@
-"""Class names from metadata and from files, whatever stands there."""
+"""Class names from metadata and from files, valid or not."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_lists_and_mappings_are_read_in_json_and_python_notation(text, names):
     assert parse_names(text) == names
 
 
-def test_names_survive_both_notations():
+def test_names_round_trip_in_both_notations():
     assert parse_names(json.dumps(COCO)) == list(COCO)
     assert parse_names(str(dict(enumerate(COCO)))) == list(COCO)
 
@@ -51,7 +51,7 @@ def test_names_survive_both_notations():
         "\0",
     ],
 )
-def test_anything_else_is_no_names(text):
+def test_anything_else_is_rejected(text):
     assert parse_names(text) is None
 
 
@@ -74,7 +74,7 @@ def test_anything_else_is_no_names(text):
     ],
     ids=lambda text: f"{text[:20]}...{len(text)}",
 )
-def test_hostile_text_is_no_names_and_runs_nothing(text, tmp_path):
+def test_hostile_text_is_rejected_and_not_executed(text, tmp_path):
     assert parse_names(text.replace("FILE", repr(str(tmp_path / "trace")))) is None
     assert not list(tmp_path.iterdir())
 
@@ -93,7 +93,7 @@ def test_hostile_text_is_no_names_and_runs_nothing(text, tmp_path):
         (b"{0: 'person'}", ("person",)),
     ],
 )
-def test_names_file_is_lines_or_a_list_or_a_mapping(tmp_path, content, names):
+def test_a_names_file_holds_lines_a_list_or_a_mapping(tmp_path, content, names):
     path = tmp_path / "names.txt"
     path.write_bytes(content)
     assert read_names(path) == names
@@ -110,9 +110,9 @@ def test_names_file_is_lines_or_a_list_or_a_mapping(tmp_path, content, names):
         (b"\x89PNG\r\n\x1a\n\0\0", "not UTF-8 text"),
         ("person\ncar".encode("utf-16"), "not UTF-8 text"),
     ],
-    ids=["empty", "blank", "empty list", "torn JSON", "deep", "binary", "UTF-16"],
+    ids=["empty", "blank", "empty list", "truncated JSON", "deep", "binary", "UTF-16"],
 )
-def test_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
+def test_a_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
     path = tmp_path / "names.txt"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=reason) as error:
@@ -122,7 +122,7 @@ def test_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
 
 
 @pytest.mark.parametrize("name", [".", "missing.txt", "missing/names.txt"])
-def test_names_file_that_cannot_be_read_is_a_usage_error(tmp_path, name):
+def test_an_unreadable_names_file_is_a_usage_error(tmp_path, name):
     with pytest.raises(UsageError, match="cannot read names from") as error:
         read_names(tmp_path / name)
     assert error.value.hint

@@ -36,7 +36,7 @@ def entries(cache):
 
 
 def started(*models):
-    """Processes that prepare a model each, all at once; what each of them prints."""
+    """Prepare models in concurrent processes, and return what each prints."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PREPARE, model],
@@ -56,7 +56,7 @@ def started(*models):
 
 
 def save_external(path, stride=colour_model.CELL, location="weights.bin", **options):
-    """Write a body whose constants all lie in a file beside it."""
+    """Write a body whose constants are all in a file beside it."""
     model = colour_model.build("body")
     scale = next(tensor for tensor in model.graph.initializer if tensor.name == "stride")
     scale.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
@@ -73,7 +73,7 @@ def save_external(path, stride=colour_model.CELL, location="weights.bin", **opti
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_prepared_graph_computes_the_head_and_nothing_else(make_model, cache, tail):
+def test_the_prepared_graph_computes_only_the_head(make_model, cache, tail):
     for _ in ("cold", "warm"):
         prepared = prepare(make_model("a.b.onnx", tail))
         assert prepared.name == "a.b"
@@ -84,13 +84,13 @@ def test_prepared_graph_computes_the_head_and_nothing_else(make_model, cache, ta
     assert cache.is_dir()
 
 
-def test_body_that_ends_in_its_head_is_run_from_the_file_itself(make_model, cache):
+def test_a_file_that_ends_in_its_head_is_used_as_it_is(make_model, cache):
     model = make_model(tail="transposed")
     assert prepare(model).graph == model.read_bytes()
     assert [path.suffix for path in entries(cache)] == [".contract"]
 
 
-def test_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache):
+def test_a_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache):
     model = make_model(tail="authors")
     [cold] = started(model)
     stored = entries(cache)
@@ -111,9 +111,9 @@ def test_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache):
         lambda data: data + b"\n",
         lambda _: b"",
     ],
-    ids=["first bit", "last bit", "a byte", "half", "torn digest", "longer", "empty"],
+    ids=["first bit", "last bit", "a byte", "half", "half a digest", "longer", "empty"],
 )
-def test_damaged_entries_are_made_anew(make_model, cache, damage):
+def test_damaged_entries_are_built_again(make_model, cache, damage):
     model = make_model(tail="authors")
     first = prepare(model)
     graph = first.graph
@@ -126,7 +126,7 @@ def test_damaged_entries_are_made_anew(make_model, cache, damage):
         assert entries(cache) == stored
 
 
-def test_cache_lies_where_the_variable_says(make_model, tmp_path, monkeypatch):
+def test_the_variable_moves_the_cache(make_model, tmp_path, monkeypatch):
     for name in ("one", "two"):
         monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / name / "deep"))
         prepare(make_model(tail="authors"))
@@ -136,7 +136,7 @@ def test_cache_lies_where_the_variable_says(make_model, tmp_path, monkeypatch):
     assert {path.suffix for path in one} == {".contract", ".graph"}
 
 
-def test_cache_that_cannot_be_written_is_done_without(make_model, tmp_path, monkeypatch):
+def test_models_are_prepared_without_a_writable_cache(make_model, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "file" / "cache"))
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_cache_that_cannot_be_written_is_done_without(make_model, tmp_path, monk
     assert (tmp_path / "file").read_text() == "no folder"
 
 
-def test_processes_that_start_together_on_an_empty_cache_agree(make_model, cache):
+def test_concurrent_cold_starts_agree(make_model, cache):
     model = make_model(tail="ultralytics")
     printed = started(*[model] * 4)
     assert all(line[:2] == printed[0][:2] for line in printed)
@@ -152,7 +152,7 @@ def test_processes_that_start_together_on_an_empty_cache_agree(make_model, cache
     assert started(model)[0] == [*printed[0][:2], "False"]
 
 
-def test_changed_content_is_seen_and_the_same_content_elsewhere_is_known(make_model, cache):
+def test_entries_depend_on_the_content_and_not_on_the_path(make_model, cache):
     first = prepare(make_model("one.onnx", "authors"))
     stored = entries(cache)
     assert prepare(make_model("two.onnx", "authors")).contract == first.contract
@@ -163,7 +163,7 @@ def test_changed_content_is_seen_and_the_same_content_elsewhere_is_known(make_mo
     assert prepare(make_model("one.onnx", "body")).contract.layout is Layout.BODY
 
 
-def test_box_format_of_the_caller_is_kept_apart_in_the_cache(make_model, cache):
+def test_each_requested_box_format_has_its_own_entry(make_model, cache):
     model = make_model(tail="body")
     asked = [None, BoxFormat.CXCYWH, BoxFormat.XYXY, None, BoxFormat.CXCYWH]
     found = [prepare(model, box_format).contract.box_format for box_format in asked]
@@ -173,7 +173,7 @@ def test_box_format_of_the_caller_is_kept_apart_in_the_cache(make_model, cache):
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
-def test_external_data_is_part_of_the_graph_and_its_change_is_noticed(tmp_path, options):
+def test_changed_external_data_changes_the_graph(tmp_path, options):
     path = tmp_path / "model.onnx"
     content, boxes = set(), []
     for stride in (8, 16, 16, 8):
@@ -184,7 +184,7 @@ def test_external_data_is_part_of_the_graph_and_its_change_is_noticed(tmp_path, 
     assert boxes == [[8, 8, 16, 16], [16, 16, 32, 32], [16, 16, 32, 32], [8, 8, 16, 16]]
 
 
-def test_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache):
+def test_a_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache):
     printed = []
     for stride in (8, 16):
         path = save_external(tmp_path / "model.onnx", stride)
@@ -237,7 +237,7 @@ def test_external_data_outside_the_folder_is_a_model_error(tmp_path, outside, op
     ],
     ids=["empty", "text", "page", "archive", "one byte", "9 bytes", "99 bytes", "all but 99"],
 )
-def test_file_that_is_no_complete_model_is_a_model_error(tmp_path, content):
+def test_an_incomplete_model_is_a_model_error(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"is not an ONNX model, or is truncated") as error:
@@ -252,7 +252,7 @@ def test_file_that_is_no_complete_model_is_a_model_error(tmp_path, content):
     [(b"images", b"im\xffges"), (b"head", b"h\xffad")],
     ids=["input", "tensor"],
 )
-def test_file_with_damaged_text_is_a_model_error(make_model, old, new):
+def test_damaged_text_is_a_model_error(make_model, old, new):
     path = make_model(tail="authors")
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(ModelError) as error:
@@ -261,14 +261,14 @@ def test_file_with_damaged_text_is_a_model_error(make_model, old, new):
 
 
 @pytest.mark.usefixtures("cache")
-def test_class_names_that_are_no_utf8_are_as_good_as_none(make_model):
+def test_class_names_that_are_not_utf8_are_ignored(make_model):
     path = make_model(tail="authors")
     path.write_bytes(path.read_bytes().replace(b"'red'", b"'r\xe9d'"))
     assert prepare(path).contract.names == ("class_0", "class_1", "class_2")
 
 
 @pytest.mark.usefixtures("cache")
-def test_input_of_a_type_nobody_knows_is_a_model_error(tmp_path):
+def test_an_input_of_unknown_type_is_a_model_error(tmp_path):
     model = colour_model.build("authors")
     model.graph.input[0].type.tensor_type.elem_type = max(TensorProto.DataType.values()) + 70
     path = tmp_path / "model.onnx"
@@ -278,7 +278,7 @@ def test_input_of_a_type_nobody_knows_is_a_model_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", [".", "missing.onnx", "missing/model.onnx"])
-def test_path_that_cannot_be_read_is_a_model_error(tmp_path, name):
+def test_an_unreadable_path_is_a_model_error(tmp_path, name):
     with pytest.raises(ModelError, match="cannot read the model") as error:
         prepare(tmp_path / name)
     assert error.value.hint == "give the path of an ONNX file"
@@ -291,15 +291,15 @@ def selection_without_inputs(model):
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_graph_that_makes_no_sense_is_a_model_error(tmp_path):
+def test_a_damaged_graph_is_a_model_error(tmp_path):
     model = colour_model.build("authors")
     selection_without_inputs(model)
-    (tmp_path / "torn.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "damaged.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="damaged"):
-        prepare(tmp_path / "torn.onnx")
+        prepare(tmp_path / "damaged.onnx")
 
 
-def test_without_a_home_a_model_is_prepared_all_the_same(monkeypatch, make_model, tmp_path):
+def test_a_model_is_prepared_without_a_home_folder(monkeypatch, make_model, tmp_path):
     monkeypatch.delenv("DETCLI_CACHE_DIR")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
     monkeypatch.chdir(tmp_path)

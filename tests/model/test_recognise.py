@@ -1,4 +1,4 @@
-"""What a graph promises is read from its structure, whoever wrote it, whatever its names."""
+"""Graphs are recognised by their structure, not by their exporter or their names."""
 
 import secrets
 from dataclasses import replace
@@ -26,7 +26,7 @@ EXPECTED = {
 
 
 def after(model, tensor, *operators):
-    """The model with a chain of operators between a tensor and whoever reads it."""
+    """The model with a chain of operators between a tensor and its readers."""
     last = tensor
     index = next(i for i, node in enumerate(model.graph.node) if tensor in node.output)
     readers = list(model.graph.node)[index + 1 :]
@@ -45,7 +45,7 @@ def after(model, tensor, *operators):
 
 
 def renamed(model):
-    """The model with another name for every node and tensor, and what became of the old ones."""
+    """The model with every node and tensor renamed, and the new names by the old."""
     graph = model.graph
     names = {name for node in graph.node for name in (*node.input, *node.output)}
     new = {name: secrets.token_hex(4) for name in sorted(names)}
@@ -109,20 +109,20 @@ def test_casts_and_quantisation_are_seen_through(tail, operators, tensor):
     assert contract_of(after(colour_model.build(tail), tensor, *operators)) == contract
 
 
-def test_casts_behind_the_head_are_seen_through():
+def test_casts_after_the_head_are_seen_through():
     casts = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
     contract = contract_of(after(colour_model.build("authors"), "head", *casts))
     assert contract == replace(contract_of(colour_model.build("authors")), head=contract.head)
 
 
-def test_a_head_that_is_cut_is_recognised_as_a_body():
+def test_a_cut_graph_is_recognised_as_a_body():
     contract = contract_of(colour_model.build("authors"))
     body = cut(infer_shapes(colour_model.build("authors")), contract.head)
     assert recognise(body, "cut") == replace(contract, layout=Layout.BODY)
 
 
 @pytest.mark.parametrize("opset", [17, 18])  # axes are an attribute, then an input
-def test_end_to_end_head_may_have_its_anchors_first(opset):
+def test_an_end_to_end_head_may_be_anchors_first(opset):
     model = colour_model.build("authors", opset=opset)
     nodes = {node.output[0]: node for node in model.graph.node}
     for half in ("boxes", "scores"):
@@ -155,7 +155,7 @@ def test_boxes_and_scores_may_be_sliced_instead_of_split(size):
 
 
 @pytest.mark.parametrize("as_node", [False, True], ids=["initializer", "node"])
-def test_classes_are_counted_in_the_split_where_no_shape_is_known(as_node):
+def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
     model = colour_model.build("authors")
     if as_node:
         sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
@@ -177,14 +177,14 @@ def test_classes_are_counted_in_the_split_where_no_shape_is_known(as_node):
         ("authors", "False", Layout.END_TO_END),
     ],
 )
-def test_metadata_says_whether_a_body_needs_suppression(tail, end2end, layout):
+def test_metadata_tells_whether_a_body_needs_suppression(tail, end2end, layout):
     contract = contract_of(colour_model.build(tail, metadata={"end2end": end2end}))
     assert contract == replace(contract_of(colour_model.build(tail)), layout=layout)
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize("box_format", BoxFormat)
-def test_caller_may_know_the_box_format_better(tail, box_format):
+def test_the_callers_box_format_is_used(tail, box_format):
     assert contract_of(colour_model.build(tail), box_format).box_format is box_format
 
 
@@ -213,7 +213,7 @@ def test_names_come_from_the_metadata_and_a_wrong_count_is_a_warning(names, expe
     [(80, COCO), (79, tuple(f"class_{i}" for i in range(79))), (1, ("class_0",))],
 )
 @pytest.mark.parametrize("metadata", [{}, {"names": "rubbish"}])
-def test_eighty_unnamed_classes_are_those_of_coco(classes, names, metadata):
+def test_eighty_unnamed_classes_get_the_names_of_coco(classes, names, metadata):
     nodes = f"{DECODE} head = Concat<axis = 1>(boxes, scores)"
     outputs = f"float[1, {classes + 4}, 6144] head"
     contract = contract_of(parsed(nodes, outputs, classes=classes, **metadata))
@@ -238,7 +238,7 @@ def test_default_size_and_stride_come_from_the_metadata(metadata, default_size, 
     assert (contract.default_size, contract.stride) == (default_size, stride)
 
 
-def test_a_head_without_a_join_is_known_by_the_number_of_its_names():
+def test_a_head_without_a_join_is_recognised_by_the_number_of_names():
     names = str(["red", "green", "blue"])
     nodes = f"{DECODE} joined = Concat<axis = 1>(boxes, scores) head = Sigmoid(joined)"
     model = parsed(nodes, "float[1, 7, 6144] head", names=names)
@@ -249,7 +249,7 @@ def test_a_head_without_a_join_is_known_by_the_number_of_its_names():
         contract_of(model, BoxFormat.CXCYWH)
 
 
-def test_weights_that_are_listed_as_inputs_are_none():
+def test_weights_listed_as_inputs_are_not_inputs():
     model = colour_model.build("authors")
     model.graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -284,7 +284,7 @@ FOUR_WAYS = {
 
 
 @pytest.mark.parametrize(("join", "expected"), FOUR_WAYS.values(), ids=FOUR_WAYS)
-def test_four_sides_may_be_joined_at_once_behind_another_join(join, expected):
+def test_four_sides_may_be_joined_at_once_before_the_scores_are(join, expected):
     nodes = f"{DECODE} {SIDES} {join} head = Concat<axis = 1>(sides, scores)"
     assert contract_of(parsed(nodes, "float[1, 7, 6144] head")).box_format is expected
 
@@ -297,7 +297,7 @@ def test_the_callers_box_format_changes_nothing_else(tail, box_format):
     assert contract_of(model, box_format) == replace(known, box_format=box_format)
 
 
-def test_classes_are_counted_where_the_scores_are_split_off_if_no_shape_is_known():
+def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
     nodes = f"""{DECODE} both = Concat<axis = 1>(boxes, scores)
         rest, logits = Split<axis = 1>(both, four_and_two)
         chances = Sigmoid(logits)

@@ -1,4 +1,4 @@
-"""What is no detector, or a damaged one, is refused with a list of what it has."""
+"""Graphs that are not detectors are refused, with a list of their inputs and outputs."""
 
 import re
 
@@ -15,7 +15,7 @@ from detcli.model.names import COCO
 from detcli.model.recognise import recognise
 
 
-def test_absurd_number_of_classes_is_a_model_error():
+def test_an_absurd_number_of_classes_is_a_model_error():
     model = colour_model.build("authors", size=None)
     sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
     sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2_000_000]), "sizes"))
@@ -121,7 +121,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("box_format", [None, *BoxFormat])
 @pytest.mark.parametrize(("nodes", "outputs", "options", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_what_is_no_detector_is_refused_with_a_list_of_what_it_has(
+def test_other_graphs_are_refused_with_their_inputs_and_outputs(
     nodes, outputs, options, reason, box_format
 ):
     model = parsed(nodes, outputs, **options)
@@ -148,7 +148,7 @@ def test_rows_of_detections_are_not_taken_for_a_head_of_two_classes(nodes, names
 @pytest.mark.parametrize(
     "halves", [("points", "points"), ("high", "low"), ("squares", "low"), ("low", "squares")]
 )
-def test_boxes_of_an_unknown_decode_are_refused_unless_the_caller_knows_them(halves):
+def test_boxes_of_an_unknown_decode_are_refused_unless_their_format_is_given(halves):
     model = parsed(LOOSE % halves, HEAD)
     with pytest.raises(ModelError, match="its boxes are not decoded in a known way") as error:
         contract_of(model)
@@ -158,7 +158,7 @@ def test_boxes_of_an_unknown_decode_are_refused_unless_the_caller_knows_them(hal
 
 
 @pytest.mark.parametrize("operator", ["Exp", "Neg", "Sqrt"])
-def test_arithmetic_behind_the_decode_makes_it_unknown(operator):
+def test_arithmetic_after_the_decode_makes_it_unknown(operator):
     nodes = f"{DECODE} other = {operator}(boxes) head = Concat<axis = 1>(other, scores)"
     with pytest.raises(ModelError, match="not decoded in a known way"):
         contract_of(parsed(nodes, "float[1, 7, 6144] head"))

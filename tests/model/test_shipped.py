@@ -1,4 +1,4 @@
-"""The file that ships, by itself: what detcli's users get, without what trained it."""
+"""The bundled model, as users get it."""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "detcli" / "model" / "bundled" / "codes.onnx"
 DEMO = ROOT / "models" / "codes" / "demo.jpg"
 
-# Middle of each symbol of the demo picture.
+# Centres of the symbols in the demo picture.
 SYMBOLS = {
     "qr_code": [(565, 185)],
     "micro_qr": [(743, 677)],
@@ -27,7 +27,7 @@ SYMBOLS = {
 }
 
 
-def test_it_and_its_picture_are_those_of_the_checksums():
+def test_the_model_and_the_demo_picture_match_their_checksums():
     lines = (ROOT / "models/SHA256SUMS").read_text().splitlines()
     sums = dict(reversed(line.split()) for line in lines)
     assert {name: (ROOT / "models" / name).resolve() for name in sums} == {
@@ -38,7 +38,7 @@ def test_it_and_its_picture_are_those_of_the_checksums():
         assert hashlib.sha256((ROOT / "models" / name).read_bytes()).hexdigest() == digest
 
 
-def test_it_is_small_and_says_what_it_is():
+def test_the_model_is_small_and_describes_itself():
     assert FILE.stat().st_size <= 4e6
     model = onnx.load(FILE)
     contract = recognise(onnx.shape_inference.infer_shapes(model), "codes")
@@ -48,11 +48,11 @@ def test_it_is_small_and_says_what_it_is():
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 
 
-def test_it_finds_every_symbol_of_the_demo_picture_and_nothing_elsewhere():
+def test_every_symbol_of_the_demo_picture_is_found_and_nothing_else():
     with Detector(FILE, device="cpu") as detector:
         found = detector(cv2.imread(str(DEMO)))
     places = [(class_id, place) for class_id, name in enumerate(SYMBOLS) for place in SYMBOLS[name]]
-    seen = {  # by the best box on it; a symbol may have a second one
+    seen = {  # a symbol may have a second box
         one
         for one in places
         for class_id, (x0, y0, x1, y1) in zip(found.class_id, found.xyxy, strict=True)
@@ -64,7 +64,7 @@ def test_it_finds_every_symbol_of_the_demo_picture_and_nothing_elsewhere():
     assert np.sort(found.score)[::-1][: len(places)].min() > 0.8
 
 
-def test_it_takes_other_sizes():
+def test_the_model_accepts_other_sizes():
     with Detector(FILE, device="cpu", settings=Settings(imgsz=1088)) as detector:
         assert detector.canvas == (1088, 1088)
         assert len(detector(cv2.imread(str(DEMO)))) > 0

@@ -36,12 +36,12 @@ def test_names_repositories_and_licences():
     assert zoo.DEFAULT in zoo.MODELS
 
 
-def test_a_name_is_fetched_when_it_is_first_used(hub):
+def test_a_named_model_is_fetched_on_first_use(hub):
     found = find("yolov10n")
     assert (found.path.read_bytes(), found.name, found.half) == (b"nano", "yolov10n", False)
     hub.requests.clear()
     assert find("yolov10n") == found
-    assert hub.requests == []  # neither the file nor whether there is a newer one
+    assert hub.requests == []  # not even about a newer version
 
 
 def test_half_takes_the_float16_file():
@@ -64,7 +64,7 @@ def test_a_folder_does_not_hide_a_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["yolo10n", "yolov10n.onnx", "YOLOv10n"])
-def test_a_name_that_is_almost_one_is_guessed(name):
+def test_a_close_match_is_suggested(name):
     with pytest.raises(ModelError, match=f"cannot read the model {name}: No such file") as error:
         find(name)
     assert error.value.hint.startswith("did you mean yolov10n? ")
@@ -79,7 +79,7 @@ def test_a_name_that_is_almost_one_is_guessed(name):
         ("a\0b", "null"),
     ],
 )
-def test_what_is_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
+def test_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=reason) as error:
         find(name)
@@ -101,7 +101,7 @@ def test_the_bundled_model_has_no_float16_file(act, bundled):
 
 
 @pytest.mark.parametrize("act", [find, pull, where])
-def test_a_bundled_model_that_is_gone_is_said(act, bundled):
+def test_a_missing_bundled_model_is_reported(act, bundled):
     bundled.unlink()
     with pytest.raises(ModelError, match=r"codes\.onnx is missing") as error:
         act("codes")
@@ -111,7 +111,7 @@ def test_a_bundled_model_that_is_gone_is_said(act, bundled):
 @pytest.mark.parametrize("act", [pull, where, remove])
 def test_only_names_can_be_pulled_located_and_removed(act):
     with pytest.raises(ModelError, match=r"^'/etc/hosts': no model has that name") as error:
-        act("/etc/hosts")  # which is no missing file
+        act("/etc/hosts")  # which exists
     assert "path" not in error.value.hint
 
 
@@ -123,7 +123,7 @@ def test_where_does_not_fetch(hub):
     assert pull("yolov10n", half=True) == where("yolov10n", half=True)
 
 
-def test_pull_asks_for_the_newest_only_where_there_can_be_a_newer_one(hub):
+def test_pull_updates_only_files_of_a_branch(hub):
     pull("yolov10n")
     pull("yolov10s")
     hub.requests.clear()
@@ -136,7 +136,7 @@ def test_pull_asks_for_the_newest_only_where_there_can_be_a_newer_one(hub):
     assert find("yolov10s").path.read_bytes() == b"better"
 
 
-def test_pull_makes_do_with_what_is_there_if_the_hub_is_away(hub, caplog):
+def test_pull_uses_the_cached_file_if_the_hub_is_down(hub, caplog):
     path = pull("yolov10s")
     hub.faults.status = 503
     caplog.clear()
@@ -152,7 +152,7 @@ def test_pull_fetches_a_damaged_file_anew(caplog):
     assert "damaged" in caplog.text
 
 
-def test_a_damaged_file_does_not_do_even_if_the_hub_is_away(hub):
+def test_a_damaged_file_is_not_used_even_if_the_hub_is_down(hub):
     pull("yolov10n").resolve().write_bytes(b"nanx")
     hub.faults.status = 503
     with pytest.raises(ModelError, match="it answers 503"):
@@ -174,7 +174,7 @@ def test_the_bundled_model_cannot_be_removed(bundled):
     assert bundled.exists()
 
 
-def test_a_file_that_cannot_be_removed_is_said(monkeypatch):
+def test_a_file_that_cannot_be_removed_is_an_output_error(monkeypatch):
     pull("yolov10n")
 
     def refuse(*_, **__):
@@ -185,12 +185,12 @@ def test_a_file_that_cannot_be_removed_is_said(monkeypatch):
         remove("yolov10n")
 
 
-def test_a_file_that_cannot_be_checked_is_said(monkeypatch):
+def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
     pull("yolov10n")
 
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(zoo, "is_intact", refuse)
+    monkeypatch.setattr("detcli.model.hub_cache.sha256", refuse)
     with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
         pull("yolov10n")
