@@ -35,8 +35,7 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
             pool.submit(process.ask, name)
             for name in ("driver_facts", "runtime_facts", "display_fault")
         )
-    mixture = packages.find_mixture()
-    broken = _find_broken(trial.result(), mixture)
+    broken = _find_broken(trial.result())
     nvidia, gpu_problems, facts = _examine_gpu(driver.result(), runtime.result(), read_host())
     no_window = display.result().error or display.result().value
     return DoctorReport(
@@ -46,8 +45,8 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
         processor=machine.describe_processor(),
         memory=machine.describe_memory(),
         nvidia=nvidia,
-        devices=examine_devices(wanted, broken, gpu_problems, facts, mixture),
-        problems=tuple(dict.fromkeys((*([mixture] if mixture else []), *broken))),
+        devices=examine_devices(wanted, broken, gpu_problems, facts),
+        problems=tuple(dict.fromkeys(filter(None, (packages.find_mixture(), *broken)))),
         packages=packages.package_versions(),
         cache=machine.describe_cache(cleared_bytes),
         terminal=machine.describe_terminal(),
@@ -57,11 +56,7 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
 
 
 def examine_devices(
-    wanted: str | None,
-    broken: Problems,
-    gpu_problems: Problems,
-    runtime: RuntimeFacts | None,
-    mixture: DoctorProblem | None,
+    wanted: str | None, broken: Problems, gpu_problems: Problems, runtime: RuntimeFacts | None
 ) -> tuple[DoctorDevice, ...]:
     """Find out which devices can be used; a GPU by running the test detector on it.
 
@@ -70,7 +65,6 @@ def examine_devices(
         broken: What every device needs, and is broken.
         gpu_problems: What is wrong with NVIDIA's driver, or with asking about it.
         runtime: ONNX Runtime; None where it could not be asked, which is then a GPU problem.
-        mixture: The problem if packages of ONNX Runtime are installed over each other.
     """
     devices = []
     for kind, provider in PROVIDERS.items():
@@ -79,7 +73,7 @@ def examine_devices(
             name = wanted
         problems = broken
         if not problems and Device(kind).is_gpu:
-            lacking = provider_problems(provider, runtime, mixture) if runtime else ()
+            lacking = provider_problems(provider, runtime) if runtime else ()
             problems = (*gpu_problems, *lacking) or trial_problems(process.ask("trial", name))
         devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
@@ -97,7 +91,7 @@ def trial_problems(outcome: Outcome) -> Problems:
     return (DoctorProblem(outcome.value["reason"], command, advice),)
 
 
-def _find_broken(trial: Outcome, mixture: DoctorProblem | None) -> Problems:
+def _find_broken(trial: Outcome) -> Problems:
     """Why not even the CPU runs the test detector: usually a library that does not load."""
     problems = trial_problems(trial)
     if not problems:
@@ -108,8 +102,7 @@ def _find_broken(trial: Outcome, mixture: DoctorProblem | None) -> Problems:
     for module, attribute in packages.REQUIRED.items():
         error = process.load(module, attribute).error
         if error is not None:
-            mixed = mixture if module == "onnxruntime" else None
-            found.append(mixed or packages.explain(module, error))
+            found.append(packages.explain(module, error))
             if module == "numpy":
                 break  # the others load it
     return tuple(found) or problems

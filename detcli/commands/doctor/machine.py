@@ -137,7 +137,7 @@ def describe_memory(root: Path = Path("/")) -> DoctorMemory:
     import psutil
 
     total, available = None, None
-    with contextlib.suppress(OSError):  # there is no /proc
+    with contextlib.suppress(OSError):  # no /proc
         memory = psutil.virtual_memory()
         total, available = memory.total, memory.available
     groups = root / "sys/fs/cgroup"

@@ -117,6 +117,8 @@ def find_mixture() -> DoctorProblem | None:
 
 def explain(module: str, error: str) -> DoctorProblem:
     """What to do about a module of REQUIRED that does not load; `error` says why."""
+    if module == "onnxruntime" and (mixture := find_mixture()):
+        return mixture
     package, installed = _package(module), owners(module)
     if not installed:
         return DoctorProblem(f"{package} is not installed", f"pip install {package}")
@@ -148,15 +150,10 @@ def gpu_wheel_exists() -> bool:
     return system and platform.machine() in {"x86_64", "AMD64"}
 
 
-def provider_problems(
-    provider: str, runtime: RuntimeFacts, mixture: DoctorProblem | None
-) -> tuple[DoctorProblem, ...]:
-    """What an execution provider lacks: one problem for each command that fixes something.
-
-    `mixture` is the result of `find_mixture`.
-    """
+def provider_problems(provider: str, runtime: RuntimeFacts) -> tuple[DoctorProblem, ...]:
+    """What an execution provider lacks: one problem for each command that fixes something."""
     if provider not in runtime.providers:
-        return (mixture or _not_built_in(provider, runtime.version),)
+        return (find_mixture() or _not_built_in(provider, runtime.version),)
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.
     for name in dict.fromkeys((CUDA, provider)):

@@ -69,7 +69,7 @@ class Outcome:
 
     Attributes:
         value: The answer, as far as JSON can hold it.
-        error: Why there is no answer; None where there is one.
+        error: Why it did not answer; None if it did.
     """
 
     value: Any = None
@@ -89,7 +89,6 @@ def ask(function: str, *arguments: str) -> Outcome:
 def evaluate(expression: str) -> Outcome:
     """Evaluate a Python expression, whose value JSON can hold, with this process's module path."""
     code = FRAME.format(path=sys.path, expression=expression)
-    no_cache = {"DETCLI_CACHE_DIR": os.devnull}  # not a folder, and none can be made in it
     try:
         done = subprocess.run(  # noqa: S603 - this very Python, and constants
             [sys.executable, "-P", "-c", code],
@@ -99,7 +98,8 @@ def evaluate(expression: str) -> Outcome:
             text=True,
             errors="replace",
             timeout=TIMEOUT_S,
-            env={"ORT_DISABLE_TELEMETRY": "1", **os.environ, **no_cache},
+            # The null device is not a folder, so nothing is cached.
+            env={"ORT_DISABLE_TELEMETRY": "1", **os.environ, "DETCLI_CACHE_DIR": os.devnull},
         )
     except subprocess.TimeoutExpired:
         return Outcome(error=f"no answer within {TIMEOUT_S} s")

@@ -48,7 +48,7 @@ def _device(device: DoctorDevice, before: Sequence[DoctorProblem]) -> Iterator[T
 
 
 def _problem(problem: DoctorProblem, title: str, style: str) -> Iterator[Text]:
-    """A reason, with the command on its own line, so that it can be copied."""
+    """A reason, with the command on a line of its own, for copying."""
     yield line((title, style), (problem.reason, ""))
     if problem.command is not None:
         yield line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))

@@ -146,12 +146,7 @@ def _multiplying_inside(node: NodeProto) -> Counter[str]:
 
 
 def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> NetworkPrecision:
-    """Describe the types that a network computes in and stores.
-
-    Args:
-        index: A graph with the shapes and types of its tensors.
-        weights: Its parameters.
-    """
+    """Describe the types that a network computes in and stores; `weights` are its parameters."""
     kept: Counter[str] = Counter()
     for tensor in weights:
         kept[dtype_name(tensor.data_type)] += math.prod(tensor.dims)

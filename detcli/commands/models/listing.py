@@ -71,11 +71,9 @@ def listing() -> Listing:
 
 
 def _files(model: ZooModel) -> Iterator[ListedFile]:
-    """The float32 file, and the float16 file if the model has one."""
-    for half in (False, True):
+    """The float32 file, and the float16 file unless the model is bundled."""
+    for half in (False, True) if model.repository else (False,):
         file = model.file(half=half)
-        if file is None and half:
-            return
         try:
             path = there(model, half=half)
         except ModelError:

@@ -44,7 +44,7 @@ def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(
     """Devices by name; the libraries that CUDA and TensorRT lack can be given."""
     runtime = RuntimeFacts("1.31.1", "13.0", providers, {CUDA: cuda, TENSORRT: tensorrt})
     broken, gpu = faults.get("broken", ()), faults.get("gpu", ())
-    found = examine_devices(wanted, broken, gpu, runtime, faults.get("mixture"))
+    found = examine_devices(wanted, broken, gpu, runtime)
     return {device.name: device for device in found}
 
 
@@ -69,7 +69,7 @@ def test_a_broken_requirement_stops_every_device(machine):
 
 def test_a_driver_that_cannot_be_asked_is_the_only_problem(machine):
     driver = DoctorProblem("the NVIDIA driver cannot be tested: crashed with SIGSEGV", None)
-    cpu, cuda, tensorrt = examine_devices(None, (), (driver,), None, None)
+    cpu, cuda, tensorrt = examine_devices(None, (), (driver,), None)
     assert cpu.usable
     assert cuda.problems == tensorrt.problems == (driver,)
     assert machine.tried == ()
@@ -129,9 +129,10 @@ def test_an_onnx_runtime_built_for_the_cpu_only():
 
 
 @pytest.mark.usefixtures("machine")
-def test_two_wheels_over_each_other_are_the_reason():
+def test_two_wheels_over_each_other_are_the_reason(monkeypatch):
     mixture = DoctorProblem("installed over each other", "pip uninstall both")
-    assert examine(mixture=mixture, providers=[CPU])["cuda"].problems == (mixture,)
+    monkeypatch.setattr(packages, "find_mixture", lambda: mixture)
+    assert examine(providers=[CPU])["cuda"].problems == (mixture,)
 
 
 @pytest.mark.usefixtures("machine")

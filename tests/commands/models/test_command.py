@@ -166,7 +166,7 @@ def test_list_as_json_follows_its_schema(filled):
     fetched, half = after["models"][1]["files"]
     assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
     assert fetched["bytes"] > 500_000
-    assert filled.asked("HEAD")[1:] == []  # listing asks nobody
+    assert filled.asked("HEAD")[1:] == []  # listing sends no requests
 
 
 @pytest.mark.usefixtures("bundled")
