@@ -11,8 +11,10 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from detcli.commands.bench.cold_start import run_process
-from detcli.commands.bench.sampling import median_interval
+from detcli.commands.bench.sampling import interval
 
 
 def main():
@@ -41,7 +43,7 @@ def main():
             getattr(runs["detcli predict"], field) / getattr(runs["the other"], field)
             for runs in rounds
         ]
-        found = median_interval(ratios)
+        found = interval(np.median, ratios)
         between = f", 95% interval {found.low:.2f} to {found.high:.2f}" if found else ""
         print(f"{title}: {statistics.median(ratios):.2f} times the other's{between}")
     for option in ("--help", "--version"):

@@ -26,7 +26,7 @@ from detcli.commands.bench.report import (
     Software,
     TopKReport,
 )
-from detcli.commands.bench.sampling import WALL, Samples, ratio_interval
+from detcli.commands.bench.sampling import WALL, Samples, interval
 from detcli.errors import UsageError
 from detcli.files import write_file
 
@@ -34,6 +34,10 @@ HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
 
 Identity = dict[str, Any]
 """What must be equal for two measurements to be comparable: name -> JSON value."""
+
+NAMES = "processor architecture system cores mode device batch workers canvas".split()
+COMPARED = {name: name for name in NAMES} | {"sha256": "model", "inputs_sha256": "inputs"}
+"""Fields of reports that must be equal, and their names in a baseline."""
 
 HINT = "make one with --save-baseline"
 
@@ -79,26 +83,17 @@ class Limit:
 
 
 def identity_of(
-    machine: BenchMachine | None = None,
-    model: BenchModel | None = None,
-    conditions: Conditions | None = None,
-    /,
+    *parts: BenchMachine | BenchModel | Conditions,
     **more: Any,  # noqa: ANN401 - anything that JSON can hold
 ) -> Identity:
     """What must be equal, as far as it is known yet; versions and memory may differ."""
-    identity: Identity = {}
-    if machine is not None:
-        fields = ("processor", "architecture", "system", "cores")
-        identity |= {name: getattr(machine, name) for name in fields}
-    if model is not None:
-        identity["model"] = model.sha256
-    if conditions is not None:
-        identity |= {
-            name: getattr(conditions, name)
-            for name in ("mode", "device", "batch", "workers", "canvas")
-        }
-        identity["inputs"] = conditions.inputs_sha256
-    plain: Identity = json.loads(json.dumps(identity | more))
+    found = {
+        name: getattr(part, field)
+        for part in parts
+        for field, name in COMPARED.items()
+        if hasattr(part, field)
+    }
+    plain: Identity = json.loads(json.dumps(found | more))
     return plain
 
 
@@ -180,7 +175,7 @@ def compare(
     for name, after in samples.items():
         if not (before := baseline.samples.get(name)):
             continue
-        ratio = ratio_interval(after, before)
+        ratio = interval(np.median, after, before)
         decides = name == WALL or WALL not in samples
         verdict = judge(ratio, limit.share, (baseline.taken, taken)) if decides else None
         changes.append(

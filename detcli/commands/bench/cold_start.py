@@ -6,10 +6,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.request import BenchRequest
@@ -21,43 +21,35 @@ DETCLI = (sys.executable, "-m", "detcli")
 
 def predict_command(request: BenchRequest, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options of the request."""
-    return [*DETCLI, "predict", str(picture), *_shared(request), "--quiet", "--format", "jsonl"]
+    return _command("predict", request, [str(picture)], quiet=True, format="jsonl")
 
 
 def bench_command(request: BenchRequest) -> list[str]:
     """Command line of `detcli bench` that measures the request and prints its report as JSON."""
-    options = _options(
-        mode=request.mode,
-        batch=request.batch,
-        workers=request.workers,
-        seconds=request.seconds,
-        cold_starts=request.cold_starts,
-        format="json",
-    )
-    return [*DETCLI, "bench", *_shared(request), *options, "--", *request.sources]
+    own = {name: getattr(request, name) for name in ("mode", "seconds", "cold_starts")}
+    own |= {"batch": request.run.batch, "workers": request.run.device_options.workers}
+    return _command("bench", request, request.sources, **own, format="json")
 
 
-def _shared(request: BenchRequest) -> Iterator[str]:
-    """The options that both commands have."""
-    return _options(
-        model=request.model,
-        device=request.device,
-        imgsz=request.settings.imgsz,
-        nms=request.settings.nms,
-        box_format=request.settings.box_format,
-        gpu_mem_limit=request.options.gpu_mem_limit,
-        half=request.options.half or None,
-        cuda_graph=request.options.cuda_graph,
-    )
-
-
-def _options(**values: object) -> Iterator[str]:
-    for name, value in values.items():
-        option = name.replace("_", "-")
+def _command(name: str, request: BenchRequest, sources: Sequence[str], **own: Any) -> list[str]:  # noqa: ANN401 - values of options
+    run, command = request.run, [*DETCLI, name]
+    shared = {
+        "model": run.model,
+        "device": run.devices[0],
+        "imgsz": run.settings.imgsz,
+        "nms": run.settings.nms,
+        "box_format": run.settings.box_format,
+        "gpu_mem_limit": run.device_options.gpu_mem_limit,
+        "half": run.device_options.half or None,
+        "cuda_graph": run.device_options.cuda_graph,
+    }
+    for option, value in (shared | own).items():
+        title = option.replace("_", "-")
         if isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
+            command.append(f"--{title}" if value else f"--no-{title}")
         elif value is not None:
-            yield from (f"--{option}", str(value))
+            command += [f"--{title}", str(value)]
+    return [*command, "--", *sources]
 
 
 ERROR_TYPES = {

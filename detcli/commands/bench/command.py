@@ -3,12 +3,14 @@
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from detcli.commands.bench.request import BenchRequest, Mode, TopKRequest
+from detcli.backend.device import available_cores
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.reports import ReportFormat, write_report
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from detcli.commands.bench.baseline import AnyReport, Limit, Measured
-    from detcli.commands.bench.report import SweepReport, TopKReport
+    from detcli.commands.bench.report import RunReport, SweepReport, TopKReport
 
 SourcesOption = Annotated[
     list[str] | None,
@@ -121,26 +123,41 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     into the report.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.shared.setup import run_options, set_up_process
-    from detcli.model.zoo import DEFAULT
-
-    outputs = _Outputs(report_format, plot, save_baseline, baseline, max_regress)
     mode = mode or (Mode.THROUGHPUT if sweep else Mode.LATENCY)
-    set_up_process()
     if mode is Mode.TOPK:
         for given, name in ((source, "SOURCE"), (sweep, "--sweep"), (model, "--model")):
             if given:
                 raise UsageError(
                     f"--mode topk takes no {name}", "it sorts random numbers: see --n, --k"
                 )
-        _announce(seconds, 0, quiet=quiet)
-        _bench_top_k(TopKRequest(_parse_lengths(n), k, device, seconds), outputs)
+    elif sweep and (baseline or save_baseline):
+        raise UsageError("a sweep has no baseline", "measure one combination, without --sweep")
+    elif plot and not sweep:
+        raise UsageError("--plot draws several measurements", "use it with --sweep or --mode topk")
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"--seconds {seconds:g} is not a duration", "give a number such as 10")
+    # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.commands.bench.baseline import Limit, load_baseline
+    from detcli.commands.bench.render import render_run, render_top_k
+    from detcli.commands.bench.run import measure
+    from detcli.commands.bench.topk import measure_top_k
+    from detcli.commands.shared.setup import run_options, set_up_process
+    from detcli.model.zoo import DEFAULT
+
+    set_up_process()
+    share = parse_percentage(max_regress)
+    limit = Limit(load_baseline(baseline), share) if baseline else None
+    outputs = _Outputs(report_format, plot, save_baseline, limit, quiet)
+    plan = f"a warm-up, then {seconds:g} s of measuring"
+    if mode is Mode.TOPK:
+        measuring = partial(measure_top_k, _parse_lengths(n), k, device, seconds)
+        _bench(measuring, render_top_k, outputs, plan)
         return
     run = run_options(
         model or DEFAULT,
         device,
         batch=batch,
+        workers=workers or (1 if mode is Mode.LATENCY else available_cores()),
         cuda_graph=cuda_graph,
         gpu_mem_limit=gpu_mem_limit,
         half=half,
@@ -148,31 +165,13 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         imgsz=imgsz,
         box_format=box_format,
     )
-    request = BenchRequest(
-        model=run.model,
-        mode=mode,
-        device=device,
-        sources=tuple(source or ()),
-        batch=batch,
-        workers=workers,
-        settings=run.settings,
-        options=run.device_options,
-        seconds=seconds,
-        cold_starts=cold_starts,
-    )
+    request = BenchRequest(run, mode, tuple(source or ()), seconds, cold_starts)
     if sweep:
-        _bench_sweep(request, sweep, outputs, quiet=quiet)
-    else:
-        _announce(seconds, cold_starts, quiet=quiet)
-        _bench_run(request, outputs)
-
-
-def _announce(seconds: float, cold_starts: int, *, quiet: bool) -> None:
-    """Announce the steps in one line; a progress bar would be measured too."""
-    if not quiet:
-        plural = "" if cold_starts == 1 else "s"
-        cold = f"{cold_starts} cold start{plural}, then " if cold_starts else ""
-        say(f"{cold}a warm-up, then {seconds:g} s of measuring")
+        _bench_sweep(request, sweep, outputs)
+        return
+    if cold_starts:
+        plan = f"{cold_starts} cold start{'s' if cold_starts > 1 else ''}, then {plan}"
+    _bench(partial(measure, request), render_run, outputs, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,105 +181,84 @@ class _Outputs:
     report_format: ReportFormat | None
     plot: Path | None
     save_baseline: Path | None
-    baseline: Path | None
-    max_regress: str
-
-    def limit(self) -> "Limit | None":
-        from detcli.commands.bench.baseline import Limit, load_baseline
-
-        share = parse_percentage(self.max_regress)
-        return None if self.baseline is None else Limit(load_baseline(self.baseline), share)
+    limit: "Limit | None"
+    quiet: bool
 
     def check(self) -> None:
         """Check, before anything is measured, that the results can be written."""
+        from detcli.commands.bench.plot import check_plot
         from detcli.files import AtomicFile
 
         if self.plot is not None:
-            from detcli.commands.bench.plot import check_plot
-
             check_plot(self.plot)
-        for path in (self.plot, self.save_baseline):
-            if path is not None:
-                AtomicFile(path, binary=True).discard()
+        for path in filter(None, (self.plot, self.save_baseline)):
+            AtomicFile(path, binary=True).discard()
 
     def write(
         self,
-        report: "SweepReport | TopKReport",
+        report: "RunReport | SweepReport | TopKReport",
         render: "Callable[..., Iterable[RenderableType]]",
     ) -> None:
         """Print a report and draw its plot."""
-        write_report(report, self.report_format, render)
-        if self.plot is not None:
-            from detcli.commands.bench.plot import write_plot
+        from detcli.commands.bench.plot import write_plot
+        from detcli.commands.bench.report import RunReport
 
+        write_report(report, self.report_format, render)
+        if self.plot is not None and not isinstance(report, RunReport):
             write_plot(report, self.plot)
 
-    def conclude(self, measured: "Measured[AnyReport]") -> None:
-        """Warn of noise; fail on a regression, else save the samples.
+    def tell(self, message: str) -> None:
+        """Announce a step in one line; a progress bar would be measured too."""
+        if not self.quiet:
+            say(message)
 
-        Raises:
-            CheckError: The measurement is slower than the baseline allows.
-        """
-        from detcli.commands.bench.baseline import Baseline, save_baseline
-        from detcli.commands.bench.report import RegressionVerdict
 
-        report = measured.report
-        noise, found = report.noise, report.comparison
-        doubts = [f"these figures may be off: {doubt}" for doubt in noise.warnings]
-        if found is not None and found.verdict is RegressionVerdict.UNDECIDED:
-            doubts.append(
-                f"cannot tell whether this is slower than {found.file} by more than "
-                f"{found.max_regress:.0%}: measure longer, with --seconds, on an idle machine"
-            )
-        for doubt in doubts:
-            warnings.warn(doubt, DetcliWarning, stacklevel=1)
-        if found is not None and found.verdict is RegressionVerdict.REGRESSION:
-            slower = [one.name for one in found.changes if one.verdict is found.verdict]
+def _bench(
+    measure: "Callable[[Limit | None], Measured[AnyReport]]",
+    render: "Callable[[AnyReport], Iterable[RenderableType]]",
+    outputs: _Outputs,
+    plan: str,
+) -> None:
+    """Measure and report; warn of noise, fail on a regression, else save the samples.
+
+    Raises:
+        CheckError: The measurement is slower than the baseline allows.
+    """
+    from detcli.commands.bench.baseline import Baseline, save_baseline
+    from detcli.commands.bench.report import RegressionVerdict
+
+    outputs.check()
+    outputs.tell(plan)
+    measured = measure(outputs.limit)
+    report = measured.report
+    outputs.write(report, render)
+    noise, found = report.noise, report.comparison
+    for doubt in noise.warnings:
+        warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
+    if found is not None:
+        slower = f"slower than {found.file} by more than {found.max_regress:.0%}"
+        if found.verdict is RegressionVerdict.UNDECIDED:
+            how = "measure longer, with --seconds, on an idle machine"
+            warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 1)
+        if found.verdict is RegressionVerdict.REGRESSION:
+            names = [one.name for one in found.changes if one.verdict is found.verdict]
             raise CheckError(
-                f"slower than {found.file} by more than {found.max_regress:.0%}: "
-                f"{', '.join(slower)}",
+                f"{slower}: {', '.join(names)}",
                 "see the comparison in the report; measure again if the machine was busy",
             )
-        if self.save_baseline is not None:
-            file = str(self.save_baseline)
-            own = measured.identity, report.software, measured.samples
-            save_baseline(Baseline(file, *own, noise.warnings, noise.taken))
+    if outputs.save_baseline is not None:
+        own = measured.identity, report.software, measured.samples
+        save_baseline(Baseline(str(outputs.save_baseline), *own, noise.warnings, noise.taken))
 
 
-def _bench_run(request: BenchRequest, outputs: _Outputs) -> None:
-    from detcli.commands.bench.render import render_run
-    from detcli.commands.bench.run import measure
-
-    if outputs.plot is not None:
-        raise UsageError("--plot draws several measurements", "use it with --sweep or --mode topk")
-    outputs.check()
-    measured = measure(request, outputs.limit())
-    write_report(measured.report, outputs.report_format, render_run)
-    outputs.conclude(measured)
-
-
-def _bench_top_k(request: TopKRequest, outputs: _Outputs) -> None:
-    from detcli.commands.bench.render import render_top_k
-    from detcli.commands.bench.topk import measure_top_k
-
-    outputs.check()
-    measured = measure_top_k(request, outputs.limit())
-    outputs.write(measured.report, render_top_k)
-    outputs.conclude(measured)
-
-
-def _bench_sweep(
-    request: BenchRequest, sweep: list[str], outputs: _Outputs, *, quiet: bool
-) -> None:
+def _bench_sweep(request: BenchRequest, sweep: list[str], outputs: _Outputs) -> None:
     from detcli.commands.bench.cold_start import ERROR_TYPES
     from detcli.commands.bench.render import render_sweep
     from detcli.commands.bench.sweep import run_sweep, split_axes
 
-    if outputs.baseline is not None or outputs.save_baseline is not None:
-        raise UsageError("a sweep has no baseline", "measure one combination, without --sweep")
     axes, sources = split_axes(sweep, request.sources)
     outputs.check()
-    report = run_sweep(replace(request, sources=sources), axes, (lambda _: None) if quiet else say)
+    report = run_sweep(replace(request, sources=sources), axes, outputs.tell)
     outputs.write(report, render_sweep)
     failed = [point.failure for point in report.points if point.failure is not None]
     if failed:
@@ -295,7 +273,10 @@ def _parse_lengths(text: str) -> tuple[int, ...]:
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entry.isascii() and entry.isdecimal() for entry in entries):
         raise UsageError(f"--n '{text}' is not a list of lengths", "write --n 8400,33600")
-    return tuple(dict.fromkeys(map(int, entries)))
+    lengths = tuple(dict.fromkeys(map(int, entries)))
+    if min(lengths) < 1:
+        raise UsageError("--n takes lengths of 1 or more", "as in --n 8400,33600")
+    return lengths
 
 
 def parse_percentage(text: str) -> float:

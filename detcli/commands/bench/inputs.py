@@ -19,20 +19,11 @@ HASHED = 16 << 20
 
 
 class RepeatedInputs:
-    """The pictures and frames of some sources, starting over at the end of each pass.
-
-    Raises:
-        UsageError: A source can be read only once.
-    """
+    """The pictures and frames of repeatable sources, starting over at the end of each pass."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        check_repeatable(names)
         self._names = names or (str(BUILT_IN),)
-        self._open()
-
-    def _open(self) -> None:
         self._sources = Sources(self._names)
-        self._iterator = iter(self._sources)
 
     def __enter__(self) -> Self:
         return self
@@ -42,11 +33,10 @@ class RepeatedInputs:
 
     def next_item(self) -> Item:
         """The next item; never runs out."""
-        item = next(self._iterator, None)
+        item = next(iter(self._sources), None)
         if item is None:
-            self._sources.close()
-            self._open()
-            item = next(self._iterator)  # an empty source yields an item with the error
+            self._sources = Sources(self._names)
+            item = next(iter(self._sources))  # an empty source yields an item with the error
         return item
 
     def take(self, count: int) -> list[Picture]:
@@ -92,8 +82,7 @@ def digest(names: tuple[str, ...]) -> str:
     """
     whole = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
-        paths = sorted(glob.glob(name)) if glob.has_magic(name) else [name]  # noqa: PTH207 - as named
-        for path in paths:
+        for path in sorted(glob.glob(name)) if glob.has_magic(name) else [name]:  # noqa: PTH207 - as named
             for part in _identity(Path(path)):
                 whole.update(part + b"\0")
     return whole.hexdigest()

@@ -1,7 +1,6 @@
 """The machine: its hardware and software, and what else it did during a measurement."""
 
 import contextlib
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -19,10 +18,11 @@ import psutil
 
 from detcli import __version__
 from detcli.backend.device import Device, available_cores
-from detcli.backend.nvidia import count_gpus, gpu_uuid
+from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software, Summary
 from detcli.commands.shared.reports import processor_name
-from detcli.errors import DeviceError, ModelError
+from detcli.errors import DeviceError, ModelError, system_reason
+from detcli.model.hub_cache import sha256
 
 # Description
 
@@ -79,10 +79,9 @@ def describe_model(model: str, path: Path) -> BenchModel:
         ModelError: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return BenchModel(model, hashlib.file_digest(file, "sha256").hexdigest())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        return BenchModel(model, sha256(path))
+    except OSError as error:
+        reason = system_reason(error)
         raise ModelError(
             f"cannot read the model {model}: {reason}", "give the path of an ONNX file"
         ) from error
@@ -124,61 +123,56 @@ class GpuWatch:
 
     def __init__(self, device: Device) -> None:
         """Begin; `auto` means the first GPU."""
-        self._read, self._close = _open_nvml(device)
-        self.before = self._read()
+        read = _open_nvml(device)
+        self.before = read() if read else None
         self._states: list[GpuState] = []
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="gpu-watch", daemon=True)
-        if self.before is not None:
+        self._thread = threading.Thread(target=self._sample, args=[read], daemon=True)
+        if read:
             self._thread.start()
 
-    def _sample(self) -> None:
-        while not self._stopped.wait(GPU_INTERVAL_S):
-            if (state := self._read()) is not None:
-                self._states.append(state)
+    def _sample(self, read: Callable[[], GpuState]) -> None:
+        import pynvml
+
+        stopped = False
+        while not stopped:
+            stopped = self._stopped.wait(GPU_INTERVAL_S)
+            self._states.append(read())
+        pynvml.nvmlShutdown()
 
     def stop(self) -> list[GpuState]:
-        """All states sampled, and a last one; empty when called again."""
+        """All states sampled; empty when called again."""
         if self.before is None or self._stopped.is_set():
             return []
         self._stopped.set()
         self._thread.join()
-        last = self._read()
-        self._close()
-        return self._states if last is None else [*self._states, last]
+        return self._states
 
 
-def _open_nvml(device: Device) -> tuple[Callable[[], GpuState | None], Callable[[], None]]:
-    """Functions that read a GPU's state, None where that is impossible, and end the reading."""
-    nothing = (lambda: None), (lambda: None)
+def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
+    """A function that reads the state of a GPU; None if that is impossible."""
     if not (device.is_gpu or device.is_auto):
-        return nothing
+        return None
     try:
         import pynvml
     except ImportError:
-        return nothing
+        return None
     try:
-        if not count_gpus():
-            return nothing
         # CUDA and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
         uuid = gpu_uuid(device.ordinal or 0)
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
     except (DeviceError, pynvml.NVMLError):
-        return nothing
+        return None
     slowdowns = {
         pynvml.nvmlClocksEventReasonHwSlowdown: "a hardware slowdown",
         pynvml.nvmlClocksEventReasonSwThermalSlowdown: "its temperature",
         pynvml.nvmlClocksEventReasonSwPowerCap: "its power limit",
     }
 
-    def read() -> GpuState | None:
+    def read() -> GpuState:
         memory, reasons = None, 0
-        try:
-            name = pynvml.nvmlDeviceGetName(handle)
-            driver = pynvml.nvmlSystemGetDriverVersion()
-        except pynvml.NVMLError:
-            return None
         with contextlib.suppress(pynvml.NVMLError):  # not supported by every GPU
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
         with contextlib.suppress(pynvml.NVMLError):
@@ -186,7 +180,7 @@ def _open_nvml(device: Device) -> tuple[Callable[[], GpuState | None], Callable[
         slowed_by = tuple(why for reason, why in slowdowns.items() if reasons & reason)
         return GpuState(name, driver, memory, slowed_by)
 
-    return read, pynvml.nvmlShutdown
+    return read
 
 
 # Noise
@@ -255,7 +249,8 @@ class NoiseMeter:
 
     def _count(self) -> dict[str, float]:
         """Seconds and counts since boot, as far as the system counts them."""
-        times = [psutil.cpu_times(percpu=True)[core] for core in _cores()]
+        every = psutil.cpu_times(percpu=True)
+        times = [every[core] for core in _cores()]
         own = psutil.Process().cpu_times()
         busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
         counts = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detcli.commands.bench.report import SweepPoint, SweepReport, TopKReport
 from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sweep import NUMERIC_AXES
-from detcli.errors import DependencyError, UsageError
+from detcli.errors import UsageError, loading
 from detcli.files import write_file
 
 if TYPE_CHECKING:
@@ -53,12 +53,8 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
 
 
 def _figure() -> "Figure":
-    try:
+    with loading("matplotlib", "pip install 'detcli[plots]'"):
         from matplotlib.figure import Figure  # pyplot would keep state and open windows
-    except ImportError as error:
-        raise DependencyError(
-            f"matplotlib does not load: {error}", "pip install 'detcli[plots]'"
-        ) from error
     return Figure((7.0, 4.2), layout="constrained")
 
 

@@ -12,17 +12,14 @@ from detcli.commands.bench.report import (
     MIN_FOR_P99,
     BaselineComparison,
     BenchMachine,
-    Interval,
     Latency,
     Overhead,
     PeakMemory,
     RegressionVerdict,
     RunReport,
     Summary,
-    SweepPoint,
     SweepReport,
     Throughput,
-    TopKCase,
     TopKReport,
     WarmUp,
 )
@@ -56,8 +53,15 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
         style="bold",
     )
     yield Text(_machine(report.machine), style="dim")
-    if report.latency is not None:
-        yield _stages(report.latency)
+    if (latency := report.latency) is not None:
+        table = _table("stage", *FIGURES, "share")
+        for stage in latency.stages:
+            share = _shown(stage.share, "{:.1%}".format)
+            table.add_row(stage.name, *_summary(stage.summary), share)
+        table.add_section()
+        table.add_row("all stages", *_summary(latency.wall), "100.0%")
+        table.add_row(Text("undisturbed", style="bold"), *_summary(latency.undisturbed), "")
+        yield table
     yield facts(_facts(report))
     if report.comparison is not None:
         yield from _comparison(report.comparison)
@@ -71,11 +75,16 @@ def render_sweep(report: SweepReport) -> Iterator["RenderableType"]:
     titles += ["p50", "p90"] if latency else []
     table = _table(*titles, "host", "GPU")
     for point in report.points:
-        cells = [point.values[name] for name in report.axes]
-        if point.failure is None:
-            table.add_row(*map(printable, (*cells, *_cells(point, latency=latency))))
-        else:
-            table.add_row(*map(printable, cells), Text("failed", style="red"))
+        cells = [printable(point.values[name]) for name in report.axes]
+        if point.failure is not None:
+            table.add_row(*cells, Text("failed", style="red"))
+            continue
+        cells.append(_shown(point.pictures_per_second, "{:.1f}".format))
+        cells.append(_shown(point.interval, "{0.low:.1f} to {0.high:.1f}".format))
+        cells += _summary(point.latency)[:2] if latency else []
+        memory = point.memory or PeakMemory(None, None)
+        host, device = memory.host_peak_bytes, memory.device_bytes
+        table.add_row(*cells, _shown(host, decimal), _shown(device, decimal))
     yield table
     for message in dict.fromkeys(one.failure.message for one in report.points if one.failure):
         yield Text.assemble(("failed: ", "red"), printable(message))
@@ -89,7 +98,13 @@ def render_top_k(report: TopKReport) -> Iterator["RenderableType"]:
     """Lay out a comparison of top-k implementations, one table per case."""
     yield Text(f"{report.device}, {_machine(report.machine)}", style="dim")
     for case in report.cases:
-        yield _case(case)
+        table = _table(f"{case.task}, {case.n} to {case.k}", "p50", "p90", "beside detcli")
+        table.columns[0].min_width = 26  # aligns the tables of all cases
+        for timing in case.ways:
+            if timing.summary is not None:
+                times = f"{timing.times_ours:.2f} times"
+                table.add_row(timing.name, *_summary(timing.summary)[:2], times)
+        yield table
         yield ""
     timings = (one for case in report.cases for one in case.ways if one.missing is not None)
     for missing in dict.fromkeys(f"{one.name} was not timed: {one.missing}" for one in timings):
@@ -99,16 +114,6 @@ def render_top_k(report: TopKReport) -> Iterator["RenderableType"]:
     )
     if report.comparison is not None:
         yield from _comparison(report.comparison)
-
-
-def _stages(latency: Latency) -> Table:
-    table = _table("stage", *FIGURES, "share")
-    for stage in latency.stages:
-        table.add_row(stage.name, *_summary(stage.summary), _shown(stage.share, "{:.1%}".format))
-    table.add_section()
-    table.add_row("all stages", *_summary(latency.wall), "100.0%")
-    table.add_row(Text("undisturbed", style="bold"), *_summary(latency.undisturbed), "")
-    return table
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -180,8 +185,11 @@ def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
     table = _table("", "before", "now", "change", "verdict")
     for change in found.changes:
         before, after = seconds(change.before_s), seconds(change.after_s)
-        ratio, verdict = _shown(change.ratio, _ratio), VERDICTS.get(change.verdict, "")
-        table.add_row(change.name, before, after, ratio, verdict)
+        ratio = EMPTY
+        if (times := change.ratio) is not None:
+            low, high = 100 * (times.low - 1), 100 * (times.high - 1)
+            ratio = f"{times.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
+        table.add_row(change.name, before, after, ratio, VERDICTS.get(change.verdict, ""))
     yield table
     yield Text(
         f"other programs took {found.taken_before:.0%} of the cores then, {found.taken_after:.0%} "
@@ -189,31 +197,6 @@ def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
     )
     for warning in found.warnings:
         yield Text.assemble(("baseline: ", "yellow"), printable(warning))
-
-
-def _ratio(ratio: Interval) -> str:
-    low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
-    return f"{ratio.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
-
-
-def _cells(point: SweepPoint, *, latency: bool) -> Iterator[str]:
-    yield _shown(point.pictures_per_second, "{:.1f}".format)
-    yield _shown(point.interval, lambda interval: f"{interval.low:.1f} to {interval.high:.1f}")
-    if latency:
-        yield from _summary(point.latency)[:2]
-    memory = point.memory or PeakMemory(None, None)
-    yield _shown(memory.host_peak_bytes, decimal)
-    yield _shown(memory.device_bytes, decimal)
-
-
-def _case(case: TopKCase) -> Table:
-    table = _table(f"{case.task}, {case.n} to {case.k}", "p50", "p90", "beside detcli")
-    table.columns[0].min_width = 26  # aligns the tables of all cases
-    for timing in case.ways:
-        if timing.summary is not None:
-            times = f"{timing.times_ours:.2f} times"
-            table.add_row(timing.name, *_summary(timing.summary)[:2], times)
-    return table
 
 
 def _summary(summary: Summary | None) -> list[str]:

@@ -33,16 +33,10 @@ class Summary:
     def of(cls, samples: npt.ArrayLike) -> "Summary":
         """Summarise seconds; at least one."""
         values = np.asarray(samples, np.float64)
-        p50, p90, p99 = (float(value) for value in np.percentile(values, [50, 90, 99]))
-        count = len(values)
-        return cls(
-            p50_s=p50,
-            p90_s=p90 if count >= MIN_FOR_P90 else None,
-            p99_s=p99 if count >= MIN_FOR_P99 else None,
-            mean_s=float(values.mean()),
-            deviation_s=float(values.std()),
-            samples=count,
-        )
+        p50, p90, p99 = map(float, np.percentile(values, [50, 90, 99]))
+        p90_s = p90 if len(values) >= MIN_FOR_P90 else None
+        p99_s = p99 if len(values) >= MIN_FOR_P99 else None
+        return cls(p50, p90_s, p99_s, float(values.mean()), float(values.std()), len(values))
 
 
 @dataclass(frozen=True, slots=True)

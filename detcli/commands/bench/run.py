@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from detcli.backend.device import Device, available_cores
+from detcli.backend.device import Device
+from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
 from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest, with_source
@@ -33,21 +34,10 @@ from detcli.commands.bench.report import (
     WarmUp,
 )
 from detcli.commands.bench.request import BenchRequest, Mode
-from detcli.commands.bench.sampling import (
-    TWO_BLOCKS,
-    WALL,
-    Samples,
-    StageClock,
-    clock_cost,
-    mean_interval,
-    median_interval,
-    settled,
-    warm_up,
-)
+from detcli.commands.bench.sampling import WALL, Samples, StageClock
 from detcli.detector import Detector
 from detcli.errors import InputError
 from detcli.geometry import Picture
-from detcli.model.zoo import find
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.address import public_name
@@ -73,22 +63,19 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
     check_repeatable(request.sources)
     with RepeatedInputs(request.sources) as inputs:
         inputs.take(1)  # a mistyped name fails before the cold starts, which take a minute
-    device = Device.parse(request.device)
-    located = find(request.model, half=request.options.wants_half_file(device))
-    model = describe_model(request.model, located.path)
+    located = request.run.find_model()
+    model = describe_model(request.run.model, located.path)
     identity = identity_of(describe_machine(None), model)
     if limit is not None:
         require_same(limit.baseline, identity)
     cold_start = measure_cold_start(request)
     with ExitStack() as stack:
-        watch = GpuWatch(device)
+        watch = GpuWatch(request.run.devices[0])
         stack.callback(watch.stop)
-        workers = request.workers or (1 if request.mode is Mode.LATENCY else available_cores())
-        options = replace(request.options, workers=workers)
-        detector = stack.enter_context(Detector(located, request.device, request.settings, options))
+        detector = stack.enter_context(request.run.open_detector(located))
         conditions = _conditions(request, detector)
         machine = describe_machine(watch.before if Device.parse(detector.device).is_gpu else None)
-        identity |= identity_of(None, None, conditions, gpu=machine.gpu)
+        identity |= identity_of(conditions, gpu=machine.gpu)
         if limit is not None:
             require_same(limit.baseline, identity)
         noise = NoiseMeter()
@@ -132,7 +119,7 @@ def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
     return Conditions(
         mode=request.mode,
         device=detector.device,
-        batch=request.batch or (alone if request.mode is Mode.LATENCY else detector.batch),
+        batch=request.run.batch or (alone if request.mode is Mode.LATENCY else detector.batch),
         workers=detector.workers,
         sources=tuple(map(public_name, request.sources)),
         inputs_sha256=digest(request.sources),
@@ -204,7 +191,7 @@ def measure_latency(
         InputError: A picture cannot be read.
         InferenceError: The runtime failed.
     """
-    before = warm_up(runner.run_both)
+    before = sampling.warm_up(runner.run_both)
     undisturbed: list[float] = []
     walls: list[int] = []
     stages: list[dict[Stage, int]] = []
@@ -215,27 +202,25 @@ def measure_latency(
         stages.append(runner.clock.stages)
         noise.look()
     wall = Summary.of([NS * ns for ns in walls])
-    cost = clock_cost(runner.clock.calls)
-    observed = median_interval([NS * a / b for a, b in zip(walls, undisturbed, strict=True)])
+    cost = sampling.clock_cost(runner.clock.calls)
+    ratios = [NS * timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
     by_stage: Samples = {
         stage: [NS * run.get(stage, 0) for run in stages]  # 0 where a run skipped the stage
         for stage in STAGES
         if any(stage in run for run in stages)  # the device has it
     }
-    summaries = {
-        stage: Summary.of(by_stage[stage]) if stage in by_stage else None for stage in STAGES
-    }
+    summaries = {stage: Summary.of(samples) for stage, samples in by_stage.items()}
     latency = Latency(
         undisturbed=Summary.of(undisturbed),
-        undisturbed_median=median_interval(undisturbed),
+        undisturbed_median=sampling.interval(np.median, undisturbed),
         wall=wall,
         stages=tuple(
-            StageFigures(stage, summary, summary.mean_s / wall.mean_s if summary else None)
-            for stage, summary in summaries.items()
+            StageFigures(stage, one, one.mean_s / wall.mean_s if one else None)
+            for stage, one in ((stage, summaries.get(stage)) for stage in STAGES)
         ),
         synchronised=Device.parse(device).is_gpu,
         warm_up=replace(before, runs=2 * before.runs),
-        overhead=Overhead(cost, cost / wall.mean_s, observed),
+        overhead=Overhead(cost, cost / wall.mean_s, sampling.interval(np.median, ratios)),
     )
     return latency, {WALL: undisturbed, **by_stage}
 
@@ -266,8 +251,8 @@ class _Arrivals:
         """Note a record; returns the seconds measured so far, without the warm-up."""
         self.times.append(time.perf_counter())
         if not self.warm and (len(self.times) - 1) % self.step == 0:
-            taken = np.diff(self.times[-TWO_BLOCKS * self.step - 1 :: self.step]).tolist()
-            stable = settled(taken, self.times[-1] - self.times[0])
+            taken = np.diff(self.times[-sampling.TWO_BLOCKS * self.step - 1 :: self.step]).tolist()
+            stable = sampling.settled(taken, self.times[-1] - self.times[0])
             if stable is not None:
                 self.warm, self.stable = len(self.times) - 1, stable
         return self.times[-1] - self.times[self.warm] if self.warm else 0.0
@@ -284,13 +269,6 @@ def measure_throughput(
     detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float, noise: NoiseMeter
 ) -> tuple[Throughput, Samples]:
     """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
-
-    Args:
-        detector: The first detector, which knows how many run beside it.
-        batch: Pictures in a batch.
-        inputs: The pictures.
-        seconds: How long to measure.
-        noise: Observes the machine.
 
     Returns:
         The figures and their samples: seconds per picture.
@@ -326,8 +304,8 @@ def measure_throughput(
     samples, times, warm = arrivals.samples(), arrivals.times, arrivals.warm
     count = len(times) - 1
     measured, taken = count - warm, times[-1] - times[warm]
-    cost = clock_cost(1)
-    pace = mean_interval(samples)
+    cost = sampling.clock_cost(1)
+    pace = sampling.interval(np.mean, samples)
     figures = Throughput(
         pictures_per_second=measured / taken,
         interval=Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low) if pace else None,

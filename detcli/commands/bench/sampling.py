@@ -58,15 +58,14 @@ class StageClock:
 def clock_cost(calls: int) -> float:
     """Seconds that the clock itself takes in a run with this many stage ends."""
     clock = StageClock()
-    taken = []
-    for _ in range(2000):
-        start = time.perf_counter_ns()
+
+    def run() -> None:
         clock.start()
         for _ in range(calls):
             clock.ended(Stage.REMAINDER)
         clock.stop()
-        taken.append(time.perf_counter_ns() - start)
-    return statistics.median(taken) / 1e9
+
+    return statistics.median(sample(run) for _ in range(2000))
 
 
 # Warm-up
@@ -198,23 +197,11 @@ TAIL = 2.5  # per cent at either end
 Floats = npt.NDArray[np.float64]
 
 
-def median_interval(samples: npt.ArrayLike) -> Interval | None:
-    """Median of samples in chronological order; None below MIN_SAMPLES."""
-    return _bootstrap(np.median, samples)
+def interval(statistic: Callable[..., Floats], *series: npt.ArrayLike) -> Interval | None:
+    """A statistic such as NumPy's median, of one series of samples or its ratio between two.
 
-
-def mean_interval(samples: npt.ArrayLike) -> Interval | None:
-    """Mean of samples in chronological order; None below MIN_SAMPLES."""
-    return _bootstrap(np.mean, samples)
-
-
-def ratio_interval(after: npt.ArrayLike, before: npt.ArrayLike) -> Interval | None:
-    """Median of `after` over the median of `before`; None if either is below MIN_SAMPLES."""
-    return _bootstrap(np.median, after, before)
-
-
-def _bootstrap(statistic: Callable[..., Floats], *series: npt.ArrayLike) -> Interval | None:
-    """A statistic of one series, or its ratio between two."""
+    Samples are in chronological order; None if a series has fewer than MIN_SAMPLES.
+    """
     arrays = [np.asarray(samples, np.float64) for samples in series]
     if min(map(len, arrays)) < MIN_SAMPLES:
         return None

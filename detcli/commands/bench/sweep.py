@@ -10,7 +10,9 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from detcli.backend.device import Device
 from detcli.commands.bench.cold_start import bench_command, process_error
 from detcli.commands.bench.inputs import check_repeatable
 from detcli.commands.bench.machine import describe_machine, describe_software
@@ -101,16 +103,15 @@ def combined(request: BenchRequest, values: dict[str, str]) -> BenchRequest:
     Raises:
         UsageError: The values contradict each other, or the rest.
     """
-    counts = {name: int(value) for name, value in values.items() if name in NUMERIC_AXES}
-    return replace(
-        request,
-        model=values.get("model", request.model),
-        device=values.get("device", request.device),
-        batch=counts.get("batch", request.batch),
-        workers=counts.get("workers", request.workers),
-        settings=replace(request.settings, imgsz=counts.get("imgsz", request.settings.imgsz)),
-        cold_starts=0,
-    )
+    run = request.run
+    given: dict[str, Any] = {name: int(values[name]) for name in NUMERIC_AXES if name in values}
+    settings = replace(run.settings, imgsz=given.pop("imgsz", run.settings.imgsz))
+    options = replace(run.device_options, workers=given.pop("workers", run.device_options.workers))
+    if "device" in values:
+        given["devices"] = Device.parse_list(values["device"])
+    model = values.get("model", run.model)
+    run = replace(run, model=model, settings=settings, device_options=options, **given)
+    return replace(request, run=run, cold_starts=0)
 
 
 def _measure(

@@ -21,7 +21,7 @@ from detcli.backend.protocol import Ranker
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.machine import GpuWatch, NoiseMeter, describe_machine, describe_software
 from detcli.commands.bench.report import Summary, TaskName, TopKCase, TopKReport, TopKTiming
-from detcli.commands.bench.request import Mode, TopKRequest
+from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sampling import sampling_share, take_turns
 from detcli.errors import CheckError, DeviceError
 
@@ -113,33 +113,33 @@ def require_agreement(answer: Answer, expected: Answer, *, exactly: bool) -> Non
 # Measurement
 
 
-def measure_top_k(request: TopKRequest, limit: Limit | None = None) -> Measured[TopKReport]:
-    """Measure both tasks at each size; the samples are detcli's own.
+def measure_top_k(
+    sizes: Sequence[int], k: int, on: str, seconds: float, limit: Limit | None = None
+) -> Measured[TopKReport]:
+    """Measure both tasks on a device at each size; the samples are detcli's own.
 
     Raises:
         UsageError: The device is unknown, or the baseline has other conditions.
         DeviceError: The device cannot be used.
         CheckError: detcli's own answer is wrong.
     """
-    device = Device.parse(request.device)
     with ExitStack() as stack:
-        watch = GpuWatch(device)
+        watch = GpuWatch(Device.parse(on))
         stack.callback(watch.stop)
-        ranker = stack.enter_context(closing(open_ranker(device)))
+        ranker = stack.enter_context(closing(open_ranker(on)))
         used = ranker.device
         machine = describe_machine(watch.before if Device.parse(used).is_gpu else None)
-        sizes = {"n": request.sizes, "k": request.k}
-        identity = identity_of(machine, mode=Mode.TOPK, device=used, gpu=machine.gpu, **sizes)
+        given = {"mode": Mode.TOPK, "device": used, "gpu": machine.gpu, "n": sizes, "k": k}
+        identity = identity_of(machine, **given)
         if limit is not None:
             require_same(limit.baseline, identity)
         noise = NoiseMeter()
-        seconds = request.seconds / (2 * len(request.sizes))
         cases, samples = [], {}
-        for size, make_task in itertools.product(request.sizes, (top_k_task, selection_task)):
-            task = make_task(size, request.k)
-            case, own = measure_case(task, ranker, seconds, noise)
+        for size, make_task in itertools.product(sizes, (top_k_task, selection_task)):
+            task = make_task(size, k)
+            case, own = measure_case(task, ranker, seconds / (2 * len(sizes)), noise)
             cases.append(case)
-            samples[f"{task.name}, {size} to {request.k}"] = own
+            samples[f"{task.name}, {size} to {k}"] = own
         found = noise.finish(None, watch.stop())
     summaries = (timing.summary for case in cases for timing in case.ways)
     shortest = min(summary.p50_s for summary in summaries if summary is not None)
@@ -166,38 +166,37 @@ def measure_case(
     """
     device = Device.parse(ranker.device)
     expected = answer_by(stable_argsort, task)
-    makers: dict[str, Callable[[], Implementation]] = {
-        OURS: partial(_ours, task, ranker),
+    ours = _ours(task, ranker)
+    try:
+        require_agreement(ours(), expected, exactly=True)
+    except DisagreementError as error:
+        raise CheckError(
+            f"detcli's {task.name} of {task.n} on {ranker.device} is wrong: {error}",
+            "please report this, with the output of detcli doctor",
+        ) from error
+    peers: dict[str, Callable[[], Implementation]] = {
         "stable argsort": lambda: partial(answer_by, stable_argsort, task),
         "argpartition": lambda: partial(answer_by, argpartition, task),
         "PyTorch": partial(_in_torch, task, device),
         "CuPy": partial(_in_cupy, task, device),
         "ONNX Runtime TopK": partial(_in_onnxruntime, task, device),
     }
-    ready: dict[str, Implementation] = {}
-    missing: dict[str, str] = {}
-    for name, make in makers.items():
+    ready, missing = {OURS: ours}, {}
+    for name, make in peers.items():
         try:
             implementation = make()
-            require_agreement(implementation(), expected, exactly=name == OURS)
+            require_agreement(implementation(), expected, exactly=False)
             ready[name] = implementation
         except (DisagreementError, MissingError) as error:
             missing[name] = str(error)
-        except Exception as error:
-            if name == OURS:
-                raise
+        except Exception as error:  # noqa: BLE001 - what a library raises has no common type
             missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    if OURS in missing:
-        raise CheckError(
-            f"detcli's {task.name} of {task.n} on {ranker.device} is wrong: {missing[OURS]}",
-            "please report this, with the output of detcli doctor",
-        )
     taken = take_turns(ready, seconds, between=noise.look)
-    own = Summary.of(taken[OURS])
+    median = Summary.of(taken[OURS]).p50_s
     timings = []
-    for name in makers:
+    for name in (OURS, *peers):
         summary = Summary.of(taken[name]) if name in taken else None
-        times_ours = summary.p50_s / own.p50_s if summary else None
+        times_ours = summary.p50_s / median if summary else None
         timings.append(TopKTiming(name, summary, times_ours, missing.get(name)))
     return TopKCase(task.name, task.n, task.k, tuple(timings)), taken[OURS]
 
@@ -327,40 +326,33 @@ def _in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
 
 def top_k_graph(task: TopKTask) -> bytes:
     """An ONNX graph from "values" to "best" and "indices"; or scores, class ids and boxes."""
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import parser
 
-    keep = min(task.k, task.n)
-    steps: list[tuple[str, list[str], list[str], dict[str, Any]]]
+    shape, keep = ", ".join(map(str, task.values.shape)), min(task.k, task.n)
     if task.name == "top_k":
-        steps = [("TopK", ["values", "k"], ["best", "indices"], {"axis": -1})]
-        constants = {"k": [keep]}
-        outputs = {"best": TensorProto.FLOAT, "indices": TensorProto.INT64}
+        graph = f"""ranking (float[{shape}] values) => (float[] best, int64[] indices)
+            <int64[1] k = {{{keep}}}>
+            {{ best, indices = TopK <axis = -1> (values, k) }}"""
     else:
-        steps = [
-            ("Split", ["values", "parts"], ["boxes", "scores"], {"axis": 0}),
-            ("ReduceMax", ["scores", "first"], ["anchor_score"], {"keepdims": 0}),
-            ("TopK", ["anchor_score", "anchor_k"], ["anchor_best", "anchors"], {"axis": -1}),
-            ("Gather", ["scores", "anchors"], ["class_major"], {"axis": 1}),
-            ("Transpose", ["class_major"], ["anchor_major"], {"perm": [1, 0]}),
-            ("Reshape", ["anchor_major", "flat"], ["kept"], {}),
-            ("TopK", ["kept", "k"], ["best", "place"], {"axis": -1}),
-            ("Mod", ["place", "classes"], ["class_id"], {}),
-            ("Div", ["place", "classes"], ["rank"], {}),
-            ("Gather", ["anchors", "rank"], ["anchor"], {"axis": 0}),
-            ("Gather", ["boxes", "anchor"], ["columns"], {"axis": 1}),
-            ("Transpose", ["columns"], ["rows"], {"perm": [1, 0]}),
-        ]
-        constants = {"parts": [4, CLASSES], "first": [0], "flat": [-1], "classes": [CLASSES]}
-        constants |= {"anchor_k": [keep], "k": [min(task.k, keep * CLASSES)]}
-        outputs = {"best": TensorProto.FLOAT, "class_id": TensorProto.INT64}
-        outputs |= {"rows": TensorProto.FLOAT}
-    graph = helper.make_graph(
-        [helper.make_node(kind, given, made, **rest) for kind, given, made, rest in steps],
-        "ranking",
-        [helper.make_tensor_value_info("values", TensorProto.FLOAT, list(task.values.shape))],
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
-        [numpy_helper.from_array(np.array(values), name) for name, values in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]  # the first whose ReduceMax takes its axes as an input
-    model: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
-    return model
+        graph = f"""ranking (float[{shape}] values)
+            => (float[] best, int64[] class_id, float[] rows)
+            <int64[2] parts = {{4, {CLASSES}}}, int64[1] classes = {{{CLASSES}}},
+             int64[1] first = {{0}}, int64[1] flat = {{-1}},
+             int64[1] anchor_k = {{{keep}}}, int64[1] k = {{{min(task.k, keep * CLASSES)}}}>
+            {{
+                boxes, scores = Split <axis = 0> (values, parts)
+                anchor_score = ReduceMax <keepdims = 0> (scores, first)
+                anchor_best, anchors = TopK <axis = -1> (anchor_score, anchor_k)
+                class_major = Gather <axis = 1> (scores, anchors)
+                anchor_major = Transpose <perm = [1, 0]> (class_major)
+                kept = Reshape (anchor_major, flat)
+                best, place = TopK <axis = -1> (kept, k)
+                class_id = Mod (place, classes)
+                rank = Div (place, classes)
+                anchor = Gather <axis = 0> (anchors, rank)
+                columns = Gather <axis = 1> (boxes, anchor)
+                rows = Transpose <perm = [1, 0]> (columns)
+            }}"""
+    # Opset 18 is the first whose ReduceMax takes its axes as an input.
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {graph}')
+    return bytes(model.SerializeToString())

@@ -21,10 +21,12 @@ import numpy as np
 from benchmarks.gpu import letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
-from detcli.backend.device import DeviceOptions
+from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure as measure_model
+from detcli.commands.shared.setup import RunOptions
 from detcli.errors import DetcliError
+from detcli.settings import Settings
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")
@@ -61,12 +63,10 @@ def network_records(
         yield {"case": "a real model", "ways": [{"way": "detcli", "missing": reason}]}
     graphs = {"with": True, "without": False} if device.startswith("cuda") else {"without": False}
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
-        request = BenchRequest(
-            *(str(model), Mode.LATENCY, device, tuple(map(str, images)), batch),
-            options=DeviceOptions(cuda_graph=graphs[graph]),
-            seconds=plan.seconds,
-            cold_starts=0,
-        )
+        options = DeviceOptions(cuda_graph=graphs[graph])
+        run = RunOptions(str(model), (Device.parse(device),), Settings(), options, batch)
+        sources = tuple(map(str, images))
+        request = BenchRequest(run, Mode.LATENCY, sources, plan.seconds, cold_starts=0)
         entry: dict[str, Any] = {"way": "detcli"}
         try:
             latency = measure_model(request).report.latency

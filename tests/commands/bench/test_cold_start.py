@@ -3,15 +3,15 @@
 import sys
 
 import pytest
+from commands.bench.requests import bench_request
 
 from detcli.commands.bench import cold_start as module
 from detcli.commands.bench.cold_start import ProcessRun, measure_cold_start, process_error
-from detcli.commands.bench.request import BenchRequest
 from detcli.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
 
 
 def test_a_cold_start(make_model):
-    found = measure_cold_start(BenchRequest(str(make_model()), device="cpu", cold_starts=2))
+    found = measure_cold_start(bench_request(make_model(), device="cpu", cold_starts=2))
     assert found.processes == 2
     assert 0 < found.first_record_s <= found.whole_process_s
     if sys.platform != "win32":
@@ -21,20 +21,20 @@ def test_a_cold_start(make_model):
 def test_the_first_process_is_not_counted(monkeypatch):
     runs = iter(ProcessRun(first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
     monkeypatch.setattr(module, "run_process", lambda _: next(runs))
-    found = measure_cold_start(BenchRequest("a.onnx", cold_starts=3))
+    found = measure_cold_start(bench_request(cold_starts=3))
     assert (found.processes, found.first_record_s, found.whole_process_s) == (3, 2.0, 3.0)
     assert found.peak_memory_bytes == 200
 
 
 def test_none_is_asked_for():
-    assert measure_cold_start(BenchRequest("a.onnx", cold_starts=0)) is None
+    assert measure_cold_start(bench_request(cold_starts=0)) is None
 
 
 def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     path = tmp_path / "no.onnx"
     path.write_bytes(b"no model")
     with pytest.raises(ModelError, match=r"no\.onnx") as caught:
-        measure_cold_start(BenchRequest(str(path), device="cpu"))
+        measure_cold_start(bench_request(path, device="cpu"))
     assert caught.value.hint
 
 

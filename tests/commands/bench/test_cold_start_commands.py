@@ -3,23 +3,25 @@
 from pathlib import Path
 
 import typer.main
+from commands.bench.requests import bench_request
 
 from detcli.app import app
-from detcli.backend.device import DeviceOptions
 from detcli.commands.bench.cold_start import bench_command, predict_command
-from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.request import Mode
 from detcli.model.contract import BoxFormat
-from detcli.settings import Settings
 
-EVERYTHING = BenchRequest(
+EVERYTHING = bench_request(
     "a.onnx",
     Mode.THROUGHPUT,
     "cuda:1",
-    ("-odd.jpg", "b c.jpg"),
+    sources=("-odd.jpg", "b c.jpg"),
     batch=2,
     workers=3,
-    settings=Settings(nms=0.45, imgsz=320, box_format=BoxFormat.CXCYWH),
-    options=DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30),
+    nms=0.45,
+    imgsz=320,
+    box_format=BoxFormat.CXCYWH,
+    cuda_graph=False,
+    gpu_mem_limit="1GiB",
     seconds=1.5,
     cold_starts=0,
 )
@@ -56,8 +58,8 @@ def test_everything_reaches_bench():
 
 
 def test_what_was_not_asked_for_is_left_to_bench():
-    given = parsed(bench_command(BenchRequest("a.onnx")))
-    assert given["batch"] is given["workers"] is given["imgsz"] is given["cuda_graph"] is None
+    given = parsed(bench_command(bench_request()))
+    assert given["batch"] is given["imgsz"] is given["nms"] is given["cuda_graph"] is None
     assert given["source"] in ([], None, ())
 
 
@@ -71,6 +73,6 @@ def test_predict_runs_the_same_model_in_the_same_way():
 
 
 def test_flags():
-    half = BenchRequest("a.onnx", options=DeviceOptions(half=True, cuda_graph=True))
+    half = bench_request(half=True, cuda_graph=True)
     assert parsed(bench_command(half))["half"] is True
     assert parsed(bench_command(half))["cuda_graph"] is True

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.commands.bench.inputs import RepeatedInputs, digest
+from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest
 from detcli.errors import DecodeError, SourceError, UsageError
 from detcli.source.decode import BUILT_IN
 
@@ -41,7 +41,7 @@ def test_a_video_starts_over(tmp_path):
 @pytest.mark.parametrize("name", ["-", "camera:0", "rtsp://example.org/stream"])
 def test_sources_that_can_be_read_only_once_are_refused(name):
     with pytest.raises(UsageError, match="again and again"):
-        RepeatedInputs((name,))
+        check_repeatable((name,))
 
 
 def test_an_error_names_its_source(tmp_path, make_picture):

@@ -37,7 +37,7 @@ def test_a_model_is_known_by_its_content(make_model):
     assert told.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("name", ["none.onnx", "nul\0.onnx", "."])
+@pytest.mark.parametrize("name", ["none.onnx", "."])
 def test_a_model_that_cannot_be_read(name, tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
         describe_model(name, tmp_path / name)

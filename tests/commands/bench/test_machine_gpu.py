@@ -36,7 +36,6 @@ class Nvml:
             monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", self.memory_info)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", self.slowdowns)
-        monkeypatch.setattr(module, "count_gpus", lambda: gpus)
         monkeypatch.setattr(module, "gpu_uuid", lambda ordinal: self.uuid(ordinal, gpus))
         monkeypatch.setattr(module, "GPU_INTERVAL_S", 0.001)
 

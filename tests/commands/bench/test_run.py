@@ -1,18 +1,18 @@
 """Whole measurements."""
 
 import pytest
+from commands.bench.requests import bench_request
 
 from detcli.commands.bench.baseline import Baseline, Limit
 from detcli.commands.bench.report import RegressionVerdict
-from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.request import Mode
 from detcli.commands.bench.run import measure
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
 
 
 def asked(model, **options):
-    return BenchRequest(
-        str(model), **({"device": "cpu", "seconds": 0.05, "cold_starts": 0} | options)
-    )
+    given = {"device": "cpu", "seconds": 0.05, "cold_starts": 0} | options
+    return bench_request(model, **given)
 
 
 def as_baseline(measured, **changed):

@@ -65,7 +65,7 @@ class Recorder:
 
     def __init__(self):
         self.asked = []
-        self.clock = module.StageClock(itertools.count(0, 1_000_000).__next__)
+        self.clock = sampling.StageClock(itertools.count(0, 1_000_000).__next__)
 
     def run_both(self, *, timed_first=False):
         self.asked.append(timed_first)

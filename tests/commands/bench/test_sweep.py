@@ -4,11 +4,12 @@ import json
 import subprocess
 
 import pytest
+from commands.bench.requests import bench_request
 from typer.testing import CliRunner
 
 from detcli.app import app
 from detcli.commands.bench import sweep as module
-from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sweep import combined, run_sweep, split_axes
 from detcli.errors import UsageError
 
@@ -51,11 +52,16 @@ def test_malformed_axes(given, sources, complaint):
 
 
 def test_a_combination():
-    request = BenchRequest("a.onnx", Mode.THROUGHPUT, batch=7, cold_starts=5)
+    request = bench_request(mode=Mode.THROUGHPUT, batch=7, cold_starts=5)
     found = combined(request, {"device": "cuda", "workers": "2", "imgsz": "320", "model": "b.onnx"})
-    assert (found.device, found.workers, found.batch) == ("cuda", 2, 7)
-    assert (found.settings.imgsz, found.model, found.cold_starts) == (320, "b.onnx", 0)
-    assert combined(request, {}).model == "a.onnx"
+    run = found.run
+    assert (list(map(str, run.devices)), run.device_options.workers, run.batch) == (
+        ["cuda:0"],
+        2,
+        7,
+    )
+    assert (run.settings.imgsz, run.model, found.cold_starts) == (320, "b.onnx", 0)
+    assert combined(request, {}).run == request.run
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def _in_this_process(monkeypatch):
 
 @pytest.mark.usefixtures("_in_this_process")
 def test_every_combination_is_measured(make_model):
-    request = BenchRequest(str(make_model(batch=None)), Mode.LATENCY, "cpu", seconds=0.05)
+    request = bench_request(make_model(batch=None), Mode.LATENCY, "cpu", seconds=0.05)
     told = []
     report = run_sweep(request, {"batch": ("1", "3"), "device": ("cpu", "cuda")}, told.append)
     assert told[0] == "1 of 4: batch=1 device=cpu"
@@ -89,7 +95,7 @@ def test_every_combination_is_measured(make_model):
 @pytest.mark.usefixtures("_in_this_process")
 def test_a_failing_combination_does_not_affect_others(make_model):
     model = str(make_model())
-    request = BenchRequest(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
+    request = bench_request(model, Mode.THROUGHPUT, "cpu", seconds=0.05)
     report = run_sweep(request, {"model": ("none.onnx", model), "workers": ("1",)}, lambda _: None)
     broken, whole = report.points
     assert broken.failure.exit_code == 4
@@ -101,11 +107,11 @@ def test_a_failing_combination_does_not_affect_others(make_model):
 
 def test_a_contradiction_is_found_before_anything_is_measured(monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", None)
-    request = BenchRequest("a.onnx", Mode.LATENCY)
+    request = bench_request()
     with pytest.raises(UsageError, match="--workers 2"):
         run_sweep(request, {"workers": ("1", "2")}, lambda _: None)
     with pytest.raises(UsageError, match="again and again"):
-        run_sweep(BenchRequest("a.onnx", sources=("-",)), {"batch": ("1",)}, lambda _: None)
+        run_sweep(bench_request(sources=("-",)), {"batch": ("1",)}, lambda _: None)
 
 
 @pytest.mark.usefixtures("_in_this_process")
@@ -123,7 +129,7 @@ def test_the_machine_is_that_of_the_gpu(monkeypatch, make_model):
         return done
 
     monkeypatch.setattr(module.subprocess, "run", run)
-    request = BenchRequest(str(make_model()), Mode.THROUGHPUT, "cpu", seconds=0.05)
+    request = bench_request(make_model(), Mode.THROUGHPUT, "cpu", seconds=0.05)
     report = run_sweep(request, {"workers": ("2",)}, lambda _: None)
     assert report.machine.gpu == "NVIDIA H200"
     (point,) = report.points

@@ -10,7 +10,6 @@ from detcli.backend.cpu import CpuRanker
 from detcli.commands.bench.baseline import Baseline, Limit
 from detcli.commands.bench.machine import NoiseMeter
 from detcli.commands.bench.report import RegressionVerdict
-from detcli.commands.bench.request import TopKRequest
 from detcli.commands.bench.topk import measure_case, measure_top_k, selection_task, top_k_task
 from detcli.errors import CheckError, DeviceError, UsageError
 
@@ -114,7 +113,7 @@ def test_a_failure_of_our_own_is_not_hidden():
 
 
 def test_a_report_has_both_tasks_at_each_size():
-    found = measure_top_k(TopKRequest((50, 1000), 20, "cpu", 0.0))
+    found = measure_top_k((50, 1000), 20, "cpu", 0.0)
     assert [(case.task, case.n) for case in found.report.cases] == [
         ("top_k", 50),
         ("selection", 50),
@@ -129,25 +128,16 @@ def test_a_report_has_both_tasks_at_each_size():
 
 
 def test_beside_a_baseline():
-    request = TopKRequest((200,), 20, "cpu", 0.0)
-    first = measure_top_k(request)
+    request = ((200,), 20, "cpu", 0.0)
+    first = measure_top_k(*request)
     software = first.report.software
     slow = {name: [9.0 + one for one in taken] for name, taken in first.samples.items()}
-    again = measure_top_k(request, Limit(Baseline("a", first.identity, software, slow), 0.05))
+    again = measure_top_k(*request, Limit(Baseline("a", first.identity, software, slow), 0.05))
     assert again.report.comparison.verdict is RegressionVerdict.WITHIN
     fast = {name: [one / 1000 for one in taken] for name, taken in first.samples.items()}
-    again = measure_top_k(request, Limit(Baseline("a", first.identity, software, fast), 0.05))
+    again = measure_top_k(*request, Limit(Baseline("a", first.identity, software, fast), 0.05))
     assert again.report.comparison.verdict is RegressionVerdict.REGRESSION
     with pytest.raises(UsageError, match="k was 20, is 21"):
         measure_top_k(
-            TopKRequest((200,), 21, "cpu", 0.0),
-            Limit(Baseline("a", first.identity, software, fast), 0.05),
+            *((200,), 21, "cpu", 0.0), Limit(Baseline("a", first.identity, software, fast), 0.05)
         )
-
-
-@pytest.mark.parametrize("sizes", [(), (0,), (5, -1)])
-def test_sizes_out_of_range(sizes):
-    with pytest.raises(UsageError, match="--n"):
-        TopKRequest(sizes)
-    with pytest.raises(UsageError, match="--k"):
-        TopKRequest(k=0)
