@@ -95,31 +95,25 @@ class UniqueNames:
         Returns:
             The file's whole name.
         """
-
-        def free(candidate: str) -> bool:
+        for candidate in self._candidates(name, suffix):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
             if key in self._taken or not self._prefixes.isdisjoint(prefixes):
-                return False
+                continue
             self._taken.add(key)
-            if not usable(candidate + suffix):
-                return False
-            self._barred.update(prefixes)
-            return True
-
-        return next(filter(free, self._candidates(name, suffix))) + suffix
+            if usable(candidate + suffix):
+                break
+        self._barred.update(prefixes)
+        return candidate + suffix
 
     def prefix(self, name: str) -> str:
         """Give a name for files that append `_` and numbers to it."""
-
-        def free(candidate: str) -> bool:
+        for candidate in self._candidates(name, "_"):
             key, prefixes = _fold(candidate), _prefixes_of(candidate)
-            if not self._prefixes.isdisjoint([key, *prefixes]) or key in self._barred:
-                return False
-            self._prefixes.add(key)
-            self._barred.update(prefixes)
-            return True
-
-        return next(filter(free, self._candidates(name, "_")))
+            if key not in self._barred and self._prefixes.isdisjoint([key, *prefixes]):
+                break
+        self._prefixes.add(key)
+        self._barred.update(prefixes)
+        return candidate
 
     def _candidates(self, name: str, suffix: str) -> Iterator[str]:
         """The name, then the name with numbers, each tried only once."""

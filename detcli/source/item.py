@@ -13,6 +13,9 @@ from detcli.source.decode import DecodeOptions
 STDIN = "-"
 """The name that stands for standard input."""
 
+POLL_S = 0.2
+"""How often a waiting thread checks whether it is to stop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:

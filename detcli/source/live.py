@@ -18,13 +18,10 @@ from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera, public_name
 from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
 from detcli.source.decode import check_size
-from detcli.source.item import Item, SourceOptions, SourceProgress, failed
+from detcli.source.item import POLL_S, Item, SourceOptions, SourceProgress, failed
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""
-
-POLL_S = 0.2
-"""How often a waiting thread checks whether it is to stop."""
 
 MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
 """After this many damaged frames in a row, or this delay, a source counts as lost."""

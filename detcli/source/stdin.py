@@ -18,14 +18,12 @@ from detcli.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.decode_jpeg import START
-from detcli.source.item import STDIN, Item, SourceProgress, failed
+from detcli.source.item import POLL_S, STDIN, Item, SourceProgress, failed
 from detcli.source.mjpeg import JpegSplitter
 
 CHUNK = 65536
 IDLE_S = 1.0
 """After a silence this long, the reader gets an empty chunk."""
-POLL_S = 0.2
-"""How often a waiting thread checks whether it is to stop."""
 
 
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
@@ -72,14 +70,14 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
         # Windows can only wait for sockets.
         if os.name == "posix" and not select.select([descriptor], [], [], POLL_S)[0]:
             waited += POLL_S
-            if waited >= IDLE_S:
-                waited = 0.0
-                yield b""
-            continue
-        waited = 0.0
-        if not (data := os.read(descriptor, CHUNK)):
+            if waited < IDLE_S:
+                continue
+            yield b""
+        elif data := os.read(descriptor, CHUNK):
+            yield data
+        else:
             return
-        yield data
+        waited = 0.0
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:

@@ -103,7 +103,7 @@ def test_floating_point_is_refused_or_right(dtype):
         assert_close(image, gradient())
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (3000, 4000)])
+@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (1500, 2000)])
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 def test_any_size_is_decoded(suffix, size):
     image = np.full((*size, 3), (200, 100, 50), np.uint8)

@@ -49,14 +49,15 @@ def test_no_file_takes_gigabytes(report):
 def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
     folder = tmp_path / "in"
     folder.mkdir()
-    for number, (_, suffix, data) in enumerate(damaged()):
+    some = list(damaged())[::5]  # of each kind
+    for number, (_, suffix, data) in enumerate(some):
         (folder / f"{number:03}.{suffix}").write_bytes(data)
     # Most that declare a huge size are refused at once; decoding those is shown above.
     limit = ("--max-pixels", "1000000")
     finished = detcli("predict", folder, "--model", make_model(), *limit, timeout=240)
     assert finished.returncode == InputError.exit_code, finished.stderr[-2000:]
     records = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert [int(Path(one["source"]).stem) for one in records] == list(range(COUNT))
+    assert [int(Path(one["source"]).stem) for one in records] == list(range(len(some)))
     assert all(("error" in one) != ("detections" in one) for one in records)
     assert {one["error"]["type"] for one in records if "error" in one} == {"DecodeError"}
 

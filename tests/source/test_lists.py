@@ -142,20 +142,20 @@ def peak_memory(expression, path):
 def test_a_long_list_is_never_all_in_memory(tmp_path):
     path = tmp_path / "list"
     with path.open("w") as file:
-        file.writelines(f"folder/picture-{number:07}.jpg\n" for number in range(200_000))
+        file.writelines(f"folder/picture-{number:07}.jpg\n" for number in range(100_000))
     names = "read_list(path, threading.Event(), null_separated=False)"
     count, peak = peak_memory(names, path)
-    assert count == 200_000
-    assert peak < 2e6  # the file has 5.4 million bytes
+    assert count == 100_000
+    assert peak < 1e6  # the file has 2.7 million bytes
 
 
 def test_items_of_a_list_are_never_all_in_memory(tmp_path):
     path = tmp_path / "list"
     with path.open("w") as file:
-        file.writelines(f"folder/picture-{number:07}.jpg\n" for number in range(30_000))
+        file.writelines(f"folder/picture-{number:07}.jpg\n" for number in range(10_000))
     count, peak = peak_memory("Sources([], SourceOptions(files_from=path))", path)
-    assert count == 30_000
-    assert peak < 5e6  # all items would take 18 million
+    assert count == 10_000
+    assert peak < 3e6  # all items would take 6 million
 
 
 @pytest.mark.parametrize("name", ["gone", "folder", "a\0b"])

@@ -17,22 +17,28 @@ def content(hub, make_model):
     return data
 
 
-def report_of(done):
-    assert done.returncode == 0, done.stderr
-    assert "fetching yolov10n: onnx/model.onnx" in done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def report_of(caplog):
+    """The report of a command that announced the download; within this process, pytest logs it."""
+
+    def report_of(done):
+        assert done.returncode == 0, done.stderr
+        assert "fetching yolov10n: onnx/model.onnx" in done.stderr + caplog.text
+        return json.loads(done.stdout)
+
+    return report_of
 
 
-def test_inspect(detcli, content):
+def test_inspect(detcli, report_of, content):
     report = report_of(detcli("inspect", "yolov10n"))
     assert report["sha256"] == hashlib.sha256(content).hexdigest()
     assert report["detector"]["names"] == ["red", "green", "blue"]
 
 
-def test_convert(detcli, content, make_picture, tmp_path):
+def test_convert(invoke, report_of, content, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 1, 1))
     output = tmp_path / "out.onnx"
-    done = detcli(
+    done = invoke(
         "convert", "yolov10n", "-o", output, "--metadata", "made=here", "--image", picture
     )
     report = report_of(done)
@@ -40,30 +46,32 @@ def test_convert(detcli, content, make_picture, tmp_path):
     assert output.read_bytes() != content
 
 
-def test_verify(detcli, content, make_model, make_picture, tmp_path):
+def test_verify(  # noqa: PLR0913, PLR0917 - fixtures
+    invoke, report_of, content, make_model, make_picture, tmp_path
+):
     make_picture("pictures/a.png", ("red", 1, 1))
     other = make_model("other.onnx")
-    done = detcli("verify", "yolov10n", other, "--images", tmp_path / "pictures")
+    done = invoke("verify", "yolov10n", other, "--images", tmp_path / "pictures")
     report = report_of(done)
     digest = hashlib.sha256(content).hexdigest()
     assert [report[side]["sha256"] for side in ("left", "right")] == [digest, digest]
 
 
-def test_bench_takes_the_default_model(detcli, content, tmp_path):
-    done = detcli("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
+def test_bench_takes_the_default_model(invoke, report_of, content, tmp_path):
+    done = invoke("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
     report = report_of(done)
     assert report["model"] == {"file": "yolov10n", "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_eval(detcli, content, tmp_path):
-    report = report_of(detcli("eval", "yolov10n", "--data", write_coco(tmp_path, MIXED), *QUICK))
+def test_eval(invoke, report_of, content, tmp_path):
+    report = report_of(invoke("eval", "yolov10n", "--data", write_coco(tmp_path, MIXED), *QUICK))
     assert report["model"]["file"] == "yolov10n"
     assert report["model"]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
-def test_eval_takes_the_float16_file(detcli, hub, make_model, tmp_path):
+def test_eval_takes_the_float16_file(invoke, hub, make_model, tmp_path):
     data = make_model("half.onnx", dtype="float16").read_bytes()
     hub.add("yolov10n", b"not this one", half=data)
-    done = detcli("eval", "yolov10n", "--half", "--data", write_coco(tmp_path, MIXED), *QUICK)
+    done = invoke("eval", "yolov10n", "--half", "--data", write_coco(tmp_path, MIXED), *QUICK)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"]["sha256"] == hashlib.sha256(data).hexdigest()
