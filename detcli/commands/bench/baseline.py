@@ -3,7 +3,7 @@
 A regression is certain when the whole 95% interval of the ratio of the medians lies above the
 limit. That interval does not cover what other programs took from one run and not from the other:
 on a busy machine, equal runs differ by half. So each bound is moved by the fraction of the cores
-that others had, the most they can have cost; on a busy machine the verdict stays undecided.
+that others took, the most they can have cost; on a busy machine the verdict stays undecided.
 """
 
 import json
@@ -54,7 +54,7 @@ class Baseline:
         software: Its versions, which may differ.
         samples: All its durations, in seconds.
         warnings: Its warnings about noise.
-        taken: Fraction of the cores that other programs had.
+        taken: Fraction of the cores that other programs took.
     """
 
     file: str
@@ -86,7 +86,7 @@ def identity_of(
     *parts: BenchMachine | BenchModel | Conditions,
     **more: Any,  # noqa: ANN401 - anything that JSON can hold
 ) -> Identity:
-    """What must be equal, as far as it is known yet; versions and memory may differ."""
+    """What must be equal, as far as it is known; versions and memory may differ."""
     found = {
         name: getattr(part, field)
         for part in parts
@@ -165,8 +165,8 @@ def compare(
 ) -> BaselineComparison:
     """Compare samples with those of a baseline under the same conditions, see `require_same`.
 
-    The wall clock decides where there is one, and the stages explain it. Otherwise every duration
-    decides. `taken` is the fraction of the cores that other programs had.
+    The wall clock decides if it was measured, and the stages explain it; otherwise every duration
+    decides. `taken` is the fraction of the cores that other programs took.
 
     Raises:
         UsageError: The two have no durations in common.
@@ -192,10 +192,10 @@ def compare(
 def judge(
     ratio: Interval | None, limit: float, taken: tuple[float, float] = (0.0, 0.0)
 ) -> RegressionVerdict:
-    """Decide whether a ratio is above 1 + `limit`, for certain, for certain not, or neither.
+    """Decide whether a ratio is certainly above 1 + `limit`, certainly not, or neither.
 
-    `taken` are the fractions of the cores that other programs had, before and after. Without them
-    each time may have been shorter by that fraction.
+    `taken` are the fractions of the cores that other programs took, before and after; without those
+    programs, each time may have been shorter by that fraction.
     """
     before, after = taken
     if ratio is not None and ratio.low * (1 - after) > 1 + limit:

@@ -1,11 +1,11 @@
-"""The pictures to measure with: the sources over and over."""
+"""The pictures to measure with: the sources, repeated."""
 
 import glob
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from detcli.errors import InputError, UsageError
 from detcli.geometry import Picture
@@ -15,18 +15,15 @@ from detcli.source.item import STDIN, Item
 from detcli.source.sources import Sources
 
 HASHED = 16 << 20
-"""Bytes of a file that are hashed, besides its size."""
+"""Bytes hashed at the start of each file, besides its size."""
 
 
-class RepeatedInputs:
+class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
     """The pictures and frames of repeatable sources, starting over at the end of each pass."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names or (str(BUILT_IN),)
         self._sources = Sources(self._names)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._sources.close()
@@ -76,7 +73,7 @@ def check_repeatable(names: tuple[str, ...]) -> None:
 
 
 def digest(names: tuple[str, ...]) -> str:
-    """SHA-256 that identifies a set of inputs, wherever they lie.
+    """SHA-256 that identifies a set of inputs, wherever the files are.
 
     Files count by size and content, folders by names and sizes, anything else by its name.
     """

@@ -1,4 +1,4 @@
-"""The machine: its hardware and software, and what else it did during a measurement."""
+"""The machine: its hardware and software, and what disturbed a measurement."""
 
 import contextlib
 import importlib.metadata
@@ -31,7 +31,8 @@ from detcli.model.hub_cache import sha256
 class GpuState:
     """A GPU at one moment, as its driver reports it.
 
-    `memory_bytes` are in use by all programs, or None; `slowed_by` is what keeps its clocks down.
+    `memory_bytes` are in use by all programs, None if unknown; `slowed_by` says what limits its
+    clocks.
     """
 
     name: str
@@ -41,7 +42,7 @@ class GpuState:
 
 
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
-    """Describe this machine and the GPU in use, without the machine's name or its user's."""
+    """Describe this machine and the GPU in use, without naming the machine or its user."""
     return BenchMachine(
         processor=processor_name(),
         architecture=platform.machine(),
@@ -73,7 +74,7 @@ def package_version(package: str) -> str | None:
 
 
 def describe_model(model: str, path: Path) -> BenchModel:
-    """A model as it was named, and the hash of its file.
+    """Describe a model by the name it was given and the hash of its file.
 
     Raises:
         ModelError: The file cannot be read.
@@ -197,9 +198,9 @@ QUOTA = "sys/fs/cgroup/cpu.stat"
 
 
 class NoiseMeter:
-    """Compares the machine's counters before and after; starts on creation.
+    """Compares the machine's counters before and after a measurement; starts on creation.
 
-    `root` is the file system's, whose /sys counts throttling.
+    `root` is the root of the file system, where Linux counts throttling.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -210,7 +211,7 @@ class NoiseMeter:
         self._before = self._count()
 
     def look(self) -> None:
-        """Note the processor's frequency, at most once a second; to be called between runs."""
+        """Record the processor's frequency, at most once a second; call it between runs."""
         if time.monotonic() - self._looked < FREQUENCY_INTERVAL_S:
             return
         self._looked = time.monotonic()
@@ -221,11 +222,11 @@ class NoiseMeter:
             self._frequencies.append(float(frequency.current))
 
     def finish(self, wall: Summary | None, gpu: Iterable[GpuState] = ()) -> Noise:
-        """Report what happened since the beginning.
+        """Report what happened since the start.
 
         Args:
-            wall: The duration measured; None if there is more than one.
-            gpu: States of the GPU meanwhile.
+            wall: The duration measured; None if several were.
+            gpu: The states of the GPU during the measurement.
         """
         self._looked = 0.0
         self.look()

@@ -1,4 +1,4 @@
-"""One measurement of the whole path: latency or throughput, with all that goes into its report."""
+"""One measurement of the whole path, latency or throughput, and its report."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ from detcli.source.item import Item
 from detcli.timing import Stage, StageTimes
 
 STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
-"""Of one batch, in the order of the flow; nothing overlaps and nothing is written."""
+"""The stages of one batch, in order; nothing overlaps and nothing is written."""
 
 NS = 1e-9
 
@@ -129,16 +129,16 @@ def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
 # where the time goes, the second how long a batch takes, and their ratio what timing costs. The
-# order alternates, so that neither always meets the warmer or busier machine.
+# order alternates, so that neither always runs on the warmer or busier machine.
 
 MIN_RUNS = 10
-"""Measured even if they take longer than requested."""
+"""The minimum, even if it takes longer than requested."""
 
 
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes.
 
-    `timed` and `untimed` are the same inputs, for the runs with and without timed stages.
+    `timed` and `untimed` yield the same pictures, for runs with and without timed stages.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ def measure_throughput(
     reading = StageTimes()
 
     def items() -> Iterator[Item]:
-        """Items until there are enough; frames of videos are decoded here."""
+        """Items until enough are measured; frames of videos are decoded here."""
         while not enough.is_set():
             with reading.stage(Stage.DECODE):
                 item = inputs.next_item()

@@ -87,8 +87,8 @@ MAX_WARM_UP_S = 20.0
 def warm_up(run: Callable[[], float]) -> WarmUp:
     """Call `run`, which returns its seconds, until its times are stable or the wait is too long.
 
-    The first runs are slow: memory, caches, clocks, the plans of a GPU's libraries, the capture of
-    a CUDA graph.
+    The first runs are slow: they allocate memory, fill caches, raise clocks, let a GPU's libraries
+    plan, and capture a CUDA graph.
     """
     start = time.perf_counter()
     taken: list[float] = []
@@ -103,7 +103,7 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
 def settled(taken: Sequence[float], seconds: float) -> bool | None:
     """Whether the last two blocks of `taken`, seconds of each run, took equally long.
 
-    None while undecided; False once it is too many `seconds` since the first run began.
+    None while undecided; False if they still differ MAX_WARM_UP_S after the first run began.
     """
     if seconds > MIN_WARM_UP_S and len(taken) >= TWO_BLOCKS:
         before = statistics.median(taken[-TWO_BLOCKS:-BLOCK])
@@ -129,16 +129,16 @@ def take_turns(
     rounds: int = MIN_ROUNDS,
     between: Callable[[], object] = lambda: None,
 ) -> Samples:
-    """Time implementations in short turns, so that all share whatever disturbs the machine.
+    """Time implementations in short turns, so that any disturbance affects all of them.
 
     Each turn begins with an untimed call, which brings the data back into the caches. Calls too
     short for the clock are repeated within a sample. The order changes every round: ONNX Runtime's
-    threads keep spinning for a while, at the cost of whoever comes next.
+    threads keep spinning for a while and slow down the next implementation.
 
     Args:
         implementations: What to time, by name.
-        seconds: How long to go on, in all.
-        rounds: Turns that each implementation gets at least.
+        seconds: Total duration; rounds are completed.
+        rounds: Minimum number of turns for each implementation.
         between: Called after each round.
     """
     generator = np.random.default_rng(0)
@@ -186,7 +186,7 @@ DRAWS = 2000
 DRAWN_AT_ONCE = 1 << 18  # samples; this process must stay small, since its memory is measured
 SEED = 0  # the same samples give the same interval
 MIN_SAMPLES = 5
-"""Below this, an interval would be meaningless."""
+"""With fewer, an interval would be meaningless."""
 
 MAX_BLOCKS = 20
 """Blocks of a series. The usual block length, its cube root, spans a few milliseconds where a run

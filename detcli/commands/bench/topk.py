@@ -1,7 +1,7 @@
 """`detcli bench --mode topk`: top-k and selection beside other libraries.
 
-Only detcli defines the order of equal values. So its own answer must be right in every row, and
-the others' in their values, and in everything else where a value occurs once.
+Only detcli defines the order of equal values, so its answer must be right in every row; others must
+find the same values, and the same rows where a value occurs once.
 """
 
 import importlib
@@ -31,7 +31,7 @@ Answer = Sequence[npt.NDArray[Any]]
 """The result, best first: the sorted values, then what belongs to them, row by row."""
 
 Implementation = Callable[[], Answer]
-"""Does the whole work and returns once the answer is on the host."""
+"""Does all the work, and returns when the answer is on the host."""
 
 OURS = "detcli"
 CLASSES = 80
@@ -107,7 +107,7 @@ def require_agreement(answer: Answer, expected: Answer, *, exactly: bool) -> Non
     rows = np.full(len(wanted), True) if exactly else unique  # noqa: FBT003
     for part, right in zip(answer[1:], expected[1:], strict=True):
         if not np.array_equal(part[rows], right[rows]):
-            raise DisagreementError("what belongs to its values is not what a stable sort finds")
+            raise DisagreementError("what belongs to its values differs from a stable sort")
 
 
 # Measurement
@@ -187,7 +187,7 @@ def measure_case(
             implementation = make()
             require_agreement(implementation(), expected, exactly=False)
             ready[name] = implementation
-        except (DisagreementError, MissingError) as error:
+        except (DeviceError, DisagreementError, MissingError) as error:
             missing[name] = str(error)
         except Exception as error:  # noqa: BLE001 - what a library raises has no common type
             missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -300,10 +300,7 @@ def _in_onnxruntime(task: TopKTask, device: Device) -> Implementation:
 
     providers, place = CPU, ("cpu", 0)
     if device.is_gpu:
-        try:
-            require_provider(CUDA)
-        except DeviceError as error:
-            raise MissingError(str(error)) from error
+        require_provider(CUDA)
         ordinal = device.ordinal or 0
         providers, place = [(CUDA, {"device_id": str(ordinal)})], ("cuda", ordinal)
     session = open_session(top_k_graph(task), providers, "a graph of TopK")
