@@ -7,113 +7,86 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.options import option
 from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from detcli.commands.convert.options import Batch
 
-OutputOption = Annotated[
-    Path,
-    typer.Option(
-        *("--output", "-o"), metavar="OUT", help="ONNX file to write.", show_default=False
-    ),
-]
-CutOption = Annotated[
-    bool, typer.Option("--cut", help="Drop everything after the network body: [B, 4+C, N].")
-]
-GuardOption = Annotated[
-    bool,
-    typer.Option(
-        "--guard-transpose",
-        help="Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
-    ),
-]
-HalfOption = Annotated[
-    bool,
-    typer.Option(
-        "--half", help="Compute in float16, except box decoding and nodes that would overflow."
-    ),
-]
-KeepIoOption = Annotated[
-    bool, typer.Option("--keep-io", help="With --half: inputs and outputs stay float32.")
-]
-Int8Option = Annotated[
-    bool, typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate.")
-]
-CalibrateOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
-        "pattern; repeatable.",
-        show_default=False,
-    ),
-]
-BatchSizeOption = Annotated[
-    str | None, typer.Option(metavar="N|dynamic", help="Pictures in a batch.")
-]
-ImageSizeOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Input side length in pixels.")
-]
-MetadataOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Set an entry of the metadata, or remove it with KEY=; repeatable.",
-        show_default=False,
-    ),
-]
-EndToEndOption = Annotated[
-    bool,
-    typer.Option(
-        "--end-to-end",
-        help="Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
-    ),
-]
-MaxDetOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-det", metavar="K", help="With --end-to-end: rows of the output; default: 300."
-    ),
-]
-ImageOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Picture to compare both models on; default: a built-in one."
-    ),
-]
-ToleranceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIST",
-        help="Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes "
-        "a share of all. Default: depends on the conversion.",
-    ),
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite OUT.")]
 
-
-def convert(  # noqa: PLR0913 - one parameter an option; they become objects at once
+def convert(  # noqa: PLR0913 - one parameter per option; they become objects at once
     model: options.ModelFileOption,
     *,
-    output: OutputOption,
-    cut: CutOption = False,
-    guard_transpose: GuardOption = False,
-    half: HalfOption = False,
-    keep_io: KeepIoOption = False,
-    int8: Int8Option = False,
-    calibrate: CalibrateOption = None,
+    output: Annotated[
+        Path, option("OUT", "ONNX file to write.", "--output", "-o", show_default=False)
+    ],
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Drop everything after the network body: [B, 4+C, N].")
+    ] = False,
+    guard_transpose: Annotated[
+        bool,
+        typer.Option(
+            "--guard-transpose",
+            help="Add a Concat after a Transpose that feeds an output; some engines drop it "
+            "otherwise.",
+        ),
+    ] = False,
+    half: Annotated[
+        bool,
+        typer.Option(
+            "--half", help="Compute in float16, except box decoding and nodes that would overflow."
+        ),
+    ] = False,
+    keep_io: Annotated[
+        bool, typer.Option("--keep-io", help="With --half: inputs and outputs stay float32.")
+    ] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate.")
+    ] = False,
+    calibrate: Annotated[
+        list[str] | None,
+        option(
+            "FOLDER",
+            "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
+            "pattern; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     recursive: options.RecursiveOption = False,
-    batch: BatchSizeOption = None,
-    imgsz: ImageSizeOption = None,
+    batch: Annotated[str | None, option("N|dynamic", "Pictures in a batch.")] = None,
+    imgsz: Annotated[int | None, option("N", "Input side length in pixels.")] = None,
     names: options.NamesOption = None,
-    metadata: MetadataOption = None,
-    end_to_end: EndToEndOption = False,
-    max_det: MaxDetOption = None,
+    metadata: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "Set an entry of the metadata, or remove it with KEY=; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    end_to_end: Annotated[
+        bool,
+        typer.Option(
+            "--end-to-end",
+            help="Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
+        ),
+    ] = False,
+    max_det: Annotated[
+        int | None, option("K", "With --end-to-end: rows of the output; default: 300.", "--max-det")
+    ] = None,
     box_format: options.BoxesOption = None,
-    image: ImageOption = None,
-    tolerance: ToleranceOption = None,
-    force: ForceOption = False,
+    image: Annotated[
+        str | None, option("FILE", "Picture to compare both models on; default: a built-in one.")
+    ] = None,
+    tolerance: Annotated[
+        str | None,
+        option(
+            "LIST",
+            "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes "
+            "a share of all. Default: depends on the conversion.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,

@@ -7,91 +7,74 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.messages import report, set_verbosity
+from detcli.commands.shared.options import option
 from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
 
-OtherOption = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="OTHER", help="ONNX file to compare with; default: MODEL.", show_default=False
-    ),
-]
-ImagesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable.",
-        show_default=False,
-    ),
-]
-RandomSeedOption = Annotated[
-    int | None,
-    typer.Option(
-        "--random",
-        metavar="SEED",
-        min=0,
-        help="Use a random picture instead; only for --tensors and --bisect.",
-    ),
-]
-DeviceOption = Annotated[
-    str,
-    typer.Option(
-        metavar="DEVICE", help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."
-    ),
-]
-AgainstOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DEVICE|graph",
-        help="Where the other side runs; graph for the graph's own selection, on the CPU. "
-        "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
-    ),
-]
-IouOption = Annotated[
-    float, typer.Option("--iou", metavar="IOU", help="Boxes that overlap less do not match.")
-]
-ToleranceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIST",
-        help="Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
-        "pixels, boxes a share of all. Default: depends on the precision.",
-    ),
-]
-TensorsOption = Annotated[
-    bool, typer.Option("--tensors", help="Also compare the raw outputs of the networks.")
-]
-BisectOption = Annotated[
-    bool, typer.Option("--bisect", help="Find the first node whose output differs.")
-]
-SaveWorstOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--save", metavar="DIR", help="Draw the worst pictures, with both sides, into this folder."
-    ),
-]
 
-
-def verify(  # noqa: PLR0913 - one parameter an option; they become objects at once
+def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
     model: options.ModelFileOption,
-    other: OtherOption = None,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="OTHER", help="ONNX file to compare with; default: MODEL.", show_default=False
+        ),
+    ] = None,
     *,
-    images: ImagesOption = None,
-    random: RandomSeedOption = None,
+    images: Annotated[
+        list[str] | None,
+        option(
+            "FOLDER",
+            "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    random: Annotated[
+        int | None,
+        option(
+            "SEED",
+            "Use a random picture instead; only for --tensors and --bisect.",
+            "--random",
+            min=0,
+        ),
+    ] = None,
     recursive: options.RecursiveOption = False,
-    device: DeviceOption = "cpu",
-    against: AgainstOption = None,
+    device: Annotated[
+        str, option("DEVICE", "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.")
+    ] = "cpu",
+    against: Annotated[
+        str | None,
+        option(
+            "DEVICE|graph",
+            "Where the other side runs; graph for the graph's own selection, on the CPU. "
+            "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
+        ),
+    ] = None,
     half: options.HalfOption = False,
-    conf: Annotated[
-        float, typer.Option(metavar="SCORE", help="Compare detections with scores above this.")
-    ] = 0.25,
+    conf: Annotated[float, option("SCORE", "Compare detections with scores above this.")] = 0.25,
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
-    least_iou: IouOption = 0.5,
-    tolerance: ToleranceOption = None,
-    tensors: TensorsOption = False,
-    bisect: BisectOption = False,
-    save: SaveWorstOption = None,
+    least_iou: Annotated[
+        float, option("IOU", "Boxes that overlap less do not match.", "--iou")
+    ] = 0.5,
+    tolerance: Annotated[
+        str | None,
+        option(
+            "LIST",
+            "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
+            "pixels, boxes a share of all. Default: depends on the precision.",
+        ),
+    ] = None,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Also compare the raw outputs of the networks.")
+    ] = False,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Find the first node whose output differs.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        option("DIR", "Draw the worst pictures, with both sides, into this folder.", "--save"),
+    ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
