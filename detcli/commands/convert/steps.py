@@ -49,18 +49,13 @@ model: they are little work and cause most of the error of the scores (see docs/
 
 
 class Steps:
-    """Converts a model, pass by pass.
-
-    Attributes:
-        model: The model after the passes so far.
-        done: The passes so far.
-    """
+    """Converts a model, pass by pass."""
 
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
         """Prepare to convert the model, which stays unchanged; errors name its title."""
-        self.model, self.done = model, list[Step]()
+        self.model, self.done = model, list[Step]()  # after the passes so far, and these
         self._seen = 0
         self._title, self._options, self._pictures = title, options, pictures
 

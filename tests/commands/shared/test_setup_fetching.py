@@ -46,13 +46,9 @@ def test_convert(invoke, report_of, content, make_picture, tmp_path):
     assert output.read_bytes() != content
 
 
-def test_verify(  # noqa: PLR0913, PLR0917 - fixtures
-    invoke, report_of, content, make_model, make_picture, tmp_path
-):
-    make_picture("pictures/a.png", ("red", 1, 1))
-    other = make_model("other.onnx")
-    done = invoke("verify", "yolov10n", other, "--images", tmp_path / "pictures")
-    report = report_of(done)
+def test_verify(invoke, report_of, content, make_model, make_picture):
+    picture, other = make_picture("a.png", ("red", 1, 1)), make_model("other.onnx")
+    report = report_of(invoke("verify", "yolov10n", other, "--images", picture))
     digest = hashlib.sha256(content).hexdigest()
     assert [report[side]["sha256"] for side in ("left", "right")] == [digest, digest]
 
