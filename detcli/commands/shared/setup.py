@@ -31,7 +31,7 @@ def find_model(model: str, *, half: bool = False) -> LocatedModel:
         half: Whether to take the float16 file of a model given by name.
 
     Raises:
-        ModelError: There is no such file or name, or the model cannot be fetched.
+        ModelError: No file or model has this name, or the model cannot be fetched.
         OutputError: The cache cannot be written to.
     """
     with fetching() as show:
@@ -52,7 +52,7 @@ class RunOptions:
         """Locate the model's file, which is fetched if need be.
 
         Raises:
-            ModelError: There is no such file or name, or it cannot be fetched.
+            ModelError: No file or model has this name, or it cannot be fetched.
             OutputError: The cache cannot be written to.
         """
         half = self.device_options.wants_half_file(self.devices[0])

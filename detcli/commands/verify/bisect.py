@@ -45,7 +45,7 @@ def bisect(outputs: OutputComparison) -> BisectReport | None:
     """Find the first node that differs, on the picture where the outputs differ most.
 
     Returns:
-        The node, or why there is none; None if no picture was compared.
+        The node, or why none was found; None if no picture was compared.
 
     Raises:
         DeviceError: A device cannot be used.

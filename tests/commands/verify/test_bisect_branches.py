@@ -70,7 +70,7 @@ def test_a_difference_inside_a_branch(bisected):
 
 
 def test_the_reader_of_a_constant_node(bisected):
-    """As older exporters keep weights: such a node is no computation."""
+    """As older exporters keep weights: such a node computes nothing."""
     graph = """(float[1, 3, 8, 8] y) {
         w = Constant <value = float {%s}> ()
         [add] y = Add (images, w)
@@ -81,7 +81,7 @@ def test_the_reader_of_a_constant_node(bisected):
 
 
 def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
-    """One in a hundred in each is one in a hundred in the output; it is no rounding."""
+    """One percent in each weight is one percent in the output, more than rounding."""
     kernel = np.array([100.0] + [1.0] * 8).reshape(3, 3, 1, 1)
     graph = "(float[1, 3, 8, 8] y) <float[3, 3, 1, 1] w> { [conv] y = Conv (images, w) }"
     left = parsed(graph)

@@ -172,7 +172,7 @@ def test_a_device_that_cannot_be_used(make_model, monkeypatch):
 
 
 class Overwriting(Detector):
-    """A device whose buffer the next batch overwrites, as CUDA graphs do if nobody takes care."""
+    """A device whose buffer the next batch overwrites, as CUDA graphs do without a copy."""
 
     def __init__(self, path, device, settings, options):
         super().__init__(path, "cpu", settings, options)

@@ -21,7 +21,7 @@ SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 def guard_transposes(model: ModelProto) -> ModelProto:
     """Insert a Concat after each Transpose that feeds an output.
 
-    It copies the tensor, so an engine has to lay it out as the Transpose says and cannot return
+    It copies the tensor, so an engine must lay it out as the Transpose says and cannot return
     the tensor before it. A Concat of one input would do for an engine, but simplifiers remove
     it like an Identity (both onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose
     through it where that pays. So a Split divides the last axis (into its first entry and the rest)

@@ -3,7 +3,7 @@
 The nodes follow `detcli.backend.postprocess` step by step, so that the rows above a confidence
 are the same rows in the same order: ONNX's TopK puts the lower index first among equals, as the
 specification does. NaN becomes 0 before it, which is never above a confidence. Everything is
-float32, whatever the head is: class ids and pixels have to be exact.
+float32, whatever the type of the head: class ids and pixels must be exact.
 """
 
 from typing import Any

@@ -128,8 +128,8 @@ def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelPr
         before = Grid.of((old[0], old[1]), anchors or 0)
         if before is None:
             raise ModelError(
-                f"the graph takes {old[1]}x{old[0]} pictures only, and its {anchors or 'unknown'} "
-                "anchors are no grid of known strides",
+                f"the graph only takes {old[1]}x{old[0]} pictures, and its {anchors or 'unknown'} "
+                "anchors do not form a grid of known strides",
                 HINT,
             )
         _Resizing(changed, image.name, before, replace(before, size=(size, size))).run()
@@ -180,8 +180,8 @@ class _Resizing:
             made = regenerated(constant, self.old, self.new)
             if made is None:
                 raise ModelError(
-                    f"the constant {name} depends on the size of the pictures, and is no anchor "
-                    "grid that detcli knows",
+                    f"the constant {name} depends on the size of the pictures, and is not an "
+                    "anchor grid that detcli knows",
                     HINT,
                 )
             self._replace(node, position, made)

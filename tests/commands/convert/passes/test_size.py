@@ -61,7 +61,7 @@ def test_a_grid_of_its_own_is_refused():
 
 @pytest.mark.parametrize("anchors", [None, 81])
 def test_an_unknown_number_of_anchors_is_refused(anchors):
-    with pytest.raises(ModelError, match="no grid of known strides"):
+    with pytest.raises(ModelError, match="do not form a grid of known strides"):
         set_image_size(grid_model.build(64), 96, anchors)
 
 
