@@ -47,7 +47,7 @@ POLL_S = 1.0
 """How often a waiting thread checks whether the run is over."""
 
 STALL_TIMEOUT_S = 600.0
-"""A device that finishes nothing for this long is given up."""
+"""A device that finishes nothing for this long counts as hung."""
 
 MAX_LOADERS = 16
 

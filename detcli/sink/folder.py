@@ -16,10 +16,10 @@ from detcli.record import Record
 State = TypeVar("State")
 
 MAX_NAME_BYTES = 220
-"""Limit of a name without numbers and suffix; with them, file systems take 255."""
+"""Limit of a name without numbers and suffix; file systems allow 255 in all."""
 
-NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that escape no byte either
-# Separators and control characters. Windows refuses more, which names elsewhere do contain.
+NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
+# Separators and control characters. Windows forbids more, which are common elsewhere.
 FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029]")
 FORBIDDEN_ON_WINDOWS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]')
 DEVICES = frozenset(

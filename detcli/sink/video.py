@@ -15,7 +15,7 @@ from detcli.sink.folder import OutputFolder, PerClip
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
-MIN_RATE, MAX_RATE = 0.01, 1000.0  # frames per second; other rates are errors of measurement
+MIN_RATE, MAX_RATE = 0.01, 1000.0  # frames per second; other rates are measurement errors
 LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
 DISK_RESERVE = 1 << 20  # bytes that other programs may take while a video is finished

@@ -20,7 +20,7 @@ END_KEYS = frozenset(map(ord, "qQ\x1b"))
 KEY_NAMES = "space: next, q: end"
 
 FRAME_MS, PICTURE_MS = 1, 50
-"""How long to wait for a key before the next frame, and between looks at the window."""
+"""How long to wait for a key before the next frame, or before checking the window again."""
 
 # Without a display, OpenCV's window library ends the process instead of returning an error.
 PROBE = """if True:
@@ -96,7 +96,7 @@ def _is_open() -> bool:
 
 
 def check_display() -> None:
-    """Try in another process whether a window can be opened.
+    """Check in another process whether a window can be opened.
 
     Raises:
         OutputError: No window can be opened.

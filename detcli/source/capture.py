@@ -45,7 +45,7 @@ def open_file(path: str) -> Capture:
 
 
 def open_address(url: str) -> Capture:
-    """Open a network stream, with timeouts of seconds.
+    """Open a network stream, with timeouts of a few seconds.
 
     Raises:
         SourceError: The stream cannot be opened.

@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 
 def identity(path: str | os.PathLike[str]) -> Identity | None:
-    """What identifies a file whatever its name; None if it does not exist."""
+    """Identity of a file, whatever its name; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -100,7 +100,7 @@ def _list(folder: str) -> tuple[list[str], list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # for instance a link to itself; reading it will say so
+    except OSError:  # for instance a link to itself, which fails when it is read
         return False
 
 

@@ -56,10 +56,10 @@ class SourceOptions:
 
 @dataclass(slots=True)
 class SourceProgress:
-    """How far the sources of a run are; they share it."""
+    """Progress of a run, shared by its sources."""
 
-    total: int | None = 0  # inputs known so far; None once one of the sources has no known end
-    dropped: int = 0  # frames of live sources that were overtaken by newer ones
+    total: int | None = 0  # inputs known so far; None if a source has no known end
+    dropped: int = 0  # frames of live sources that newer ones replaced
     stop: Event = field(default_factory=Event)  # set when no more items are wanted
 
     def expect(self, more: int | None) -> None:

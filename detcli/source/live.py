@@ -1,4 +1,4 @@
-"""Live sources: cameras and network streams, of which only the newest frame counts.
+"""Live sources: cameras and network streams; only the newest frame of each counts.
 
 Each is read continuously on its own thread, so that no frame ages in a buffer. A frame that has not
 been taken when the next one comes is dropped. A source that is lost is opened again.
@@ -27,7 +27,7 @@ MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
 """After this many damaged frames in a row, or this delay, a source counts as lost."""
 
 JOIN_TIMEOUT_S = 6.0
-"""How long a thread is waited for: a little longer than a capture waits for a frame."""
+"""How long to wait for a thread: a little longer than a capture waits for a frame."""
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class _Watcher(threading.Thread):
             self._news.notify()
 
     def _follow(self) -> None:
-        """Open the source and read it, again whenever it is lost."""
+        """Read the source, and open it again whenever it is lost."""
         delay_s = MIN_DELAY_S
         while True:
             before = self._number

@@ -67,7 +67,7 @@ class JpegSplitter:
             try:
                 end = self._find_end(ended=ended)
             except _BrokenError as broken:
-                # Damage often looks like a start; it is none without compressed data.
+                # Damage often looks like a start marker, but no compressed data follow.
                 is_news = self._has_pixels or not self._forget_junk
                 self._drop(broken.resume)
                 self._inside, self._forget_junk = False, True
@@ -85,7 +85,7 @@ class JpegSplitter:
             self._attached = {span for span in self._attached if span[0] >= self._offset}
 
     def _find_start(self) -> bool:
-        """Drop the bytes before the next picture; whether there is one."""
+        """Drop the bytes before the next picture; False if there is none."""
         start = self._data.find(START)
         found = start >= 0
         self._skip(start if found else max(len(self._data) - len(START) + 1, 0))
@@ -127,7 +127,7 @@ class JpegSplitter:
                 return None
 
     def _pass_segment(self, code: int) -> bool:
-        """Skip the segment; whether it is complete."""
+        """Skip the segment; False if it is incomplete."""
         data, at = self._data, self._at
         if code == _START:
             raise _BrokenError("the next one begins before its end", at)

@@ -33,7 +33,7 @@ CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
 
 _RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
-"""Suffixes of files that results are written to again and again, and that no input has."""
+"""Suffixes of result files, which may be overwritten since no input has them."""
 
 
 DEFAULTS = SourceOptions()
@@ -43,7 +43,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
     Attributes:
-        progress: How far they are.
+        progress: How many inputs are known so far.
 
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
@@ -182,7 +182,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield Item(Origin(public), load)
 
     def _watch(self, names: Iterable[str]) -> Iterator[Item]:
-        """Watch cameras and streams that are named one after another, all at the same time."""
+        """Watch consecutive cameras and streams at the same time."""
         from detcli.source.live import LiveSource, watch
 
         self.progress.expect(None)
@@ -214,7 +214,7 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
 
 
 class InputGuard:
-    """Tells whether a file is one of the inputs, by whatever path or link, lest it be overwritten.
+    """Tells whether a path or link leads to an input, so that none is overwritten.
 
     The inputs are looked up when the guard is first asked about a file that exists, since only
     such a file can be lost. The names in a list are not known in advance: with one, every existing
@@ -240,7 +240,7 @@ class InputGuard:
 
     @cached_property
     def _named(self) -> frozenset[Identity | None]:
-        """Files that are named, or that a pattern stands for."""
+        """Files that are named or match a pattern."""
         names = [name for name in self._names if not os.path.isdir(name)]
         if self._options.files_from not in {None, STDIN}:
             names.append(str(self._options.files_from))

@@ -1,7 +1,7 @@
 """Standard input, read as it comes: one picture, or a stream of concatenated JPEG files.
 
-Lists of names are read by the same functions: they yield whatever is there at once, and never wait
-without looking whether the run has been stopped.
+Lists of names are read by the same functions. They yield bytes as soon as they arrive, and check
+regularly whether the run has been stopped.
 """
 
 import itertools
@@ -60,7 +60,7 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
     """Yield bytes as they come, until the end or until `stop` is set.
 
     Yields:
-        Some bytes; none when nothing has come for a second.
+        Some bytes; empty when nothing has come for a second.
 
     Raises:
         OSError: The descriptor cannot be read.

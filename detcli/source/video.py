@@ -25,7 +25,7 @@ SEEK_FROM_S = 5.0
 """For an earlier start, the frames before it are read and discarded, which is always exact."""
 
 DAMAGE_TIMEOUT_S = 10.0
-"""How long damaged frames are skipped in search of a good one."""
+"""How long to skip damaged frames before giving up."""
 
 _EPSILON_S = 1e-6
 _COUNTED = (".avi", ".m4v", ".mov", ".mp4")
@@ -41,7 +41,7 @@ def read_video(
 
     Args:
         source: The name in records.
-        reopen: Opens the video; called again to seek, or to find out what is missing.
+        reopen: Opens the video; called again to seek, or to look for missing frames.
         options: Which frames.
         progress: Learns how many frames there are; before that, the video counts as one input.
     """
