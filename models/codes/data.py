@@ -103,8 +103,8 @@ def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A scene on a square canvas.
 
-    One in three is longer than high, or the reverse, as photographs are. One in five holds no
-    symbol: 15 in 100 here, and some of the others.
+    One in three is landscape or portrait, as photographs are. One in five holds no symbol: 15% by
+    choice, the rest by chance.
     """
     random = np.random.default_rng([seed, index, 1])
     height = width = side

@@ -82,7 +82,7 @@ class Positives(NamedTuple):
         item: Index of the object, `[Q]`.
         anchor: `[Q]`.
         target: The score to learn, `[Q]`, from 0 to 1: how well it does compared with the best
-            anchor of its object, times that one's IoU.
+            anchor of its object, times the IoU of that anchor.
     """
 
     item: Tensor

@@ -110,7 +110,7 @@ def table(random: Random, side: int, lettering: Lettering) -> Cover:
 
 
 def emblem(random: Random, side: int, lettering: Lettering) -> Cover:
-    """Rings, squares and a name: a logo; nested squares are no finder patterns."""
+    """Rings, squares and a name: a logo; nested squares, but no finder patterns."""
     cover = np.zeros((side, side), np.uint8)
     middle = (side // 2, side // 2)
     reach = side * 0.48

@@ -221,7 +221,7 @@ class Head(nn.Module):
             for width in widths
         )
         for branch in self.score:
-            last = branch[-1]  # type: ignore[index] # a list of modules says no more of them
+            last = branch[-1]  # type: ignore[index] # a ModuleList does not type its members
             nn.init.constant_(last.bias, math.log(PRIOR / (1 - PRIOR)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class Scene(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A symbol in the picture: its class, its outline and all of its area, also outside."""
+    """A symbol in the picture: its class, its outline and its whole area, outside it too."""
 
     label: int
     outline: Points
@@ -122,7 +122,7 @@ class _Easel:
         self._place(surface, size / (columns * scale), tilt)
 
     def add_decoy(self) -> None:
-        """Put something into the picture that is no symbol."""
+        """Put something into the picture that is not a symbol."""
         random = self.random
         size = float(np.exp(random.uniform(np.log(24), np.log(0.9 * min(self.taken.shape)))))
         if random.random() < 0.15:  # a picture in the picture
@@ -158,7 +158,7 @@ class _Easel:
                 return
 
     def _fits(self, quad: Points, outlines: list[Points], least: float) -> bool:
-        """Whether no symbol gets covered, and each new one is either well visible or not at all."""
+        """Whether no symbol gets covered, and each new one is clearly visible or not at all."""
         shares = [self._visible(outline) for outline in outlines]
         if shares and (not max(shares) or any(0 < share < least for share in shares)):
             return False

@@ -17,7 +17,7 @@ class Area(NamedTuple):
 
     label: int
     box: tuple[float, float, float, float]
-    modules: tuple[int, int]  # across and down, as far as they carry information
+    modules: tuple[int, int]  # across and down; those that carry information
 
 
 class Surface(NamedTuple):
@@ -152,7 +152,7 @@ def _grain_on(texture: Picture, tint: Field) -> Picture:
 def _logo(
     random: Random, picture: Picture, symbol: Symbol, place: tuple[int, int, int, int]
 ) -> None:
-    """A picture in the middle of a QR Code, as its error correction admits."""
+    """A picture in the middle of a QR Code, as far as its error correction allows."""
     if symbol.label != 0:
         return
     left, top, width, height = place

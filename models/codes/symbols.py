@@ -44,7 +44,7 @@ class Symbol(NamedTuple):
 
 
 def text(random: Random, alphabet: str, low: int, high: int) -> str:
-    """Random characters, from `low` to `high` of them."""
+    """Between `low` and `high` random characters."""
     return "".join(random.choice(list(alphabet), int(random.integers(low, high + 1))))
 
 

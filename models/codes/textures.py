@@ -93,7 +93,7 @@ def tinted(levels: Cover, first: Field, second: Field) -> Picture:
 
 
 def colour(random: Random, low: float = 0, high: float = 255) -> Field:
-    """A colour `[3]`, more often a greyish one than a loud one."""
+    """A colour `[3]`, more often muted than saturated."""
     grey = random.uniform(low, high)
     spread = abs(random.normal(0, 35))
     return np.clip(grey + random.uniform(-spread, spread, 3), 0, 255).astype(np.float32)
@@ -151,7 +151,7 @@ def _gradient(random: Random, side: int) -> Picture:
 
 
 def _heap(random: Random, side: int) -> Picture:
-    """Overlapping shapes, as of things that lie about."""
+    """Overlapping shapes, like things scattered on a table."""
     picture = _gradient(random, side)
     for _ in range(int(random.integers(15, 90))):
         centre = random.integers(0, side, 2).tolist()

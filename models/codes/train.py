@@ -145,7 +145,7 @@ class Trainer:
         draft.replace(path)
 
     def load(self, path: Path) -> None:
-        """Read a checkpoint; its settings are a record only and are not read."""
+        """Read a checkpoint; its settings are only a record and are not read."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         self.step = state["step"]
         self.network.load_state_dict(state["network"])
@@ -231,7 +231,7 @@ def _train_part(
 
 
 class _Report:
-    """Progress on stderr every 50 steps, on a terminal always in the same line."""
+    """Progress on stderr every 50 steps, on a terminal in a single line."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

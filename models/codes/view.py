@@ -57,7 +57,7 @@ class Bend:
         return np.column_stack([x, points[:, 1] + drop])
 
     def applied(self, picture: Picture) -> Picture:
-        """The bent picture, of the same size; what sags out of it is lost, paper fills up."""
+        """The bent picture, of the same size: the overhang is cut off, and paper fills the gaps."""
         place = np.arange(self.width, dtype=np.float32) / self.width * 2 - 1
         angle = np.arcsin(np.clip(place * np.sin(self.half), -1, 1))
         source_x = ((angle / self.half + 1) / 2 * self.width).astype(np.float32)
@@ -126,7 +126,7 @@ def fill(mask: Cover, outline: Points) -> None:
 
 
 def blend(under: Picture, over: Picture, alpha: Cover) -> Picture:
-    """One picture over another, where alpha `[H, W]` says from 0 to 255."""
+    """One picture over another, with alpha `[H, W]` from 0 to 255."""
     share = cv2.merge([alpha] * 3)
     above = cv2.multiply(over, share, scale=1 / 255)
     return cv2.add(above, cv2.multiply(under, cv2.bitwise_not(share), scale=1 / 255))

@@ -94,9 +94,11 @@ def test_any_shape(gpu, random, anchors):
         layouts = itertools.islice(itertools.cycle(combinations), first, None)
         for classes in CLASSES:
             size = anchors * classes
+            if size > 5_000_000 and scores is not like_a_detector:  # one head of 33600 x 365
+                continue
             made = make_head(random, 2 if size < 100_000 else 1, classes, anchors, scores)
-            # Once for each kind of scores is slow enough for 33600 x 365.
-            for max_det in WANTED if size <= 3_000_000 else [300]:
+            # Each K twice is enough for a large head.
+            for max_det in WANTED if size < 500_000 else [WANTED[first % len(WANTED)]]:
                 half, anchors_first, cxcywh = next(layouts)
                 heads = made.astype(np.float16) if half else made
                 options = SelectionOptions(0.25 if max_det == 300 else 0.0, max_det, None, None)
