@@ -106,7 +106,7 @@ DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt"}
 
 
 def takes_a_device_name_apart(node):
-    """Whether a node looks into a device's name, by comparing, cutting or matching it."""
+    """Whether a node inspects a device's name by comparing, cutting or matching it."""
     operands = []
     match node:
         case ast.Call(func=ast.Attribute(attr=method, value=receiver), args=[argument, *_]):

@@ -22,7 +22,7 @@ def blocks(text, language):
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """A folder with what the documentation names: a model, a picture, a folder of pictures."""
+    """A folder with the model and the pictures that the documentation names."""
     names = {0: "person", 1: "bus", 2: "car"}
     model = build(size=None, batch=None, metadata={"names": str(names), "stride": "8"})
     (tmp_path / "yolov10n.onnx").write_bytes(model.SerializeToString())

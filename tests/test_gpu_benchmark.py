@@ -1,4 +1,4 @@
-"""The benchmark of the kernels and of its peers, on the double that needs no GPU; and its clock."""
+"""The benchmark of the kernels and their peers on a double of the GPU; and its clock."""
 
 import json
 import time
@@ -119,7 +119,7 @@ class FakeCuda:
     architecture, ordinal, stream, _stream = "sm_90", 0, 7, None
 
     def __init__(self):
-        self.now = 0.0  # seconds; when the stream will have done all that it has been given
+        self.now = 0.0  # seconds; when the stream will have finished its work
         self.marks = {}
 
     def launch(self, _stream, _config, kernel, *arguments):

@@ -50,7 +50,7 @@ def test_the_bus_picture(model, shared):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_bus_picture_by_the_models_name(half, hub, shared):
-    """With what is at Hugging Face: the authors' export, and its conversion to float16."""
+    """The files on Hugging Face: the authors' export, and its conversion to float16."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     path = shared("models/yolov10n-thu.onnx")

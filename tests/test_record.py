@@ -13,7 +13,7 @@ from detcli.geometry import Picture
 from detcli.record import SCHEMA_VERSION, Origin, Record, error_to_json
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
-STRICT = {**SCHEMA, "unevaluatedProperties": False}  # no field may be missing in the schema
+STRICT = {**SCHEMA, "unevaluatedProperties": False}  # the schema must have every field
 
 
 def detections(*rows, names=("person", "car")):

@@ -1,4 +1,4 @@
-"""Every command of docs/troubleshooting.md is run, and says what the page says it does."""
+"""Every command of docs/troubleshooting.md is run and prints what the page promises."""
 
 import os
 import re
@@ -76,14 +76,14 @@ def boosted(model):
 
 @pytest.fixture
 def workplace(tmp_path, models, monkeypatch):
-    """A folder with all that the page names."""
+    """A folder with everything that the page names."""
     for path in models.iterdir():
         shutil.copy(path, tmp_path)
     (tmp_path / "names.txt").write_text("person\nbus\ncar\n")
     (tmp_path / "pics").mkdir()
     image = picture(("red", 2, 3), ("green", 30, 10), size=(384, 640))
     cv2.imwrite(str(tmp_path / "pics/street.png"), image)
-    shutil.copy(tmp_path / "pics/street.png", tmp_path / "street.jpg")  # the name is no matter
+    shutil.copy(tmp_path / "pics/street.png", tmp_path / "street.jpg")  # its name does not matter
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -105,7 +105,7 @@ def environment(workplace, title):
 
 
 def install_two_wheels(folder):
-    """Lay the metadata of both on a path."""
+    """Put the metadata of both wheels on a path."""
     for name in ("onnxruntime", "onnxruntime-gpu"):
         place = folder / f"{name.replace('-', '_')}-1.28.0.dist-info"
         place.mkdir(parents=True)

@@ -70,7 +70,7 @@ def refusal(graph: bytes, title: str) -> DetcliError | None:
 
 
 def simplified(graph: bytes) -> bytes | None:
-    """Simplify a graph as ONNX Runtime does, computing in advance what is constant.
+    """Simplify a graph as ONNX Runtime does, with its constants folded.
 
     Both graphs are serialised, without external data, and have the same inputs and outputs; None
     if the graph does not load.

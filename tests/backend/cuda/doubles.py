@@ -13,7 +13,7 @@ from detcli.model.prepared import PreparedModel
 
 
 def skip_without_network_on_gpu() -> None:
-    """Skip a test where there is no GPU, or ONNX Runtime has no CUDA; nothing else is a reason."""
+    """Skip a test only where there is no GPU, or ONNX Runtime lacks CUDA."""
     if count_gpus() == 0:
         pytest.skip("no GPU")
     try:
