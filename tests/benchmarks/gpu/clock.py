@@ -182,4 +182,4 @@ class HostClock:
         """Do nothing: the host has no such cache."""
 
     def relax(self) -> None:
-        """Do nothing: there is no delay."""
+        """Do nothing, since nothing was delayed."""

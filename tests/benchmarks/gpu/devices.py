@@ -1,4 +1,4 @@
-"""The GPU: what it is, memory that comes back from it, and what is launched on it.
+"""The GPU: its description, downloads from it, and recorded launches.
 
     PYTHONPATH=.:tests python -m benchmarks.gpu.devices
 

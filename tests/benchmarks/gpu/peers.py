@@ -1,4 +1,4 @@
-"""PyTorch on the stream of our GPU; where it is not there, MissingError says why."""
+"""PyTorch on the stream of our GPU; MissingError says why it cannot be used."""
 
 import contextlib
 import functools

@@ -182,7 +182,7 @@ def _network(cases) -> list[str]:
 
 
 def _or_why(entry, cells) -> list[str]:
-    """The cells, or why there is nothing in them."""
+    """The cells, or the reason why they are empty."""
     why = entry.get("missing") or entry.get("error")
     return [f"not measured: {why}", *[""] * (len(cells) - 1)] if why else cells
 

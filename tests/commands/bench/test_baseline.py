@@ -1,4 +1,4 @@
-"""Baselines: what is comparable, and the verdict of a comparison."""
+"""Baselines: conditions for a comparison, and its verdict."""
 
 import json
 from dataclasses import replace

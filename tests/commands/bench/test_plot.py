@@ -1,4 +1,4 @@
-"""Plots: what is drawn, read back from the figure; and that files are what they say."""
+"""Plots, read back from the figure and from the files."""
 
 import builtins
 
