@@ -17,10 +17,10 @@ MUTANTS = list(mutants(kernel_sources()))
 
 
 @pytest.fixture(scope="module")
-def run(shim, tmp_path_factory):
+def run(shim, pytestconfig):
     """Run the cases in a separate process and return the first failure, or nothing."""
     assert shim.kernels
-    folder = tmp_path_factory.mktemp("mutants")
+    folder = pytestconfig.cache.mkdir("shim")  # most of what they need is built there
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def first_wrong(*number):
