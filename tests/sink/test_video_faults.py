@@ -127,12 +127,13 @@ def test_a_disk_that_fills_up(tmp_path):
 
 def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
     code = """if True:
-        import contextlib, sys
+        import contextlib, signal, sys
         from pathlib import Path
         sys.path.insert(0, sys.argv[2])
         from sample_records import frame
         from detcli.sink.folder import OutputFolder
         from detcli.sink.video import VideoSink
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
         with contextlib.closing(VideoSink(OutputFolder(Path(sys.argv[1])))) as sink:
             for number in range(10**9):
                 sink.write(frame(number))
