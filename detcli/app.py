@@ -8,13 +8,15 @@ what was written is complete and readable.
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer._click.exceptions import BadParameter, NoArgsIsHelpError, NoSuchOption
 
 from detcli import __version__
 from detcli.commands import schema
@@ -25,17 +27,67 @@ from detcli.commands.eval import command as evaluation
 from detcli.commands.inspect import command as inspect
 from detcli.commands.models import command as models
 from detcli.commands.predict import command as predict
+from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.commands.verify import command as verify
-from detcli.errors import DetcliError
+from detcli.errors import DetcliError, UsageError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 log = logging.getLogger(__name__)
 
 
-class Commands(TyperGroup):
+SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
+
+ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
+"""What other programs call these commands."""
+
+
+class Commands(Group):
     """Turns the exception that ends a subcommand into a message on stderr and an exit code."""
+
+    def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
+        """Run, and report a request that cannot be parsed as any other error."""
+        try:
+            code = super().main(*args, **more | {"standalone_mode": False})
+        except NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except typer.TyperException as error:
+            refused = _refusal(error)
+            report(refused)
+            sys.exit(refused.exit_code)
+        except UsageError as error:  # of the words before a command
+            report(error)
+            sys.exit(error.exit_code)
+        sys.exit(code)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse what comes before the command."""
+        given = list(args)  # parsing takes them out
+        try:
+            return super().parse_args(ctx, args)
+        except NoSuchOption as error:
+            taken = {name for param in self.commands["predict"].params for name in param.opts}
+            if error.option_name in taken and not ctx.resilient_parsing:
+                hint = f"options follow their command: {_predicting(given)}"
+                raise UsageError(f"no command before {error.option_name}", hint) from error
+            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """Find the command, or suggest one."""
+        name = args[0]
+        if name in self.commands or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        refused = f"'{_public(name)}' is not a command"
+        if _is_input(name):
+            raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
+        import difflib  # only errors need it
+
+        known = {one: one for one in self.commands} | ELSEWHERE
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean detcli {known[close[0]]}?" if close else "see: detcli --help"
+        raise UsageError(refused, hint)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the subcommand."""
@@ -63,6 +115,42 @@ class Commands(TyperGroup):
             raise typer.Exit(bug.exit_code) from error
 
 
+def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors are private
+    """Typer's usage error in the words of detcli."""
+    message = error.format_message()
+    hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
+    if isinstance(error, NoSuchOption):
+        message = f"no such option: {error.option_name}"
+        if error.possibilities:
+            hint = f"did you mean {error.possibilities[0]}?"  # the closest
+    elif type(error) is BadParameter and error.param is not None:
+        message = f"{error.param.opts[0]}: {error.message}"
+    message = re.sub(r"[^\s()'\"]+", lambda word: _public(word[0]), message)
+    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
+
+
+def _is_input(name: str) -> bool:
+    """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
+    return name == "-" or any(sign in name for sign in "./\\:*?[") or Path(name).exists()
+
+
+def _predicting(arguments: list[str]) -> str:
+    """The command line that detects in what was named, shortened if it is long."""
+    import shlex  # only errors need it
+
+    line = shlex.join(["detcli", "predict", *map(_public, arguments[:SHOWN_WORDS])])
+    return line if len(arguments) <= SHOWN_WORDS else f"{line} ..."
+
+
+def _public(word: str) -> str:
+    """A word of the command line without the password that an address may have."""
+    if "@" not in word and "://" not in word:
+        return word
+    from detcli.source.address import public_name  # loads OpenCV
+
+    return public_name(word)
+
+
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it
     if wanted:
         typer.echo(f"detcli {__version__}")
@@ -84,22 +172,25 @@ def detcli(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            *("--version", "-V"),
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
         ),
     ] = False,
 ) -> None:
     """Object detection for the shell: pictures and a YOLOv10 ONNX file in, boxes out."""
 
 
-app.command()(predict.predict)
-app.command()(inspect.inspect)
-app.command()(convert.convert)
-app.command()(verify.verify)
-app.command("eval")(evaluation.evaluate)
-app.command()(bench.bench)
-app.command()(doctor.doctor)
+app.command(cls=Command, epilog=predict.EXAMPLES)(predict.predict)
+app.command(cls=Command)(inspect.inspect)
+app.command(cls=Command)(convert.convert)
+app.command(cls=Command)(verify.verify)
+app.command("eval", cls=Command)(evaluation.evaluate)
+app.command(cls=Command)(bench.bench)
+app.command(cls=Command)(doctor.doctor)
 app.add_typer(models.app, name="models")
-app.command()(schema.schema)
+app.command(cls=Command)(schema.schema)
 
 
 def main() -> None:

@@ -82,8 +82,81 @@ def test_public_names_are_complete():
         _ = package.nonsense
 
 
-def test_version(detcli):
-    assert detcli("--version").stdout == f"detcli {package.__version__}\n"
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option):
+    result = CliRunner().invoke(app_module.app, [option])
+    assert (result.exit_code, result.stdout) == (0, f"detcli {package.__version__}\n")
+
+
+def refused(*arguments):
+    """What the command line says on stderr when it refuses its arguments."""
+    result = CliRunner().invoke(app_module.app, arguments, prog_name="detcli")
+    assert (result.exit_code, result.stdout) == (2, "")
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hints"),
+    [
+        (["predict", "--fromat", "csv"], "no such option: --fromat", "did you mean --format?"),
+        (["predict", "--max-det", "x"], "--max-det: 'x' is not a valid int",
+         "see: detcli predict --help"),
+        (["bench", "--batch", "0"], "--batch: 0 is not in the range x>=1",
+         "see: detcli bench --help"),
+        (["predict", "--format", "xml"], "--format: 'xml' is not one of 'table'", "predict --help"),
+        (["predict", "--conf"], "option '--conf' requires an argument", "--help"),
+        (["eval"], "missing argument 'MODEL'", "see: detcli eval --help"),
+        (["eval", "a.onnx"], "missing option '--data'", "see: detcli eval --help"),
+        (["inspect", "a", "b"], "got unexpected extra argument(s) (b)", "detcli inspect --help"),
+        (["models", "pul"], "no such command 'pul'. Did you mean 'pull'?", "detcli models --help"),
+        (["--wrong"], "no such option: --wrong", "did you mean --version?"),
+    ],
+)  # fmt: skip
+def test_refused_arguments_read_like_other_errors(arguments, says, hints):
+    first, second = refused(*arguments).splitlines()
+    assert first.startswith(f"detcli: {says}")
+    assert second.startswith("  hint: ")
+    assert second.endswith(hints)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["street.jpg"], "detcli predict street.jpg"),
+        (["street.jpg", "--save", "out"], "detcli predict street.jpg --save out"),
+        (["--save", "out", "street.jpg"], "detcli predict --save out street.jpg"),
+        (["a b.jpg"], "detcli predict 'a b.jpg'"),
+        (["*.jpg"], "detcli predict '*.jpg'"),
+        (["camera:0"], "detcli predict camera:0"),
+        (["rtsp://10.0.0.7/cam"], "detcli predict rtsp://10.0.0.7/cam"),
+        (["-"], "detcli predict -"),
+        (["pics"], "detcli predict pics"),
+        ([f"{number}.jpg" for number in range(3000)],
+         "detcli predict 0.jpg 1.jpg 2.jpg 3.jpg ..."),
+        (["benhc"], "did you mean detcli bench?"),
+        (["PREDICT"], "did you mean detcli predict?"),
+        (["detect", "street.jpg"], "did you mean detcli predict?"),
+        (["val"], "did you mean detcli eval?"),
+        (["nonsense"], "see: detcli --help"),
+    ],
+)  # fmt: skip
+def test_a_missing_command_is_suggested(arguments, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics").mkdir()
+    assert refused(*arguments).endswith(f"{command}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rtsp://admin:secret@10.0.0.7/cam"],
+        ["--save", "out", "rtsp://admin:secret@10.0.0.7/cam"],
+        ["doctor", "rtsp://admin:secret@10.0.0.7/cam"],
+        ["bench", "--batch", "rtsp://admin:secret@10.0.0.7/cam"],
+    ],
+)
+def test_refusals_hide_passwords(arguments):
+    assert "secret" not in refused(*arguments)
 
 
 def test_no_command_shows_the_help(detcli):

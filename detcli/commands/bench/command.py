@@ -12,7 +12,9 @@ import typer
 from detcli.backend.device import available_cores
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import DEVICES, GOES, MODEL
 from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.options import option
 from detcli.commands.shared.reports import ReportFormat, write_report
 from detcli.errors import CheckError, DetcliError, DetcliWarning, UsageError
 
@@ -37,14 +39,15 @@ ModelOption = Annotated[
     typer.Option(
         *("--model", "-m"),
         metavar="FILE|NAME",
-        help="ONNX file, or a name that `detcli models list` shows; default: yolov10n.",
+        help="ONNX file, or a name from `detcli models list`; default: yolov10n.",
         show_default=False,
+        rich_help_panel=MODEL,
     ),
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option(
-        metavar="DEVICE", help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."
+    option(
+        "DEVICE", "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.", panel=DEVICES
     ),
 ]
 ModeOption = Annotated[
@@ -76,10 +79,10 @@ WantedOption = Annotated[
     int, typer.Option("--k", metavar="N", min=1, help="How many values to find, for --mode topk.")
 ]
 PlotOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Plot a sweep, or --mode topk, as PNG or SVG.")
+    Path | None, option("FILE", "Plot a sweep, or --mode topk, as PNG or SVG.", panel=GOES)
 ]
 SaveBaselineOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Save the samples for a later --baseline.")
+    Path | None, option("FILE", "Save the samples for a later --baseline.", panel=GOES)
 ]
 BaselineOption = Annotated[
     Path | None,

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import GOES, LOOK_AT
 from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.options import option
+from detcli.commands.shared.options import flag, option
 from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
@@ -18,30 +17,31 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     model: options.ModelFileOption,
     *,
     output: Annotated[
-        Path, option("OUT", "ONNX file to write.", "--output", "-o", show_default=False)
+        Path,
+        option("OUT", "ONNX file to write.", "--output", "-o", show_default=False, panel=GOES),
     ],
     cut: Annotated[
-        bool, typer.Option("--cut", help="Drop everything after the network body: [B, 4+C, N].")
+        bool, flag("Drop everything after the network body: [B, 4+C, N].", "--cut")
     ] = False,
     guard_transpose: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
             "--guard-transpose",
-            help="Add a Concat after a Transpose that feeds an output; some engines drop it "
-            "otherwise.",
         ),
     ] = False,
     half: Annotated[
         bool,
-        typer.Option(
-            "--half", help="Compute in float16, except box decoding and nodes that would overflow."
+        flag(
+            "Compute in float16, except box decoding and nodes that would overflow.",
+            "--half",
         ),
     ] = False,
     keep_io: Annotated[
-        bool, typer.Option("--keep-io", help="With --half: inputs and outputs stay float32.")
+        bool, flag("With --half: inputs and outputs stay float32.", "--keep-io")
     ] = False,
     int8: Annotated[
-        bool, typer.Option("--int8", help="Compute convolutions in 8 bits; needs --calibrate.")
+        bool, flag("Compute convolutions in 8 bits; needs --calibrate.", "--int8")
     ] = False,
     calibrate: Annotated[
         list[str] | None,
@@ -50,6 +50,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
             "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
             "pattern; repeatable.",
             show_default=False,
+            panel=LOOK_AT,
         ),
     ] = None,
     recursive: options.RecursiveOption = False,
@@ -66,9 +67,9 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     end_to_end: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
             "--end-to-end",
-            help="Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
         ),
     ] = False,
     max_det: Annotated[
@@ -76,7 +77,10 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     box_format: options.BoxesOption = None,
     image: Annotated[
-        str | None, option("FILE", "Picture to compare both models on; default: a built-in one.")
+        str | None,
+        option(
+            "FILE", "Picture to compare both models on; default: a built-in one.", panel=LOOK_AT
+        ),
     ] = None,
     tolerance: Annotated[
         str | None,
@@ -86,7 +90,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
             "a share of all. Default: depends on the conversion.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+    force: Annotated[bool, flag("Overwrite OUT.", "--force", panel=GOES)] = False,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,

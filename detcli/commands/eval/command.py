@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.options import option
+from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.reports import ReportFormat, choose_report_format
 from detcli.errors import InputError
 
@@ -22,18 +23,27 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
             "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a "
             "folder.",
             show_default=False,
+            panel=LOOK_AT,
         ),
     ],
     images: Annotated[
-        Path | None, option("FOLDER", "Pictures of an instances.json; default: images beside it.")
+        Path | None,
+        option(
+            "FOLDER", "Pictures of an instances.json; default: images beside it.", panel=LOOK_AT
+        ),
     ] = None,
     split: Annotated[
         str | None,
-        option("train|val|test", "Part of a data.yaml; default: val.", show_default=False),
+        option(
+            "train|val|test",
+            "Part of a data.yaml; default: val.",
+            show_default=False,
+            panel=LOOK_AT,
+        ),
     ] = None,
     device: options.DeviceOption = "auto",
     conf: Annotated[
-        float, option("SCORE", "Evaluate scores above this; higher values lower mAP.")
+        float, option("SCORE", "Evaluate scores above this; higher values lower mAP.", panel=KEEP)
     ] = 0.001,
     max_det: Annotated[
         int,
@@ -41,6 +51,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
             "N",
             "Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
             "class.",
+            panel=KEEP,
         ),
     ] = 300,
     nms: options.NmsOption = None,
@@ -57,11 +68,15 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     half: options.HalfOption = False,
     advise: Annotated[
         bool,
-        typer.Option("--advise", help="Find the --conf with the best F1, overall and by class."),
+        flag("Find the --conf with the best F1, overall and by class.", "--advise", panel=GOES),
     ] = False,
     plots: Annotated[
         Path | None,
-        option("DIR", "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG."),
+        option(
+            "DIR",
+            "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
+            panel=GOES,
+        ),
     ] = None,
     save_coco: options.SaveCocoOption = None,
     report_format: options.ReportFormatOption = None,

@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
 from detcli.model import zoo
 
 app = typer.Typer(
-    help="List, fetch, locate and remove the models with names.", no_args_is_help=True
+    cls=Group, help="List, fetch, locate and remove the models with names.", no_args_is_help=True
 )
 
 
@@ -34,7 +35,7 @@ HalfFileOption = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_models(report_format: options.ReportFormatOption = None) -> None:
     """List the models with their state, size and licence.
 
@@ -47,7 +48,7 @@ def list_models(report_format: options.ReportFormatOption = None) -> None:
     write_report(listing(), report_format, render)
 
 
-@app.command()
+@app.command(cls=Command)
 def pull(
     names: NamesOption,
     *,
@@ -68,13 +69,13 @@ def pull(
         typer.echo(path)
 
 
-@app.command()
+@app.command(cls=Command)
 def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print the path of a model's file."""
     typer.echo(zoo.where(name, half=half))
 
 
-@app.command()
+@app.command(cls=Command)
 def remove(names: NamesOption, *, quiet: options.QuietOption = False) -> None:
     """Remove fetched models, including their float16 files.
 

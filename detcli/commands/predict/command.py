@@ -10,11 +10,18 @@ import typer
 
 from detcli.commands.predict.options import Format, check_conditions, choose_format, parse_condition
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import is_terminal, set_verbosity
-from detcli.commands.shared.options import option
+from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
+
+EXAMPLES = """
+detcli predict street.jpg --save out
+detcli predict pics -r --classes person,car -o boxes.csv
+detcli predict camera:0 --model codes --conf 0.5
+"""
 
 
 def predict(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -31,9 +38,12 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     model: options.ModelOption = DEFAULT,
     device: options.DeviceOption = "auto",
     conf: options.ConfidenceOption = "0.25",
-    max_det: Annotated[int, option("N", "Keep at most N detections per picture.")] = 300,
+    max_det: Annotated[
+        int, option("N", "Keep at most N detections per picture.", panel=KEEP)
+    ] = 300,
     classes: Annotated[
-        str | None, option("LIST", "Keep only these classes, by name or id: person,car or 0,2.")
+        str | None,
+        option("LIST", "Keep only these classes, by name or id: person,car or 0,2.", panel=KEEP),
     ] = None,
     nms: options.NmsOption = None,
     unique: options.UniqueOption = False,
@@ -44,22 +54,36 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     recursive: options.RecursiveOption = False,
     files_from: Annotated[
         str | None,
-        option("FILE|-", "Read names of pictures and videos from this file, one per line."),
+        option(
+            "FILE|-",
+            "Read names of pictures and videos from this file, one per line.",
+            panel=LOOK_AT,
+        ),
     ] = None,
     null: Annotated[
         bool,
-        typer.Option(
-            "--null", "-0", help="Names in --files-from end with NUL instead of a newline."
+        flag(
+            "Names in --files-from end with NUL instead of a newline.",
+            *("--null", "-0"),
+            panel=LOOK_AT,
         ),
     ] = False,
-    vid_stride: Annotated[int, option("N", "Process every Nth frame of a video.", min=1)] = 1,
-    start: Annotated[float, option("SECONDS", "Start at this time in a video.", min=0)] = 0,
-    end: Annotated[float | None, option("SECONDS", "Stop at this time in a video.", min=0)] = None,
+    vid_stride: Annotated[
+        int, option("N", "Process every Nth frame of a video.", min=1, panel=LOOK_AT)
+    ] = 1,
+    start: Annotated[
+        float, option("SECONDS", "Start at this time in a video.", min=0, panel=LOOK_AT)
+    ] = 0,
+    end: Annotated[
+        float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=LOOK_AT)
+    ] = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     fast_decode: Annotated[
         bool,
-        typer.Option(
-            "--fast-decode", help="Decode large JPEGs at reduced size; boxes may differ slightly."
+        flag(
+            "Decode large JPEGs at reduced size; boxes may differ slightly.",
+            "--fast-decode",
+            panel=LOOK_AT,
         ),
     ] = False,
     batch: options.BatchOption = None,
@@ -73,35 +97,45 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "|".join(Format),
             "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
             "--format",
+            panel=GOES,
         ),
     ] = None,
     output: Annotated[
-        Path | None, option("FILE", "Write records to this file.", "--output", "-o")
+        Path | None, option("FILE", "Write records to this file.", "--output", "-o", panel=GOES)
     ] = None,
     resume: Annotated[
         Path | None,
-        option("FILE", "Append JSON Lines to this file, and skip inputs that are already in it."),
+        option(
+            "FILE", "Append JSON Lines to this file, and skip inputs already in it.", panel=GOES
+        ),
     ] = None,
     save: Annotated[
-        Path | None, option("DIR", "Write annotated pictures and videos to this folder.")
+        Path | None,
+        option("DIR", "Write annotated pictures and videos to this folder.", panel=GOES),
     ] = None,
-    save_txt: Annotated[Path | None, option("DIR", "Write YOLO labels to this folder.")] = None,
+    save_txt: Annotated[
+        Path | None, option("DIR", "Write YOLO labels to this folder.", panel=GOES)
+    ] = None,
     save_conf: Annotated[
-        bool, typer.Option("--save-conf", help="Add the score to each label as a sixth column.")
+        bool, flag("Add the score to each label as a sixth column.", "--save-conf", panel=GOES)
     ] = False,
     save_coco: options.SaveCocoOption = None,
     coco_images: Annotated[
-        Path | None, option("FILE", "COCO instances.json with the ids of pictures and categories.")
+        Path | None,
+        option("FILE", "COCO instances.json with the ids of pictures and categories.", panel=GOES),
     ] = None,
     save_crops: Annotated[
-        Path | None, option("DIR", "Write each detection as a picture, in one folder per class.")
+        Path | None,
+        option("DIR", "Write each detection as a picture, in one folder per class.", panel=GOES),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show annotated pictures in a window.")
+        bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
     fail_if: Annotated[
         list[str] | None,
-        option("CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'."),
+        option(
+            "CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'.", panel=GOES
+        ),
     ] = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,

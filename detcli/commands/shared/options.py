@@ -6,23 +6,43 @@ from typing import Annotated, Any
 
 import typer
 
+from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT, MODEL
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 
 
-def option(metavar: str, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
-    """An option with a value: what the help calls the value and says about the option."""
-    return typer.Option(*names, metavar=metavar, help=text, **more)
+def option(
+    metavar: str,
+    text: str,
+    *names: str,
+    panel: str | None = None,
+    **more: Any,  # noqa: ANN401 - as in Typer
+) -> Any:  # noqa: ANN401 - as in Typer
+    """An option with a value: what the help calls the value, says about the option, and where."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def flag(text: str, *names: str, panel: str | None = None) -> Any:  # noqa: ANN401 - as in Typer
+    """An option without a value."""
+    return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
 RecursiveOption = Annotated[
-    bool, typer.Option("--recursive", "-r", help="Search folders recursively.")
+    bool, flag("Search folders recursively.", "--recursive", "-r", panel=LOOK_AT)
 ]
-MaxPixelsOption = Annotated[int, option("N", "Refuse pictures with more pixels.", min=1)]
+MaxPixelsOption = Annotated[
+    int, option("N", "Refuse pictures with more pixels.", min=1, panel=LOOK_AT)
+]
 
 ModelOption = Annotated[
-    str, option("FILE|NAME", "ONNX file, or a name from `detcli models list`.", "--model", "-m")
+    str,
+    option(
+        "FILE|NAME",
+        "ONNX file, or a name from `detcli models list`.",
+        *("--model", "-m"),
+        panel=MODEL,
+    ),
 ]
 ModelFileOption = Annotated[
     str,
@@ -35,42 +55,49 @@ DeviceOption = Annotated[
     option(
         "DEVICE",
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
+        panel=DEVICES,
     ),
 ]
 ImageSizeOption = Annotated[
-    int | None, option("N", "Side length of the input in pixels, for dynamic graphs.")
+    int | None,
+    option("N", "Side length of the input in pixels, for dynamic graphs.", panel=MODEL),
 ]
 RectOption = Annotated[
     bool,
-    typer.Option("--rect", help="Feed a dynamic graph the smallest rectangle instead of a square."),
+    flag("Feed a dynamic graph the smallest rectangle instead of a square.", "--rect", panel=MODEL),
 ]
 NamesOption = Annotated[
-    Path | None, option("FILE", "Class names, one per line, instead of the model's own.")
+    Path | None,
+    option("FILE", "Class names, one per line, instead of the model's own.", panel=MODEL),
 ]
 BoxesOption = Annotated[
     BoxFormat | None,
-    option("xyxy|cxcywh", "Box format of the head, if the graph does not show it."),
+    option("xyxy|cxcywh", "Box format of the head, if the graph does not show it.", panel=MODEL),
 ]
 CudaGraphOption = Annotated[
     bool | None,
-    typer.Option(
+    flag(
+        "Replay the network as a CUDA graph; default: if its shapes are static.",
         "--cuda-graph/--no-cuda-graph",
-        help="Replay the network as a CUDA graph; default: if its shapes are static.",
+        panel=DEVICES,
     ),
 ]
 MemoryLimitOption = Annotated[
-    str | None, option("SIZE", "Limit of the network's GPU memory, such as 2GiB or 512MiB.")
+    str | None,
+    option("SIZE", "Limit of the network's GPU memory, such as 2GiB or 512MiB.", panel=DEVICES),
 ]
 HalfOption = Annotated[
     bool,
-    typer.Option(
+    flag(
+        "Build the TensorRT engine in float16; on other devices, use the float16 file of a model "
+        "given by name.",
         "--half",
-        help="Build the TensorRT engine in float16; on other devices, use the float16 file of a "
-        "model given by name.",
+        panel=DEVICES,
     ),
 ]
 BatchOption = Annotated[
-    int | None, option("N", "Pictures per batch; default: what suits the device.", min=1)
+    int | None,
+    option("N", "Pictures per batch; default: what suits the device.", min=1, panel=DEVICES),
 ]
 WorkersOption = Annotated[
     int | None,
@@ -78,27 +105,33 @@ WorkersOption = Annotated[
         "N",
         "Detectors to run side by side on the CPU; default: one per core for many inputs.",
         min=1,
+        panel=DEVICES,
     ),
 ]
 
 ConfidenceOption = Annotated[
-    str, option("SCORE", "Keep scores above this; 0.25,person=0.5 sets single classes.")
+    str,
+    option("SCORE", "Keep scores above this; 0.25,person=0.5 sets single classes.", panel=KEEP),
 ]
 NmsOption = Annotated[
     float | None,
-    option("IOU", "Drop a box that overlaps a better one of its class by more than this."),
+    option(
+        "IOU", "Drop a box that overlaps a better one of its class by more than this.", panel=KEEP
+    ),
 ]
-UniqueOption = Annotated[bool, typer.Option("--unique", help="Keep at most one class per anchor.")]
+UniqueOption = Annotated[bool, flag("Keep at most one class per anchor.", "--unique", panel=KEEP)]
 
 ReportFormatOption = Annotated[
     _ReportFormat | None,
-    option("table|json", "Default: table on a terminal and json in a pipe.", "--format"),
+    option(
+        "table|json", "Default: table on a terminal and json in a pipe.", "--format", panel=GOES
+    ),
 ]
-SaveCocoOption = Annotated[Path | None, option("FILE", "Write COCO results to this file.")]
+SaveCocoOption = Annotated[
+    Path | None, option("FILE", "Write COCO results to this file.", panel=GOES)
+]
 
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print only fatal errors on stderr.")
-]
+QuietOption = Annotated[bool, flag("Print only fatal errors on stderr.", "--quiet", "-q")]
 VerboseOption = Annotated[
     int,
     typer.Option(

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import report, set_verbosity
-from detcli.commands.shared.options import option
+from detcli.commands.shared.options import flag, option
 from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
 
 
@@ -26,6 +27,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "FOLDER",
             "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable.",
             show_default=False,
+            panel=LOOK_AT,
         ),
     ] = None,
     random: Annotated[
@@ -35,11 +37,17 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "Use a random picture instead; only for --tensors and --bisect.",
             "--random",
             min=0,
+            panel=LOOK_AT,
         ),
     ] = None,
     recursive: options.RecursiveOption = False,
     device: Annotated[
-        str, option("DEVICE", "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.")
+        str,
+        option(
+            "DEVICE",
+            "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+            panel=DEVICES,
+        ),
     ] = "cpu",
     against: Annotated[
         str | None,
@@ -47,10 +55,13 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "DEVICE|graph",
             "Where the other side runs; graph for the graph's own selection, on the CPU. "
             "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
+            panel=DEVICES,
         ),
     ] = None,
     half: options.HalfOption = False,
-    conf: Annotated[float, option("SCORE", "Compare detections with scores above this.")] = 0.25,
+    conf: Annotated[
+        float, option("SCORE", "Compare detections with scores above this.", panel=KEEP)
+    ] = 0.25,
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
@@ -66,14 +77,17 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         ),
     ] = None,
     tensors: Annotated[
-        bool, typer.Option("--tensors", help="Also compare the raw outputs of the networks.")
+        bool, flag("Also compare the raw outputs of the networks.", "--tensors")
     ] = False,
-    bisect: Annotated[
-        bool, typer.Option("--bisect", help="Find the first node whose output differs.")
-    ] = False,
+    bisect: Annotated[bool, flag("Find the first node whose output differs.", "--bisect")] = False,
     save: Annotated[
         Path | None,
-        option("DIR", "Draw the worst pictures, with both sides, into this folder.", "--save"),
+        option(
+            "DIR",
+            "Draw the worst pictures, with both sides, into this folder.",
+            "--save",
+            panel=GOES,
+        ),
     ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,

@@ -201,12 +201,12 @@ def test_pull_path_and_remove(invoke):
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
-        (["pull"], 2, "Missing argument 'NAME...'"),
+        (["pull"], 2, "missing argument 'NAME...'"),
         (["pull", "yolov10q"], 4, "no model has that name"),
         (["path", "yolov10"], 4, "did you mean yolov10"),
         (["pull", "yolov10n", "--half"], 4, "the repository has no such file"),
         (["remove", "codes"], 2, "codes is bundled with detcli"),
-        (["fetch"], 2, "No such command 'fetch'"),
+        (["fetch"], 2, "no such command 'fetch'"),
     ],
 )
 @pytest.mark.usefixtures("filled")

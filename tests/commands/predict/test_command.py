@@ -218,7 +218,7 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         (["--model", "MODEL", "--output", "MODEL"], 2, "is one of the inputs"),
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
-        (["--model", "MODEL", "--wrong"], 2, "No such option"),
+        (["--model", "MODEL", "--wrong"], 2, "no such option: --wrong"),
         ([], 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_tolerance(verify, make_model, broken, pictures):
         (["{model}", "{pics}/none.onnx", "--images", "{pics}"], 4, "cannot read the model"),
         (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "is not an ONNX model"),
         (["{model}", "{model}", "--images", "{pics}/none"], 3, "no picture could be compared"),
-        ([], 2, "Missing argument 'MODEL'"),
+        ([], 2, "missing argument 'MODEL'"),
     ],
 )
 def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917

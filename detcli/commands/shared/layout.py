@@ -1,0 +1,61 @@
+"""How help is laid out: options in panels, whole sentences for commands, examples at the end.
+
+Typer has panels too, but only with rich, which takes as long to import as the rest of `--help`.
+"""
+
+import inspect
+from typing import TYPE_CHECKING
+
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
+
+LOOK_AT, MODEL, KEEP = "What to look at", "Model", "What to keep"
+GOES, DEVICES = "Where it goes", "Devices"
+
+PANELS = (LOOK_AT, MODEL, KEEP, GOES, DEVICES)
+"""Titles of panels, in the order in which help shows them; an option names its own."""
+
+
+class Command(TyperCommand):
+    """A command whose help shows its options in panels; its epilog is a list of examples."""
+
+    def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        """Write the arguments, the panels, and the options without a panel."""
+        sections: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Arguments", *PANELS, "Options")
+        }
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            if row is not None:
+                panel = getattr(param, "rich_help_panel", None) or "Options"
+                title = "Arguments" if param.param_type_name == "argument" else panel
+                sections[title].append(row)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002 - as in Typer
+        """Write the examples."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write_text(f"\b\n{inspect.cleandoc(self.epilog)}")  # \b: keep the lines
+
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
+        """The first sentence, for the list of commands and for completion."""
+        return _first_sentence(self.help)
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
+        """The first sentence, for the list of commands and for completion."""
+        return _first_sentence(self.help)
+
+
+def _first_sentence(text: str | None) -> str:
+    """The first paragraph of a docstring, whole: Typer would cut it to fit into a line."""
+    return " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())

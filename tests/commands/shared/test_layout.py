@@ -1,0 +1,66 @@
+"""How help is laid out."""
+
+import re
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from detcli.app import app
+from detcli.commands.shared.layout import PANELS
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+def help_of(command):
+    """The help of a command, and its options by panel."""
+    text = CliRunner().invoke(app, [command, "--help"], prog_name="detcli").stdout
+    panels = re.findall(r"^(\w[\w ]*):\n((?:  .*\n?)+)", text, re.MULTILINE)
+    return text, {
+        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", rows, re.MULTILINE) for title, rows in panels
+    }
+
+
+def test_predict_has_all_panels_in_order():
+    titles = [*help_of("predict")[1]]
+    assert titles == ["Arguments", *PANELS, "Options", "Examples"]
+
+
+def test_every_option_of_predict_is_in_a_panel():
+    assert help_of("predict")[1]["Options"] == ["--quiet", "--verbose", "--help"]
+
+
+@pytest.mark.parametrize("command", ["eval", "bench", "verify", "convert", "inspect"])
+def test_shared_options_are_in_the_same_panel(command):
+    panel_of = {option: title for title, found in help_of("predict")[1].items() for option in found}
+    for title, found in help_of(command)[1].items():
+        for option in found:
+            if title in PANELS and option in panel_of:
+                assert title == panel_of[option], option
+
+
+def test_no_option_is_lost():
+    for name, command in COMMANDS.items():
+        if name != "models":
+            text, _ = help_of(name)
+            declared = [param.opts[-1] for param in command.params if hasattr(param, "is_flag")]
+            assert [option for option in declared if option not in text] == []
+
+
+def test_an_unknown_panel_is_a_mistake():
+    known = {*PANELS, None}
+    for command in COMMANDS.values():
+        assert {param.rich_help_panel for param in command.params} <= known
+
+
+def test_commands_are_described_in_whole_sentences():
+    listing = CliRunner().invoke(app, ["--help"], prog_name="detcli").stdout.partition("Commands:")
+    rows = re.findall(r"^  \w+ +((?:.*\n)(?: {3,}.*\n)*)", listing[2], re.MULTILINE)
+    assert len(rows) == len(COMMANDS)
+    assert all(row.strip().endswith(".") and "..." not in row for row in rows)
+
+
+def test_three_examples_end_the_help_of_predict():
+    examples = help_of("predict")[0].partition("Examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    assert all(example.startswith("  detcli predict ") for example in examples)
