@@ -1,6 +1,7 @@
 """Values of options: the format of records, and the conditions of `--fail-if`."""
 
 import re
+import stat
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,16 +21,45 @@ class Format(StrEnum):
     JSONL = "jsonl"
     JSON = "json"
     CSV = "csv"
+    PARQUET = "parquet"
+
+
+SUFFIXES = {
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
 
 
 def choose_format(wanted: Format | None, output: Path | None) -> Format:
-    """The requested format, else the one of the file's suffix, else what suits standard output."""
+    """The requested format, else the one of the file's suffix, else what suits standard output.
+
+    Raises:
+        UsageError: The suffix is unknown.
+    """
     if wanted is not None:
         return wanted
-    if output is not None:
-        suffix = output.suffix.lower().removeprefix(".")
-        return Format(suffix) if suffix in list(Format) else Format.JSONL
-    return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
+    if output is None:
+        return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
+    suffix = output.suffix.lower()
+    if not suffix or _is_special(output):
+        return Format.JSONL
+    if suffix not in SUFFIXES:
+        raise UsageError(
+            f"--output {output}: the suffix {output.suffix} names no format",
+            f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
+        )
+    return SUFFIXES[suffix]
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a name is that of a device or a pipe, which may be called anything."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):  # nothing has this name
+        return False
 
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}

@@ -26,6 +26,7 @@ class SinkOptions:
 
     Raises:
         UsageError: The options contradict each other.
+        DependencyError: The library for Parquet is missing.
     """
 
     format: Format
@@ -53,6 +54,10 @@ class SinkOptions:
             )
         if self.coco is not None and self.coco == self.output:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
+        if self.format is Format.PARQUET:
+            if self.output is None:
+                raise UsageError("--format parquet needs --output", "name a file for it")
+            import_module(RECORD_SINKS[self.format][0])  # pyarrow may be missing: say so at once
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -75,6 +80,7 @@ RECORD_SINKS = {
     Format.JSONL: ("detcli.sink.json", "JsonLinesSink"),
     Format.JSON: ("detcli.sink.json", "JsonSink"),
     Format.CSV: ("detcli.sink.csv", "CsvSink"),
+    Format.PARQUET: ("detcli.sink.parquet", "ParquetSink"),
 }
 """Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
 
@@ -114,8 +120,8 @@ def _open(
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; the stack takes back what an error leaves behind."""
 
-    def open_file(path: Path) -> AtomicFile:
-        file = AtomicFile(path)
+    def open_file(path: Path, *, binary: bool = False) -> AtomicFile:
+        file = AtomicFile(path, binary=binary)
         undo.callback(file.discard)
         return file
 
@@ -157,7 +163,10 @@ def _open(
         journal = Journal(options.journal)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    output = StandardOutput() if options.output is None else open_file(options.output)
+    binary = options.format is Format.PARQUET
+    output = (
+        StandardOutput() if options.output is None else open_file(options.output, binary=binary)
+    )
     module, name = RECORD_SINKS[options.format]
     records: Sink = getattr(import_module(module), name)(output)
     return [*sinks, records, *windows], lambda _: False

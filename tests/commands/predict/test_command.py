@@ -12,6 +12,7 @@ import time
 from importlib import resources
 
 import cv2
+import duckdb
 import jsonschema
 import pytest
 from colour_model import cell_box
@@ -111,14 +112,36 @@ def test_formats_and_output_files(invoke, make_model, make_picture, tmp_path):
     common = ["predict", picture, "-m", make_model(), "--conf", 0.6]
     as_json = invoke(*common, "--format", "json")
     assert json.loads(as_json.stdout)[0]["detections"][0]["class_name"] == "red"
-    for name in ("out.json", "out.csv", "out.jsonl", "out.txt"):
+    for name in ("out.json", "out.csv", "out.jsonl", "out", "out.parquet"):
         finished = invoke(*common, "--output", tmp_path / name)
         assert (finished.returncode, finished.stdout) == (0, "")
     assert (tmp_path / "out.json").read_text() == as_json.stdout
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [(row["class_name"], row["x1"]) for row in rows] == [("red", "16.0")]
-    assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out.txt").read_text()
+    assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out").read_text()
+    found = duckdb.read_parquet(str(tmp_path / "out.parquet")).select("detections[1].x1")
+    assert found.fetchall() == [(16,)]
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
+
+
+def test_a_suffix_without_a_format_is_refused_before_anything_is_done(invoke, tmp_path):
+    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "-o", tmp_path / "boxes.xlsx")
+    assert finished.returncode == 2
+    assert "the suffix .xlsx names no format" in finished.stderr
+    assert ".csv, .parquet" in finished.stderr
+
+
+def test_parquet_needs_a_file_and_its_library(invoke, tmp_path, monkeypatch):
+    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "--format", "parquet")
+    assert finished.returncode == 2
+    assert "--format parquet needs --output" in finished.stderr
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "detcli.sink.parquet", raising=False)
+    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "-o", tmp_path / "x.parquet")
+    assert finished.returncode == 1
+    assert "pyarrow does not load" in finished.stderr
+    assert "hint: pip install 'detcli[parquet]'" in finished.stderr
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_picture, tmp_path):
@@ -215,7 +238,7 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         (["--model", "MODEL", "--classes", "gren"], 2, "did you mean green"),
         (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
         (["--model", "MODEL", "--classes", " ,"], 2, "is an empty list"),
-        (["--model", "MODEL", "--output", "MODEL"], 2, "is one of the inputs"),
+        (["--model", "MODEL", "--output", "MODEL", "--format", "csv"], 2, "is one of the inputs"),
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
         (["--model", "MODEL", "--wrong"], 2, "no such option: --wrong"),

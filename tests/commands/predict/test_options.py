@@ -1,11 +1,56 @@
-"""Conditions of --fail-if."""
+"""The format of records, and conditions of --fail-if."""
 
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from detcli.commands.predict.options import Condition, check_conditions, parse_condition
+from detcli.commands.predict.options import (
+    Condition,
+    Format,
+    check_conditions,
+    choose_format,
+    parse_condition,
+)
 from detcli.errors import CheckError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("boxes.jsonl", Format.JSONL),
+        ("boxes.ndjson", Format.JSONL),
+        ("boxes.json", Format.JSON),
+        ("out.d/boxes.CSV", Format.CSV),
+        ("boxes.parquet", Format.PARQUET),
+        ("boxes", Format.JSONL),
+        (".boxes", Format.JSONL),
+        ("out.d/boxes", Format.JSONL),
+        ("/dev/null", Format.JSONL),
+        ("/dev/stdout", Format.JSONL),
+        ("/dev/fd/63", Format.JSONL),
+    ],
+)
+def test_the_suffix_chooses_the_format(name, chosen):
+    assert choose_format(None, Path(name)) is chosen
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["boxes.txt", "boxes.xlsx", "boxes.jsonl.gz", "street.jpg", "x.table", "1.5", "a" * 300 + ".x"],
+)
+def test_an_unknown_suffix_is_refused(name):
+    with pytest.raises(UsageError, match="names no format") as caught:
+        choose_format(None, Path(name))
+    assert ".jsonl, .ndjson, .json, .csv, .parquet" in caught.value.hint
+    assert choose_format(Format.TABLE, Path(name)) is Format.TABLE
+
+
+def test_a_pipe_may_be_called_anything(tmp_path):
+    os.mkfifo(tmp_path / "boxes.pipe")
+    assert choose_format(None, tmp_path / "boxes.pipe") is Format.JSONL
+
 
 NAMES = ("person", "traffic light", "a>b")
 

@@ -1,0 +1,136 @@
+"""Parquet: one row per record, with its detections as a list of structs."""
+
+import io
+import typing
+from typing import Any
+
+from detcli.errors import loading
+from detcli.files import AtomicFile
+from detcli.record import SCHEMA_VERSION, DetectionJson, Record, RecordJson
+from detcli.sink.csv import BOX
+
+with loading("pyarrow", "pip install 'detcli[parquet]'"):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+ROW_GROUP = 20_000  # records and detections that are kept in memory before they are written
+
+LEFT_OUT = {"schema_version", "settings"}
+"""Fields without a column: one is in the file's metadata, the other only in journals."""
+
+TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+
+
+def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
+    """The type of a column, from the annotation of a field."""
+    if kind in TYPES:
+        return TYPES[kind]
+    if typing.get_origin(kind) is list:
+        return pa.list_(_type(*typing.get_args(kind)))
+    return pa.struct(_fields(kind))
+
+
+def _fields(kind: Any) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
+    """A column for each field of a JSON object; a box is four, as in CSV."""
+    columns = {
+        name: _type(annotation)
+        for name, annotation in typing.get_type_hints(kind).items()
+        if name not in LEFT_OUT
+    }
+    if kind is DetectionJson:
+        columns = {name: columns[name] for name in columns if name != "box"}
+        columns |= dict.fromkeys(BOX, pa.float64())
+    return [pa.field(name, column) for name, column in columns.items()]
+
+
+SCHEMA = pa.schema(_fields(RecordJson), {"detcli.schema_version": str(SCHEMA_VERSION)})
+"""The columns, which are the fields of a record in JSON."""
+
+
+class ParquetSink:
+    """Writes records in row groups, so that memory does not grow with their number.
+
+    The file can be read once it is complete: the end of a Parquet file says where its parts are.
+    """
+
+    def __init__(self, output: AtomicFile) -> None:
+        self._output = output
+        self._writer = parquet.ParquetWriter(_Stream(output), SCHEMA, compression="zstd")
+        self._rows: list[Any] = []
+        self._size = 0  # records and detections in `_rows`
+        self._whole = True  # False once a row group could not be written
+
+    def write(self, record: Record) -> None:
+        """Add a record, and write a row group if there is enough for one.
+
+        Raises:
+            OutputError: The row group could not be written.
+        """
+        row: dict[str, Any] = {**record.to_json()}
+        if "detections" in row:
+            row["detections"] = [
+                found | dict(zip(BOX, found["box"], strict=True)) for found in row["detections"]
+            ]
+            self._size += len(row["detections"])
+        self._rows.append(_encodable(row))
+        self._size += 1
+        if self._size >= ROW_GROUP:
+            self._write_rows()
+
+    def close(self) -> None:
+        """Write the rest and the end of the file, and make it visible; all of it or nothing.
+
+        Raises:
+            OutputError: The file could not be completed.
+        """
+        try:
+            if self._whole:
+                self._write_rows()
+                self._writer.close()
+        except BaseException:
+            self._whole = False
+            raise
+        finally:
+            if self._whole:
+                self._output.commit()
+            else:
+                self._output.discard()
+
+    def _write_rows(self) -> None:
+        """Write a row group."""
+        table = pa.Table.from_pylist(self._rows, SCHEMA)
+        self._rows, self._size = [], 0
+        self._whole = False
+        self._writer.write_table(table)
+        self._whole = True
+
+
+class _Stream(io.RawIOBase):
+    """An atomic file as pyarrow wants it; errors stay those of the file."""
+
+    def __init__(self, output: AtomicFile) -> None:
+        self._output = output
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+        self._output.write(bytes(data))
+        self._position += len(data)
+        return len(data)
+
+
+def _encodable(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A JSON value whose texts are valid UTF-8: names of files may hold other bytes."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case list():
+            return [_encodable(entry) for entry in value]
+        case dict():
+            return {name: _encodable(entry) for name, entry in value.items()}
+    return value

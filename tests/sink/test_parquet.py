@@ -1,0 +1,130 @@
+"""Parquet, read back by pyarrow and by DuckDB."""
+
+import contextlib
+import json
+import typing
+from functools import partial
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import sample_records
+from sample_records import failed_frame, failure, frame
+from small_disk import small_disk
+
+from detcli.errors import OutputError
+from detcli.files import AtomicFile
+from detcli.record import RecordJson
+from detcli.sink import parquet as module
+
+picture = partial(sample_records.picture, score=0.51239, bottom=4.567)
+
+
+def write_all(sink, records):
+    for one in records:
+        sink.write(one)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write records, and return the file."""
+
+    def write(*records):
+        path = tmp_path / "out.parquet"
+        sink = module.ParquetSink(AtomicFile(path, binary=True))
+        write_all(sink, records)
+        assert not path.exists()
+        sink.close()
+        assert [*tmp_path.iterdir()] == [path]
+        return path
+
+    return write
+
+
+def as_json(row):
+    """A row as the record is in JSON."""
+    record = {name: value for name, value in row.items() if value is not None}
+    for found in record.get("detections", []):
+        found["box"] = [found.pop(side) for side in ("x1", "y1", "x2", "y2")]
+    return {"schema_version": 1, **record}
+
+
+RECORDS = [
+    picture(count=2),
+    picture("empty.jpg", index=1, count=0),
+    failure(index=2),
+    frame(3, count=1),
+    failed_frame(4),
+]
+
+
+def test_a_row_is_a_record(write):
+    rows = pq.read_table(write(*RECORDS)).to_pylist()
+    assert [as_json(row) for row in rows] == [
+        json.loads(json.dumps(one.to_json())) for one in RECORDS
+    ]
+
+
+def test_every_field_of_a_record_has_a_column(write):
+    fields = {*typing.get_type_hints(RecordJson)} - module.LEFT_OUT
+    table = pq.read_table(write())
+    assert {*table.column_names} == fields
+    assert table.schema.metadata[b"detcli.schema_version"] == b"1"
+    assert table.num_rows == 0
+
+
+def test_one_line_of_sql_makes_a_row_of_each_detection(write):
+    table = duckdb.read_parquet(str(write(*RECORDS)))
+    rows = table.query("boxes", "SELECT source, unnest(detections, recursive := true) FROM boxes")
+    assert rows.columns == "source class_id class_name score x1 y1 x2 y2".split()
+    assert rows.fetchall() == [
+        ("a.jpg", 0, "cat", 0.5124, 1, 2, 3, 4.57),
+        ("a.jpg", 0, "cat", 0.5124, 1, 2, 3, 4.57),
+        ("in/film.avi", 0, "cat", 0.5, 1, 2, 3, 4.5),
+    ]
+
+
+def test_failed_inputs_can_be_found(write):
+    failed = duckdb.read_parquet(str(write(*RECORDS))).filter("error IS NOT NULL")
+    assert failed.select("source, error.type").fetchall() == [
+        ("torn.jpg", "DecodeError"),
+        ("in/film.avi", "InferenceError"),
+    ]
+
+
+def test_polars_reads_it_too(write):
+    polars = pytest.importorskip("polars")
+    rows = polars.read_parquet(write(*RECORDS)).explode("detections")
+    rows = rows.drop_nulls("detections").unnest("detections")
+    assert rows["source"].to_list() == ["a.jpg", "a.jpg", "in/film.avi"]
+    assert rows["y2"].to_list() == [4.57, 4.57, 4.5]
+
+
+def test_many_records_are_written_in_row_groups(write, monkeypatch):
+    monkeypatch.setattr(module, "ROW_GROUP", 10)
+    path = write(*(picture(index=number, count=3) for number in range(100)))
+    assert pq.ParquetFile(path).num_row_groups == 34  # three records with their detections each
+    assert pq.read_table(path)["index"].to_pylist() == [*range(100)]
+
+
+@pytest.mark.parametrize("name", ["a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m"])
+def test_odd_names_survive(write, name):
+    (row,) = pq.read_table(write(picture(name, name))).to_pylist()
+    assert (row["source"], row["detections"][0]["class_name"]) == (name, name)
+
+
+def test_invalid_unicode_is_escaped(write):
+    (row,) = pq.read_table(write(picture("\udcff.jpg", "\udcfe"))).to_pylist()
+    assert (row["source"], row["detections"][0]["class_name"]) == ("\\udcff.jpg", "\\udcfe")
+
+
+@pytest.mark.parametrize("group", [1, 1_000_000])
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, group):
+    """A Parquet file without its end cannot be read."""
+    monkeypatch.setattr(module, "ROW_GROUP", group)
+    (tmp_path / "out.parquet").write_bytes(b"before")
+    sink = module.ParquetSink(AtomicFile(tmp_path / "out.parquet", binary=True))
+    records = (picture(f"{number * 7919}" * 100, index=number) for number in range(100))
+    with small_disk(), pytest.raises(OutputError, match=r"out\.parquet"), contextlib.closing(sink):
+        write_all(sink, records)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]
