@@ -37,7 +37,7 @@ def test_any_length(gpu, random, length):
         assert_same(gpu, random.normal(size=(3, length)).astype(dtype), k)
 
 
-@pytest.mark.parametrize("k", [1, 300, 100_000])
+@pytest.mark.parametrize("k", [300, 100_000])
 def test_a_million(gpu, random, k):
     assert_same(gpu, random.random(1_000_000, np.float32), k)
 
