@@ -5,13 +5,10 @@ records carry the error while the rest is complete; and 130 means that the run w
 what was written is complete and readable.
 """
 
-import contextlib
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,9 +27,8 @@ from detcli.commands.predict import command as predict
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.commands.verify import command as verify
-from detcli.errors import DetcliError, UsageError
-
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+from detcli.errors import DetcliError, OutputError, UsageError
+from detcli.interrupts import EXIT_CODE, interrupts
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +87,17 @@ class Commands(Group):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
         """Run the subcommand."""
+        interrupts.begin()
         try:
             return super().invoke(ctx)
         except DetcliError as error:
             log.debug("%s", error, exc_info=True)
-            report(error)
+            # A library that an interrupt keeps from loading is no news; a full disk is.
+            if not interrupts.caught or isinstance(error, OutputError):
+                report(error)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(EXIT_CODE) from None
         except BrokenPipeError:
             # The reader has gone (`| head`), and flushing stdout at exit would raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,6 +106,8 @@ class Commands(Group):
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # an exit or a usage error, which Typer handles
             log.debug("%s", error, exc_info=True)
+            if interrupts.caught:
+                raise typer.Exit(EXIT_CODE) from error
             bug = DetcliError(
                 f"this is a bug in detcli: {type(error).__name__}: {error}",
                 "run it again with -vv, and report what it prints",
@@ -191,31 +192,3 @@ app.command(cls=Command)(bench.bench)
 app.command(cls=Command)(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.command(cls=Command)(schema.schema)
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    code: Any = 0
-    try:
-        app(prog_name="detcli")
-    except KeyboardInterrupt:  # before a subcommand has begun
-        code = INTERRUPTED
-    except SystemExit as end:
-        code = end.code
-    if threading.active_count() > 1:
-        # The end of the interpreter would abort a thread that is still inside a native library,
-        # and the process with it.
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(code if isinstance(code, int) else 0)
-    sys.exit(code)
-
-
-def _interrupt(*_: object) -> None:
-    """Finish as after Ctrl-C; a second signal must not keep files from being closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt

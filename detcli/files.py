@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from detcli.errors import DetcliError, OutputError, system_reason
+from detcli.interrupts import interrupts
 
 log = logging.getLogger(__name__)
 
@@ -159,13 +160,14 @@ class AtomicFile:
         Raises:
             OutputError: The file cannot be completed; no temporary file is left behind.
         """
-        try:
-            self.file.close()
-            if self._target:
-                self.written.replace(self._target)
-        except OSError as error:
-            self.discard()
-            raise _output_error(self.path, error) from error
+        with interrupts.held():
+            try:
+                self.file.close()
+                if self._target:
+                    self.written.replace(self._target)
+            except OSError as error:
+                self.discard()
+                raise _output_error(self.path, error) from error
 
     def discard(self) -> None:
         """Close and remove the temporary file."""
@@ -189,7 +191,7 @@ def write_file(path: Path, data: bytes) -> None:
     target = AtomicFile(path, binary=True)
     try:
         target.write(data)
-    except OutputError:
+    except BaseException:
         target.discard()
         raise
     target.commit()

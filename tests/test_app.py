@@ -20,7 +20,7 @@ def imported_by(*arguments, environment=None):
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         f"sys.argv = ['detcli', *{list(map(str, arguments))!r}]\n"
-        "from detcli.app import main\n"
+        "from detcli.__main__ import main\n"
         "main()\n"
     )
     finished = subprocess.run(

@@ -26,6 +26,7 @@ LAYERS = [
         "errors",
         "files",
         "geometry",
+        "interrupts",
         "opencv",
         "record",
         "text",

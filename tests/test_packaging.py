@@ -49,6 +49,6 @@ def test_metadata(wheel):
     assert [name for name in ("onnxruntime-gpu[cuda,cudnn]", "cuda-core[cu13]", "nvidia-cuda-nvrtc")
             if not any(f" {name}>=" in need for need in extra)] == []  # fmt: skip
     assert all("platform_machine" in need for need in extra)
-    assert b"detcli = detcli.app:main" in wheel.read(
+    assert b"detcli = detcli.__main__:main" in wheel.read(
         f"detcli-{detcli.__version__}.dist-info/entry_points.txt"
     )

@@ -15,6 +15,7 @@ from detcli.commands.shared.messages import is_terminal, set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
+from detcli.interrupts import interrupts
 from detcli.model.zoo import DEFAULT
 
 EXAMPLES = """
@@ -22,6 +23,9 @@ detcli predict street.jpg --save out
 detcli predict pics -r --classes person,car -o boxes.csv
 detcli predict camera:0 --model codes --conf 0.5
 """
+
+WRITE_LIMIT_S = 2.0
+"""How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
 def predict(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -223,7 +227,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             progress(lambda: sources.progress.total, wanted=bar, status=tally.status) as advance,
         ):
             for record in pipeline.run(sources, skip):
-                with pipeline.times.stage(Stage.WRITE):
+                with interrupts.held(WRITE_LIMIT_S), pipeline.times.stage(Stage.WRITE):
                     for sink in sinks:
                         sink.write(record)
                 tally.add(record)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from detcli.commands.predict.options import Format
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, StandardOutput
+from detcli.interrupts import interrupts
 from detcli.sink import Sink
 from detcli.source.item import Item
 
@@ -111,8 +112,14 @@ def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[l
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
         for sink in sinks:
-            stack.callback(sink.close)
+            stack.callback(_close, sink)
         yield sinks, skip
+
+
+def _close(sink: Sink) -> None:
+    """Close a sink, whatever signals come meanwhile."""
+    with interrupts.held():
+        sink.close()
 
 
 def _open(

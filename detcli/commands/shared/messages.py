@@ -1,12 +1,79 @@
 """Messages on stderr: errors, warnings, and the log that -v shows. Results go to stdout."""
 
+import contextlib
+import io
 import logging
+import os
+import select
 import sys
 import warnings
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.text import printable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+PATIENCE_S = 1.0
+"""How long a message waits for the reader of stderr, once; then messages are dropped."""
+
+TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in steps of this size
+
+
+def protect_stderr() -> None:
+    """Keep stderr from ending or stopping the run: what cannot be written to it is dropped.
+
+    The descriptors 0 to 2 are occupied if they are closed; the next file to be opened would become
+    what native libraries write their messages to.
+    """
+    if os.name == "posix":
+        for descriptor in range(3):
+            try:
+                os.fstat(descriptor)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    sys.stderr = io.TextIOWrapper(
+        _Droppable(2), encoding=encoding, errors="backslashreplace", line_buffering=True
+    )
+
+
+class _Droppable(io.RawIOBase):
+    """A copy of a descriptor whose writes neither fail nor wait for long."""
+
+    name = "<stderr>"
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        self._patience_s = PATIENCE_S
+        self._unit = TERMINAL_UNIT if self.isatty() else getattr(select, "PIPE_BUF", 512)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "ReadableBuffer") -> int:
+        rest = memoryview(data)
+        size = len(rest)
+        with contextlib.suppress(OSError):
+            while rest and self._has_room():
+                rest = rest[os.write(self._descriptor, rest[: self._unit]) :]
+        return size
+
+    def _has_room(self) -> bool:
+        """Whether a write of one unit would not block."""
+        if os.name != "posix":
+            return True
+        _, ready, _ = select.select([], [self._descriptor], [], self._patience_s)
+        self._patience_s = PATIENCE_S if ready else 0
+        return bool(ready)
 
 
 def report(error: DetcliError, source: str = "") -> None:
@@ -17,9 +84,13 @@ def report(error: DetcliError, source: str = "") -> None:
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:
-    """Print a line on stderr; control codes, which file names may hold, are made harmless."""
+    """Print a line on stderr; control codes, which file names may hold, are made harmless.
+
+    A message that cannot be written is dropped: results do not depend on who reads messages.
+    """
     if sys.stderr is not None:  # closed; `print` would fall back to stdout
-        print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - the one place that prints
+        with contextlib.suppress(OSError, ValueError):
+            print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -20,7 +20,7 @@ WATCHED = """
 import sys
 opened = []
 sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
-from detcli.app import main
+from detcli.__main__ import main
 try:
     main()
 finally:

@@ -225,7 +225,7 @@ def test_names_are_completed():
         "COMP_WORDS": "detcli models pull yolov10",
         "COMP_CWORD": "3",
     }
-    code = "import sys; sys.argv = ['detcli']; from detcli.app import main; main()"
+    code = "import sys; sys.argv = ['detcli']; from detcli.__main__ import main; main()"
     finished = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment
     )

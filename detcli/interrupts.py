@@ -1,0 +1,119 @@
+"""Interrupts: SIGINT, SIGTERM and SIGHUP end a command in order, at any moment.
+
+The first one raises KeyboardInterrupt in the main thread, or, while that must not be disturbed, soon
+after; the following ones change nothing. Only the command line installs this. It imports nothing
+large: until it is installed, a signal has Python's own effect.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from _thread import get_ident
+from collections.abc import Iterator
+
+EXIT_CODE = 130  # 128 + SIGINT, as shells count
+
+RETRY_S = 0.05
+"""When an interrupt that was lost in a destructor is raised again."""
+
+
+class Interrupts:
+    """What the signals of this process have done.
+
+    Attributes:
+        caught: Whether the command was interrupted. Whatever ends it then, the exit code is 130: a
+            library that is being imported turns the interrupt into an error of its own.
+    """
+
+    def __init__(self) -> None:
+        self.caught = False
+        self._begun = self._over = False
+        self._thread = -1  # the main one, when installed
+        self._limits: list[float | None] = []  # of the blocks that are running, the outer ones first
+
+    def install(self) -> None:
+        """Handle the signals from now on; until `begin`, there is nothing to finish."""
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is None or (
+                # `nohup` wants this. A background job of a script ignores SIGINT, too, but has to
+                # finish its files when it is sent one on purpose.
+                name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
+            ):
+                continue
+            signal.signal(number, self._interrupt)
+        if hasattr(signal, "SIGALRM"):
+            signal.signal(signal.SIGALRM, self._expire)
+        sys.unraisablehook = self._lost
+        self._thread = get_ident()
+
+    def begin(self) -> None:
+        """From here on there may be something to finish."""
+        self._begun = True
+
+    def end(self, grace_s: float) -> None:
+        """Everything is finished: later signals change nothing.
+
+        Args:
+            grace_s: How long the process may still take if it was interrupted, for instance to
+                flush standard output into a pipe that nobody reads.
+        """
+        self._over = True
+        if self.caught:
+            self._arm(grace_s)
+
+    @contextlib.contextmanager
+    def held(self, limit_s: float | None = None) -> Iterator[None]:
+        """Let an interrupt wait until the block has ended; on other threads nothing changes.
+
+        Args:
+            limit_s: How long it waits, where the block may never end.
+
+        Raises:
+            KeyboardInterrupt: The command was interrupted, at the latest while the block ran.
+        """
+        if get_ident() != self._thread:
+            yield
+            return
+        self._limits.append(limit_s)
+        try:
+            yield
+        finally:
+            self._limits.pop()
+        if self.caught and not self._limits:
+            self._arm(0)
+            raise KeyboardInterrupt
+
+    def _interrupt(self, *_: object) -> None:
+        # Nothing is set to SIG_IGN here: Python reports the second of two signals that come together
+        # as an error if its handler has gone.
+        if self.caught or self._over:
+            return
+        self.caught = True
+        if not self._begun:
+            os._exit(EXIT_CODE)
+        if not self._limits:
+            raise KeyboardInterrupt
+        if None not in self._limits:
+            self._arm(max(filter(None, self._limits)))
+
+    def _expire(self, *_: object) -> None:
+        if self._over:
+            os._exit(EXIT_CODE)
+        raise KeyboardInterrupt
+
+    def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Raise an interrupt again that a destructor or callback could not pass on."""
+        if self.caught and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            if not self._over:
+                self._arm(RETRY_S)
+        else:
+            sys.__unraisablehook__(unraisable)
+
+    def _arm(self, seconds: float) -> None:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+interrupts = Interrupts()
