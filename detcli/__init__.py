@@ -5,12 +5,13 @@
 Importing the package is cheap: each name is imported on first use.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # not from `typing`: the command line handles signals only after this import
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from detcli.backend.device import DeviceOptions
     from detcli.detections import Detections
     from detcli.detector import Detector
@@ -43,7 +44,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
+def __getattr__(name: str) -> "Any":  # noqa: ANN401 - any of the names above
+    import importlib
+
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

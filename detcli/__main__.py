@@ -1,11 +1,12 @@
 """The entry point of the command line: what has to be in place before anything large is imported."""
 
-import contextlib
 import os
 import sys
-from typing import Any
 
-from detcli.interrupts import EXIT_CODE, interrupts
+try:
+    from detcli.interrupts import EXIT_CODE, interrupts
+except KeyboardInterrupt:
+    os._exit(130)
 
 GRACE_S = 2.0
 """How long an interrupted command may take to flush standard output."""
@@ -14,10 +15,13 @@ GRACE_S = 2.0
 def main() -> None:
     """Run the command line, and exit."""
     interrupts.install()
+    import contextlib
+    import threading
+
     from detcli.commands.shared.messages import protect_stderr
 
     protect_stderr()
-    code: Any = 0
+    code: str | int | None = 0
     try:
         from detcli.app import app
 
@@ -30,8 +34,6 @@ def main() -> None:
     interrupts.end(GRACE_S)
     if interrupts.caught:
         code = EXIT_CODE
-    import threading
-
     if threading.active_count() > 1:
         # The end of the interpreter would abort a thread that is still inside a native library,
         # and the process with it.

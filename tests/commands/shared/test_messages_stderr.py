@@ -1,0 +1,124 @@
+"""A stderr that cannot be written to changes neither results nor exit codes."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+from json_lines import lines
+
+if os.name != "posix":
+    pytest.skip("needs pipes and terminals", allow_module_level=True)
+
+
+@contextlib.contextmanager
+def reader_gone():
+    """A pipe whose reader has gone."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    yield theirs
+    os.close(theirs)
+
+
+@contextlib.contextmanager
+def reader_stopped():
+    """A pipe that nobody reads, and that is full already."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(theirs, bytes(4096))
+    os.set_blocking(theirs, True)
+    yield theirs
+    os.close(theirs)
+    os.close(ours)
+
+
+@contextlib.contextmanager
+def terminal_gone():
+    """A terminal whose window has been closed."""
+    ours, theirs = os.openpty()
+    os.close(ours)
+    yield theirs
+    os.close(theirs)
+
+
+@contextlib.contextmanager
+def terminal_stopped():
+    """A terminal that does not read, as after Ctrl-S."""
+    ours, theirs = os.openpty()
+    yield theirs
+    os.close(theirs)
+    os.close(ours)
+
+
+@contextlib.contextmanager
+def full_disk():
+    """A file on a full disk."""
+    with open("/dev/full", "w") as file:  # noqa: PTH123 - a device
+        yield file.fileno()
+
+
+KINDS = [reader_gone, reader_stopped, terminal_gone, terminal_stopped, full_disk]
+
+
+def run(kind, *arguments):
+    """Run the command line with such a stderr; its exit code and what it wrote to stdout."""
+    with kind() as stderr:
+        finished = subprocess.run(
+            [sys.executable, "-m", "detcli", *map(str, arguments)],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            timeout=60,
+        )
+    return finished.returncode, finished.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_and_exit_code_are_right(kind, make_model, make_picture, tmp_path):
+    for number in range(30):
+        picture = make_picture(f"pics/{number:04}.png", ("red", 1, 1))
+        if number % 4 == 0:
+            picture.write_bytes(b"torn")
+    arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--fail-if", "red>0"]
+    code, stdout = run(kind, *arguments, "-vv")
+    assert code == 6
+    assert [record["index"] for record in lines(stdout)] == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["inspect", "none.onnx"], 4),
+        (["convert", "none.onnx", "x.onnx"], 4),
+        (["verify", "none.onnx"], 2),
+        (["eval", "-m", "none.onnx", "--data", "none.yaml"], 4),
+        (["bench", "-m", "none.onnx", "none.jpg"], 2),
+        (["doctor", "--wrong"], 2),
+        (["models", "path", "none"], 4),
+        (["--wrong"], 2),
+    ],
+)
+def test_every_command_keeps_its_exit_code(arguments, code):
+    assert run(reader_gone, *arguments) == (code, "")
+
+
+def test_a_closed_stderr_is_not_taken_by_a_file(make_model, make_picture, tmp_path):
+    """Native libraries write their messages to descriptor 2, whichever file that is."""
+    link = (
+        "import os, sys; sys.argv = ['detcli', *sys.argv[1:]]; from detcli.__main__ import main\n"
+        "try: main()\n"
+        "finally: print(os.readlink('/proc/self/fd/2'))"
+    )
+    if not os.path.exists("/proc/self/fd"):  # noqa: PTH110 - not a file of the test
+        pytest.skip("needs /proc")
+    finished = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", link, "--version"],  # noqa: S607 - any sh
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.stdout.splitlines()[-1] == os.devnull
