@@ -1,4 +1,4 @@
-"""The entry point of the command line: what has to be in place before anything large is imported."""
+"""The entry point of the command line: what has to be in place before large modules load."""
 
 import os
 import sys

@@ -1,8 +1,8 @@
 """Interrupts: SIGINT, SIGTERM and SIGHUP end a command in order, at any moment.
 
-The first one raises KeyboardInterrupt in the main thread, or, while that must not be disturbed, soon
-after; the following ones change nothing. Only the command line installs this. It imports nothing
-large: until it is installed, a signal has Python's own effect.
+The first one raises KeyboardInterrupt in the main thread, or soon after, where something must not
+be torn; the others change nothing. Only the command line installs this. It imports nothing large:
+until it is installed, a signal has Python's own effect.
 """
 
 import contextlib
@@ -30,7 +30,9 @@ class Interrupts:
         self.caught = False
         self._begun = self._over = False
         self._thread = -1  # the main one, when installed
-        self._limits: list[float | None] = []  # of the blocks that are running, the outer ones first
+        self._limits: list[
+            float | None
+        ] = []  # of the blocks that are running, the outer ones first
 
     def install(self) -> None:
         """Handle the signals from now on; until `begin`, there is nothing to finish."""
@@ -86,7 +88,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _interrupt(self, *_: object) -> None:
-        # Nothing is set to SIG_IGN here: Python reports the second of two signals that come together
+        # None is set to SIG_IGN here: of two signals that come together, Python reports the second
         # as an error if its handler has gone.
         if self.caught or self._over:
             return

@@ -90,23 +90,22 @@ def test_records_and_exit_code_are_right(kind, make_model, make_picture, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    "arguments",
     [
-        (["inspect", "none.onnx"], 4),
-        (["convert", "none.onnx", "x.onnx"], 4),
-        (["verify", "none.onnx"], 2),
-        (["eval", "-m", "none.onnx", "--data", "none.yaml"], 4),
-        (["bench", "-m", "none.onnx", "none.jpg"], 2),
-        (["doctor", "--wrong"], 2),
-        (["models", "path", "none"], 4),
-        (["--wrong"], 2),
+        ["inspect", "none.onnx"],
+        ["convert", "none.onnx", "-o", "x.onnx"],
+        ["eval", "none.onnx", "--data", "none.yaml"],
+        ["bench", "-m", "none.onnx", "none.jpg"],
+        ["--wrong"],
     ],
 )
-def test_every_command_keeps_its_exit_code(arguments, code):
-    assert run(reader_gone, *arguments) == (code, "")
+def test_every_command_keeps_its_exit_code(arguments, invoke):
+    finished = invoke(*arguments)
+    assert finished.stderr
+    assert run(reader_gone, *arguments) == (finished.returncode, "")
 
 
-def test_a_closed_stderr_is_not_taken_by_a_file(make_model, make_picture, tmp_path):
+def test_a_closed_stderr_is_not_taken_by_a_file():
     """Native libraries write their messages to descriptor 2, whichever file that is."""
     link = (
         "import os, sys; sys.argv = ['detcli', *sys.argv[1:]]; from detcli.__main__ import main\n"
