@@ -18,14 +18,35 @@ TRAIN ?=
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
+# opencv-python needs libraries of a desktop. Where they are missing, the headless build of the same
+# version is installed over it; opencv-python stays, as the package that detcli requires. An import
+# alone proves little: uninstalling one of the two leaves a folder that can be imported.
+define load_opencv
+@said=$$($(1)/python -c 'import cv2; cv2.imdecode' 2>&1) || { \
+	version=$$($(1)/pip freeze | sed -n '/^opencv-python/{s/.*==/==/p;q;}'); \
+	echo "opencv-python does not load: $${said##*Error: }"; \
+	echo "Installing opencv-python-headless$$version over it in $(1:/bin=)"; \
+	$(1)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+		opencv-python-headless$$version && \
+	$(1)/python -c 'import cv2; cv2.imdecode'; }
+endef
+
 setup: .venv/installed ## Create .venv and install detcli with its development tools
+	$(call load_opencv,$(BIN))
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-demo: setup ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
+.venv/installed-user: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# What a user needs; where the development tools are, detcli is too.
+demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
+	$(call load_opencv,$(BIN))
 	$(BIN)/detcli predict '$(IMAGE)' --model '$(or $(MODEL),codes)' --format table --save demo
 	@echo 'The annotated picture is in demo/'
 
@@ -61,7 +82,7 @@ else
 GPU_PYTHON := $(BIN)/python
 endif
 
-.venv/installed-cuda: .venv/installed
+.venv/installed-cuda: .venv/installed | setup
 	@$(BIN)/python -c 'from detcli.backend.nvidia import count_gpus as c; c() or exit("there is no NVIDIA GPU")'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cuda]'
 	touch $@
@@ -70,7 +91,7 @@ gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [O
 	PYTHONPATH="$(CURDIR):$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m benchmarks.gpu --out '$(OUT)' \
 		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
 
-.venv/installed-train: .venv/installed
+.venv/installed-train: .venv/installed | setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[train]'
 	touch $@
 
@@ -84,6 +105,7 @@ test-lowest: ## Run the tests with the lowest versions that pyproject.toml admit
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/pip install --quiet uv
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(call load_opencv,.venv-lowest/bin)
 	.venv-lowest/bin/pytest -n auto
 
 clean: ## Remove what the other targets made
