@@ -1,0 +1,105 @@
+"""What the Makefile installs, on pretended machines: `pip` notes what it is asked for."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
+HEADLESS = "--force-reinstall --no-deps opencv-python-headless==5.0.0.93"
+
+PIP = """#!/bin/sh
+echo "pip $*" >> asked
+case "$*" in
+freeze) echo numpy==2.4.6; cat opencv ;;
+*opencv-python-headless*) rm broken || true ;;
+esac
+"""
+PYTHON = """#!/bin/sh
+[ ! -e broken ] || { echo "ImportError: libxcb.so.1: cannot open shared object file"; exit 1; } >&2
+"""
+
+if shutil.which("make") is None:
+    pytest.skip("make is not installed", allow_module_level=True)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run make beside a pyproject.toml; returns what pip was asked for, and what was printed."""
+    folder = tmp_path / ".venv/bin"
+    folder.mkdir(parents=True)
+    for name, script in {"pip": PIP, "python": PYTHON, "detcli": "#!/bin/sh\n"}.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "opencv").write_text("opencv-python==5.0.0.93\n")
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+
+    def run(target, *, code=0):
+        (tmp_path / "asked").write_text("")
+        done = subprocess.run(
+            ["make", "-f", MAKEFILE, target, "PYTHON=true"],  # noqa: S607 - make is wherever it is
+            cwd=tmp_path, env=environment, check=False, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+        quiet = "pip install --quiet --disable-pip-version-check "
+        asked = (tmp_path / "asked").read_text().splitlines()
+        return [line.removeprefix(quiet) for line in asked if line != "pip freeze"], done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(("target", "package"), [("setup", ".[dev]"), ("demo", ".")])
+def test_nothing_more_is_installed_where_opencv_loads(make, target, package):
+    assert make(target)[0] == [f"--editable {package}"]
+    assert make(target)[0] == []
+
+
+@pytest.mark.parametrize(("target", "package"), [("setup", ".[dev]"), ("demo", ".")])
+def test_a_machine_without_the_libraries_of_a_desktop(make, tmp_path, target, package):
+    (tmp_path / "broken").touch()
+    asked, printed = make(target)
+    assert asked == [f"--editable {package}", HEADLESS]
+    assert "does not load: libxcb.so.1: cannot open shared object file" in printed
+    assert "Installing opencv-python-headless==5.0.0.93 over it in .venv\n" in printed
+
+
+@pytest.mark.parametrize("target", ["setup", "demo"])
+@pytest.mark.parametrize(
+    "packages",
+    ["opencv-python==5.0.0.93\nopencv-python-headless==5.0.0.93\n",
+     "opencv-python-headless==5.0.0.93\n"],
+)  # fmt: skip
+def test_it_is_mended_when_pip_has_overwritten_it_since(make, tmp_path, target, packages):
+    make(target)
+    (tmp_path / "broken").touch()
+    (tmp_path / "opencv").write_text(packages)
+    assert make(target)[0] == [HEADLESS]
+
+
+def test_opencv_removed_altogether(make, tmp_path):
+    make("demo")
+    (tmp_path / "broken").touch()
+    (tmp_path / "opencv").write_text("")
+    assert make("demo")[0] == ["--force-reinstall --no-deps opencv-python-headless"]
+
+
+def test_if_that_does_not_help_make_ends_with_the_reason(make, tmp_path):
+    (tmp_path / "broken").mkdir()  # which the pretended pip does not remove
+    asked, printed = make("demo", code=2)
+    assert asked[-1] == HEADLESS
+    assert printed.count("libxcb.so.1: cannot open shared object file") == 2
+
+
+def test_the_demonstration_uses_the_development_tools_environment(make):
+    make("setup")
+    assert make("demo")[0] == []
+    assert make("setup")[0] == []
+
+
+def test_the_development_tools_are_added_to_the_demonstration(make):
+    make("demo")
+    assert make("setup")[0] == ["--editable .[dev]"]
