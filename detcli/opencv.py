@@ -10,13 +10,14 @@ from detcli.errors import loading
 __all__ = ["cv2", "silence_opencv"]
 
 HINT = (
-    "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or use "
-    "the build that needs no display: pip uninstall opencv-python, then "
-    "pip install opencv-python-headless"
+    "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or the "
+    "build that needs no display over it: "
+    "pip install --force-reinstall --no-deps opencv-python-headless"
 )
 
 with loading("OpenCV", HINT):
     import cv2
+    from cv2 import imdecode  # noqa: F401 - uninstalling one of two builds leaves an empty cv2
 
 
 def silence_opencv() -> None:

@@ -104,7 +104,8 @@ def check_display() -> None:
     if not cv2.currentUIFramework():
         raise OutputError(
             "cannot show pictures: this OpenCV is built without windows",
-            "pip uninstall opencv-python-headless, then pip install opencv-python",
+            "pip uninstall -y opencv-python-headless && "
+            "pip install --force-reinstall --no-deps opencv-python",
         )
     if sys.platform in {"win32", "darwin"}:
         return  # these always have a display

@@ -222,7 +222,8 @@ def test_opencv_without_windows_is_an_output_error(monkeypatch, probe):
     monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
     with pytest.raises(OutputError, match="built without windows") as caught:
         WindowSink()
-    assert "opencv-python-headless" in caught.value.hint
+    # Where both builds are installed, uninstalling one would leave neither.
+    assert "pip install --force-reinstall --no-deps opencv-python" in caught.value.hint
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])

@@ -128,7 +128,9 @@ def explain(module: str, error: str) -> DoctorProblem:
         advice = "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
         return DoctorProblem(reason, None, advice)
     if module == "cv2" and NO_LIBRARY.search(error):
-        command = f"pip uninstall -y {names} && pip install opencv-python-headless"
+        # Over it: what requires opencv-python stays satisfied. `make setup` does the same.
+        headless = f"opencv-python-headless=={next(iter(installed.values()))}"
+        command = f"pip install --force-reinstall --no-deps {headless}"
         advice = "or install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
         return DoctorProblem(reason, command, advice)
     if len(installed) > 1:
