@@ -142,8 +142,9 @@ class HubHandler(Handler):
                 "X-Linked-Etag": f'"{digest}"',
                 "X-Linked-Size": str(len(content)),
                 "ETag": '"0123"',
-                # By another name, as in the world: credentials must not go there.
-                "Location": f"http://localhost:{hub.storage.server_port}/{digest}",
+                # By another name, as in the world: credentials must not go there. This one takes no
+                # resolver: a system without /etc/hosts does not know localhost.
+                "Location": f"http://127.1:{hub.storage.server_port}/{digest}",
             }
             self.answer(302, record | faults.headers)
 

@@ -21,7 +21,7 @@ from detcli.backend.device import Device, available_cores
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software, Summary
 from detcli.commands.shared.reports import processor_name
-from detcli.errors import DeviceError, ModelError, system_reason
+from detcli.errors import DependencyError, DeviceError, ModelError, system_reason
 from detcli.model.hub_cache import sha256
 
 # Description
@@ -42,13 +42,24 @@ class GpuState:
 
 
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
-    """Describe this machine and the GPU in use, without naming the machine or its user."""
+    """Describe this machine and the GPU in use, without naming the machine or its user.
+
+    Raises:
+        DependencyError: psutil cannot read how much memory there is, and how busy the cores are.
+    """
+    try:
+        memory = psutil.virtual_memory()
+    except OSError as error:
+        raise DependencyError(
+            f"psutil cannot read {error.filename}: {system_reason(error)}",
+            "mount the folder: mount -t proc proc /proc",
+        ) from error
     return BenchMachine(
         processor=processor_name(),
         architecture=platform.machine(),
         system=platform.system(),
         cores=available_cores(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=memory.total,
         gpu=gpu.name if gpu else None,
         driver=gpu.driver if gpu else None,
     )

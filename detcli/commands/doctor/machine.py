@@ -98,10 +98,13 @@ def describe_processor(root: Path = Path("/")) -> Processor:
     """Describe the CPU."""
     import psutil
 
+    physical = None
+    with contextlib.suppress(OSError):  # neither /sys nor /proc
+        physical = psutil.cpu_count(logical=False)
     return Processor(
         name=processor_name(root),
         features=_features(read_text(root / "proc/cpuinfo")),
-        physical_cores=psutil.cpu_count(logical=False),
+        physical_cores=physical,
         logical_cores=psutil.cpu_count(),
         usable_cores=available_cores(),
         quota_cores=_quota(root),

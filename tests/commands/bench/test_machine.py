@@ -1,6 +1,8 @@
 import hashlib
 import platform
+import sys
 
+import psutil
 import pytest
 
 from detcli.commands.bench.machine import (
@@ -9,7 +11,7 @@ from detcli.commands.bench.machine import (
     describe_model,
     describe_software,
 )
-from detcli.errors import ModelError
+from detcli.errors import DependencyError, ModelError
 
 
 def test_nothing_names_the_machine():
@@ -22,6 +24,15 @@ def test_nothing_names_the_machine():
 def test_the_gpu_takes_part():
     told = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
     assert (told.gpu, told.driver) == ("NVIDIA H200", "580.65")
+
+
+def test_a_system_without_proc(monkeypatch, tmp_path):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("has none anyway")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    with pytest.raises(DependencyError, match="meminfo: No such file or directory") as caught:
+        describe_machine(None)
+    assert "mount -t proc" in caught.value.hint
 
 
 def test_versions():

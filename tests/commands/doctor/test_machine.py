@@ -104,13 +104,21 @@ def test_cores_that_this_process_may_use(monkeypatch):
     assert describe_processor().usable_cores == 1
 
 
-def test_a_system_without_proc(tmp_path, monkeypatch):
-    """Psutil reads /proc wherever the root is."""
+def test_a_system_without_proc_and_sys(tmp_path, monkeypatch):
+    """Psutil reads them wherever the root is."""
+
+    def count(logical=True):  # noqa: FBT002 - as psutil has it
+        if not logical:
+            raise FileNotFoundError(2, "No such file or directory", "/proc/cpuinfo")
+        return 2
+
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path), raising=False)
+    monkeypatch.setattr(psutil, "cpu_count", count)
     if not sys.platform.startswith("linux"):
         pytest.skip("has none anyway")
     memory, processor = describe_memory(tmp_path), describe_processor(tmp_path)
     assert (memory.total, memory.available, memory.limit) == (None, None, None)
+    assert (processor.physical_cores, processor.logical_cores) == (None, 2)
     assert processor.usable_cores >= 1
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import cv2
 import pytest
 from commands.doctor.fakes import compile_library, fake_driver
 
@@ -101,4 +102,7 @@ def test_why_no_window_opens(monkeypatch):
 def test_no_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    assert ask("display_fault").value == "there is no display (DISPLAY is not set)"
+    reason = "there is no display (DISPLAY is not set)"
+    if not cv2.currentUIFramework():
+        reason = "this OpenCV is built without windows"
+    assert ask("display_fault").value == reason

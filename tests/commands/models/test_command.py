@@ -96,6 +96,7 @@ def test_an_interrupted_download_is_resumed(detcli, filled, make_picture):
         assert b"fetching" in process.stderr.readline()
         storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
         while storage is None or storage.stat().st_size < 200_000:
+            assert process.poll() is None
             time.sleep(0.02)
             storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
         process.send_signal(signal.SIGINT)
