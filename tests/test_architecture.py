@@ -227,6 +227,7 @@ def test_tests_mirror_the_package():
         "test_architecture",
         "test_packaging",
         "test_docs",
+        "test_makefile",
         "test_troubleshooting",
         "test_real_models",
         "test_backends",
