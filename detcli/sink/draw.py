@@ -1,10 +1,17 @@
 """Draws detections on a picture."""
 
 import colorsys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from detcli.detections import Detections
-from detcli.geometry import Image
+from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
+from detcli.sink.placement import LabelLayout
+from detcli.text import printable
 
 Colour = tuple[int, int, int]
 
@@ -13,27 +20,64 @@ SHADES = ((0.9, 0.95), (0.65, 1.0), (1.0, 0.7), (0.65, 0.75))  # saturation, val
 SEMIBOLD = 600  # font weight, 400 is regular
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
+WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
-def annotate(image: Image, detections: Detections) -> Image:
+MIN_TEXT = 10  # pixels; smaller text cannot be read
+SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
+HOMELESS = 0.1  # part of the labels that may be without a place before a smaller size is tried
+COVER, COVER_MORE = 0.15, 0.3  # part of a box under labels; and if there is no other way
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How detections are drawn.
+
+    Attributes:
+        line_width: Width of a box's line in pixels; None to scale it with the picture.
+        label_parts: What labels say: name, score, both, or nothing.
+    """
+
+    line_width: int | None = None
+    label_parts: frozenset[str] = frozenset({"name", "score"})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Label:
+    """Text that belongs to a box, `(4,)`."""
+
+    text: str
+    box: Boxes
+    colour: Colour
+
+
+DEFAULT_STYLE = Style()
+
+
+def annotate(image: Image, detections: Detections, style: Style = DEFAULT_STYLE) -> Image:
     """Return a copy of a picture with boxes and labels; lines and text scale with its size.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
-        detections: Boxes in pixels of the picture; the best is drawn last, on top.
+        detections: Boxes in pixels of the picture; the best is drawn last, on top, and its label
+            has the first choice of a place.
+        style: What is drawn, and how.
     """
     canvas = image.copy()
     extent = (image.shape[0] + image.shape[1]) / 2
-    line, text_size = max(1, round(extent / 320)), max(10, round(extent / 40))
+    line = style.line_width or max(1, round(extent / 280))
     for box, _, class_id, _ in reversed(list(detections)):
-        left, top, right, bottom = (round(float(side)) for side in box)
-        corners = (left, top), (right, bottom)
-        cv2.rectangle(canvas, *corners, class_colour(class_id), line, cv2.LINE_AA)
-    for box, score, class_id, name in reversed(list(detections)):  # above every box
-        left, top = round(float(box[0])), round(float(box[1]))
-        # A lone surrogate, which a file of names can hold, would crash OpenCV.
-        label = f"{name} {score:.2f}".encode(errors="replace").decode()
-        draw_label(canvas, label, (left - line // 2, top), class_colour(class_id), text_size)
+        draw_box(canvas, box, class_colour(class_id), line)
+    labels = [
+        Label(_text(name, score, style), box, class_colour(class_id))
+        for box, score, class_id, name in detections
+    ]
+    draw_labels(canvas, labels, detections.xyxy, max(MIN_TEXT, round(extent / 40)), line)
     return canvas
+
+
+def _text(name: str, score: float, style: Style) -> str:
+    parts = {"name": name, "score": f"{score:.2f}"}
+    return " ".join(text for part, text in parts.items() if part in style.label_parts)
 
 
 def class_colour(class_id: int) -> Colour:
@@ -43,21 +87,95 @@ def class_colour(class_id: int) -> Colour:
     return round(blue * 255), round(green * 255), round(red * 255)
 
 
+def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
+    """Draw the outline of a box; at the border of the picture, the whole line stays inside.
+
+    OpenCV's lines are up to two pixels wider than asked for.
+    """
+    height, width = canvas.shape[:2]
+    last = np.maximum(0, np.array([width, height] * 2) - line)
+    left, top, right, bottom = np.clip(np.rint(box) - line // 2, 0, last).astype(int)
+    rows, columns = slice(top, bottom + line), slice(left, right + line)
+    for edge in (left, right):
+        canvas[rows, edge : edge + line] = colour
+    for edge in (top, bottom):
+        canvas[edge : edge + line, columns] = colour
+
+
+def draw_labels(
+    canvas: Image, labels: Sequence[Label], visible: Boxes, text_size: int, line: int
+) -> None:
+    """Draw labels where they cover neither each other nor small boxes.
+
+    In a crowd, the text is smaller. A label without a place is left out, and only the box's colour
+    shows the class.
+
+    Args:
+        canvas: `(H, W, 3)` uint8 BGR, drawn on.
+        labels: The most important first.
+        visible: `(M, 4)`, boxes that have to stay visible.
+        text_size: Height of the text in pixels, where there is room.
+        line: Width of the boxes' lines in pixels, at which labels begin.
+    """
+    picture = canvas.shape[1], canvas.shape[0]
+    labels = [label for label in labels if label.text]
+    outer = np.array([0, 0, line, line], np.float32) - line // 2  # labels begin where lines end
+    outlines = [np.rint(label.box) + outer for label in labels]
+    sizes = [max(min(MIN_TEXT, text_size), round(text_size * part)) for part in SHRINKING]
+    for size in sizes:
+        layout = LabelLayout(picture, visible, gap=max(1, size // 8))
+        extents = [label_size(label.text, size) for label in labels]
+        corners: list[tuple[int, int] | None] = []
+        homeless = 0
+        for outline, extent in zip(outlines, extents, strict=True):
+            corners.append(layout.place(outline, extent, COVER))
+            homeless += corners[-1] is None
+            if homeless > HOMELESS * len(labels) and size > sizes[-1]:
+                break
+        else:
+            break
+    for label, outline, extent, corner in zip(labels, outlines, extents, corners, strict=True):
+        place = corner or layout.place(outline, extent, COVER_MORE)
+        if place is not None:
+            draw_label(canvas, label.text, place, label.colour, size)
+
+
 def draw_label(
     canvas: Image, text: str, corner: tuple[int, int], colour: Colour, size: int
 ) -> None:
-    """Draw text on a filled box above a corner, moved into the picture if necessary."""
-    font = cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts
-    height, width = canvas.shape[:2]
-    _, _, text_width, _ = cv2.getTextSize((0, 0), text, (0, 0), font, size, SEMIBOLD)
-    padding = size // 4
-    label_width, label_height = text_width + 2 * padding, size + 2 * padding
-    left = max(0, min(corner[0], width - label_width))
-    top = corner[1] - label_height if corner[1] >= label_height else corner[1]
-    top = max(0, min(top, height - label_height))
-    cv2.rectangle(canvas, (left, top), (left + label_width, top + label_height), colour, cv2.FILLED)
-    blue, green, red = colour
-    luma = 0.114 * blue + 0.587 * green + 0.299 * red  # BT.601
-    ink = BLACK if luma > 128 else WHITE
-    baseline = (left + padding, top + padding + round(size * 0.8))
-    cv2.putText(canvas, text, baseline, ink, font, size, SEMIBOLD)
+    """Draw text on a filled rectangle, given its left top corner."""
+    left, top = corner
+    width, height = label_size(text, size)
+    cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)
+    baseline = (left + _padding(size), top + round(size * 0.95))
+    cv2.putText(canvas, printable(text), baseline, ink(colour), _font(), size, SEMIBOLD)
+
+
+def ink(colour: Colour) -> Colour:
+    """White on dark and strong colours, black on others."""
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (value / 255 for value in colour)
+    ]
+    luminance = 0.0722 * linear[0] + 0.7152 * linear[1] + 0.2126 * linear[2]
+    return WHITE if 1.05 / (luminance + 0.05) >= WHITE_CONTRAST else BLACK
+
+
+def label_height(size: int) -> int:
+    """Height in pixels of a label with text of a size."""
+    return round(size * 1.3)
+
+
+def _padding(size: int) -> int:
+    return max(2, size // 4)
+
+
+@lru_cache(maxsize=4096)
+def label_size(text: str, size: int) -> tuple[int, int]:
+    """Width and height of a label in pixels; measuring takes ten times as long as drawing."""
+    _, _, width, _ = cv2.getTextSize((0, 0), printable(text), (0, 0), _font(), size, SEMIBOLD)
+    return width + 2 * _padding(size), label_height(size)
+
+
+def _font() -> cv2.FontFace:
+    return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts

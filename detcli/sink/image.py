@@ -8,7 +8,7 @@ from detcli.files import make_folder, write_file
 from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.record import Record
-from detcli.sink.draw import annotate
+from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -20,11 +20,16 @@ class ImageSink(FolderSink):
     Frames of videos are left to VideoSink.
     """
 
+    def __init__(self, folder: OutputFolder, style: Style = DEFAULT_STYLE) -> None:
+        super().__init__(folder)
+        self._style = style
+
     def write(self, record: Record) -> None:
         """Write one picture."""
         if record.picture is None or record.detections is None or record.origin.clip is not None:
             return
-        data, suffix = encode(annotate(record.picture.pixels, record.detections), record)
+        picture = annotate(record.picture.pixels, record.detections, self._style)
+        data, suffix = encode(picture, record)
         write_file(self._folder.file_of(record, suffix), data)
 
 

@@ -10,7 +10,7 @@ from detcli.files import AtomicFile
 from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.record import Record
-from detcli.sink.draw import annotate
+from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
 
 SUFFIX = ".mp4"
@@ -31,8 +31,8 @@ class VideoSink:
     Pictures are left to ImageSink.
     """
 
-    def __init__(self, folder: OutputFolder) -> None:
-        self._writers = PerClip(lambda record: ClipWriter(folder, record), ClipWriter.close)
+    def __init__(self, folder: OutputFolder, style: Style = DEFAULT_STYLE) -> None:
+        self._writers = PerClip(lambda record: ClipWriter(folder, record, style), ClipWriter.close)
 
     def write(self, record: Record) -> None:
         """Write a frame.
@@ -55,8 +55,9 @@ class VideoSink:
 class ClipWriter:
     """Writes the annotated frames of one source: a file, or several if their size changes."""
 
-    def __init__(self, folder: OutputFolder, first: Record) -> None:
+    def __init__(self, folder: OutputFolder, first: Record, style: Style) -> None:
         self._folder = folder
+        self._style = style
         self._source = first.origin.source
         clip = first.origin.clip
         rate = clip.frames_per_second if clip else 0.0
@@ -74,7 +75,7 @@ class ClipWriter:
         self._missing += steps
         if record.picture is None or record.detections is None or self._missing == 0:
             return
-        picture = annotate(record.picture.pixels, record.detections)
+        picture = annotate(record.picture.pixels, record.detections, self._style)
         if self._file is not None and self._file.shape != picture.shape:
             self._missing -= 1
             self.close()

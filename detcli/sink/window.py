@@ -9,7 +9,7 @@ from detcli.errors import OutputError
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink import Stopped
-from detcli.sink.draw import annotate
+from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 
 WINDOW = "detcli"
 MAX_SIZE = 1280, 720
@@ -40,10 +40,11 @@ class WindowSink:
         OutputError: No window can be opened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, style: Style = DEFAULT_STYLE) -> None:
         # The Qt in OpenCV warns about fonts that this window does not use.
         os.environ.setdefault("QT_LOGGING_RULES", "default.warning=false")
         check_display()
+        self._style = style
         self._size = 0, 0
 
     def write(self, record: Record) -> None:
@@ -54,7 +55,7 @@ class WindowSink:
         """
         if record.picture is None or record.detections is None:
             return
-        picture = annotate(record.picture.pixels, record.detections)
+        picture = annotate(record.picture.pixels, record.detections, self._style)
         self._open(picture.shape[1], picture.shape[0])
         still = record.origin.frame is None
         title = f"{record.origin.source} ({KEY_NAMES})" if still else record.origin.source

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from detcli.detections import Detections
-from detcli.sink.draw import annotate, class_colour
+from detcli.sink import draw
+from detcli.sink.draw import Style, annotate, class_colour, ink
 
 GREY = 114
 SMOOTHED = 30  # what smoothing takes from a colour, even within a line
@@ -170,3 +171,131 @@ def test_an_invalid_unicode_name_does_not_end_the_process():
         found = Detections(np.ones((1, 4), np.float32), half, np.array([0]), ("\\udcff",))
         annotate(np.zeros((60, 80, 3), np.uint8), found)"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def labels(monkeypatch):
+    """Text, rectangle (left, top, right, bottom) and text size of each label that is drawn."""
+    kept = []
+
+    def keep(canvas, text, corner, colour, size):
+        width, height = draw.label_size(text, size)
+        left, top = corner
+        kept.append((text, (left, top, left + width, top + height), size))
+        draw_label(canvas, text, corner, colour, size)
+
+    draw_label = draw.draw_label
+    monkeypatch.setattr(draw, "draw_label", keep)
+    return kept
+
+
+def crowd(random, count, size, largest=0.25):
+    """Many boxes of three classes."""
+    height, width = size
+    corner = random.random((count, 2)) * [width, height] * 0.95
+    sides = 6 + random.random((count, 2)) * [width, height] * largest
+    corners = np.clip(np.hstack([corner, corner + sides]), 0, [width, height] * 2)
+    scores = np.sort(random.random(count))[::-1].astype(np.float32)
+    names = ("person", "traffic light", "cup")
+    return Detections(corners.astype(np.float32), scores, random.integers(0, 3, count), names)
+
+
+def shared(one, other):
+    """Area that two rectangles share."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0, width) * max(0, height)
+
+
+@pytest.mark.parametrize("count", [2, 10, 40, 300])
+def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(labels, random, count):
+    found = crowd(random, count, (480, 640))
+    annotate(grey(480, 640), found)
+    assert len(labels) >= min(count * 0.9, 25)
+    places = [place for _, place, _ in labels]
+    assert not any(shared(*pair) for pair in itertools.combinations(places, 2))
+    for box in found.xyxy.tolist():
+        area = (box[2] - box[0]) * (box[3] - box[1])
+        assert sum(shared(place, box) for place in places) <= 0.31 * area
+
+
+def test_a_crowd_is_drawn_the_same_every_time(random):
+    found = crowd(random, 50, (480, 640))
+    np.testing.assert_array_equal(annotate(grey(480, 640), found), annotate(grey(480, 640), found))
+
+
+def test_where_there_is_no_room_the_text_is_smaller(labels, random):
+    for count in (3, 60):
+        annotate(grey(480, 640), crowd(random, count, (480, 640)))
+    sizes = [size for *_, size in labels]
+    assert sizes[0] == 14  # a fortieth of the picture
+    assert sizes[-1] == draw.MIN_TEXT
+
+
+def test_the_best_have_the_first_choice(labels):
+    """Eighty boxes in one place have fewer labels, those of the best."""
+    count = 80
+    found = Detections(
+        np.tile(np.float32([[60, 60, 140, 120]]), (count, 1)),
+        np.linspace(1, 0.2, count, dtype=np.float32),
+        np.zeros(count, np.int64),
+        ("cat",),
+    )
+    annotate(grey(200, 200), found)
+    assert 3 <= len(labels) < 20
+    assert labels[0][0] == "cat 1.00"
+    assert [text for text, *_ in labels] == sorted((text for text, *_ in labels), reverse=True)
+
+
+def test_a_picture_too_small_for_any_label_shows_the_box(labels):
+    out = drawn(grey(16, 16), (2, 2, 12, 12))
+    assert labels == []
+    assert tuple(out[2, 5]) == class_colour(0)
+
+
+def test_the_whole_outline_of_a_box_at_the_border_is_visible():
+    for side, line in ((60, 1), (64, 6), (700, None)):
+        out = annotate(grey(side, side), boxes((0, 0, side, side)), Style(line, frozenset()))
+        wide = line or 2
+        coloured = (out == class_colour(0)).all(axis=-1)
+        for edge in (coloured, coloured.T, coloured[::-1], coloured.T[::-1]):
+            assert edge[:wide].all()
+            assert edge[side // 2].sum() == 2 * wide
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 40])
+def test_the_width_of_lines_can_be_set(width):
+    out = annotate(grey(400, 400), boxes((100, 100, 300, 300)), Style(width, frozenset()))
+    row = (out[200] == class_colour(0)).all(axis=-1)
+    assert row[:200].sum() == width
+
+
+def test_what_labels_say(labels):
+    for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
+        annotate(grey(200, 200), boxes((50, 50, 150, 150)), Style(label_parts=frozenset(parts)))
+    assert [text for text, *_ in labels] == ["cat 0.50", "cat", "0.50"]
+
+
+def test_without_labels_there_is_only_the_outline():
+    out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), Style(label_parts=frozenset()))
+    assert (out[:48] == GREY).all()
+
+
+@pytest.mark.parametrize("class_id", range(0, 2000, 7))
+def test_text_is_legible_on_every_colour(class_id):
+    """At least 4:1, by the definition of WCAG 2 (for large text it asks for 3:1)."""
+
+    def luminance(colour):
+        srgb = np.array(colour[::-1]) / 255
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722] + 0.05
+
+    colour = class_colour(class_id)
+    low, high = sorted([luminance(colour), luminance(ink(colour))])
+    assert high / low >= 4
+
+
+def test_a_name_with_control_codes_stays_in_its_label():
+    """A line feed would continue the text below the label."""
+    named = [drawn(grey(300, 400), (50, 100, 350, 250), name=name) for name in ("a\nb", "a\\nb")]
+    np.testing.assert_array_equal(*named)

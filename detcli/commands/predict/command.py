@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import Format, check_conditions, choose_format, parse_condition
+from detcli.commands.predict.options import (
+    Format,
+    check_conditions,
+    choose_format,
+    parse_condition,
+    parse_labels,
+)
 from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import is_terminal, set_verbosity
@@ -120,6 +126,19 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     save_txt: Annotated[
         Path | None, option("DIR", "Write YOLO labels to this folder.", panel=GOES)
     ] = None,
+    line_width: Annotated[
+        int | None,
+        option(
+            "N",
+            "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
+            min=1,
+            panel=GOES,
+        ),
+    ] = None,
+    labels: Annotated[
+        str,
+        option("LIST|none", "What labels in annotated pictures say: name, score.", panel=GOES),
+    ] = "name,score",
     save_conf: Annotated[
         bool, flag("Add the score to each label as a sixth column.", "--save-conf", panel=GOES)
     ] = False,
@@ -192,6 +211,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         output=output,
         journal=resume,
         pictures=save,
+        line_width=line_width,
+        label_parts=parse_labels(labels),
         labels=save_txt,
         label_scores=save_conf,
         crops=save_crops,

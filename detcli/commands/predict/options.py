@@ -62,6 +62,23 @@ def _is_special(path: Path) -> bool:
         return False
 
 
+LABEL_PARTS = ("name", "score")
+
+
+def parse_labels(text: str) -> frozenset[str]:
+    """Read what the labels in pictures say: `name,score`, either, or `none`.
+
+    Raises:
+        UsageError: The text names something else.
+    """
+    parts = frozenset(part.strip() for part in text.split(","))
+    if parts == {"none"}:
+        return frozenset()
+    if not parts <= {*LABEL_PARTS}:
+        raise UsageError(f"--labels '{text}' is not a list of name and score", "or write none")
+    return parts
+
+
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 GRAMMAR = re.compile(r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*")
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.predict.options import Format
+from detcli.commands.predict.options import LABEL_PARTS, Format
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.interrupts import interrupts
@@ -34,6 +34,8 @@ class SinkOptions:
     output: Path | None = None  # file for records; None for standard output
     journal: Path | None = None  # file that an earlier run began, instead of `output`
     pictures: Path | None = None  # folder for annotated pictures and videos
+    line_width: int | None = None  # of boxes in these and in the window; None for the default
+    label_parts: frozenset[str] = frozenset(LABEL_PARTS)  # what labels in them say
     labels: Path | None = None  # folder for YOLO labels
     label_scores: bool = False  # add the score to each label as a sixth column
     crops: Path | None = None  # folder for a picture of each detection
@@ -140,16 +142,20 @@ def _open(
 
     sinks: list[Sink] = []
     windows: list[Sink] = []
+    if options.show or options.pictures is not None:
+        from detcli.sink.draw import Style
+
+        style = Style(options.line_width, options.label_parts)
     if options.show:
         from detcli.sink.window import WindowSink
 
-        windows.append(WindowSink())
+        windows.append(WindowSink(style))
     if options.pictures is not None:
         from detcli.sink.image import ImageSink
         from detcli.sink.video import VideoSink
 
         folder = make_folder(options.pictures)
-        sinks += [ImageSink(folder), VideoSink(folder)]
+        sinks += [ImageSink(folder, style), VideoSink(folder, style)]
     if options.labels is not None:
         from detcli.sink.yolo import LabelSink
 

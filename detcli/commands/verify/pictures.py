@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.shared.comparison import Comparison
-from detcli.detections import Detections
 from detcli.files import write_file
 from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
 from detcli.record import Origin, Record
-from detcli.sink.draw import WHITE, Colour, draw_label
+from detcli.sink.draw import WHITE, Colour, Label, draw_box, draw_label, draw_labels, label_height
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import encode
 from detcli.source.item import Item
@@ -77,24 +76,20 @@ def draw(shown: ComparedPicture, titles: tuple[str, str]) -> Image:
     pairs = (*compared.pairs, *compared.over)
     lefts = {*compared.missing, *(pair.left for pair in pairs)}
     rights = {*compared.extra, *(pair.right for pair in pairs)}
+    wide = 2 * line + 1
     for found, rows, colour, width in (
-        (compared.left, lefts, LEFT, 2 * line + 1),
+        (compared.left, lefts, LEFT, wide),
         (compared.right, rights, RIGHT, line),
     ):
         for row in sorted(rows, reverse=True):
-            x1, y1, x2, y2 = (round(float(side)) for side in found.xyxy[row])
-            cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, width, cv2.LINE_AA)
-    height = text_size + 2 * (text_size // 4)  # of a label
-    for found, row, colour, text in reversed(_labels(shown)):  # the best on top
-        x, top, _, bottom = (round(float(side)) for side in found.xyxy[row])
-        # Below the box; the label of the other side in the same place is above it.
-        corner = (x, bottom + height) if colour is RIGHT else (x, top)
-        draw_label(canvas, text, corner, colour, text_size)
+            draw_box(canvas, found.xyxy[row], colour, width)
+    drawn = compared.left.xyxy[sorted(lefts)], compared.right.xyxy[sorted(rights)]
+    draw_labels(canvas, _labels(shown), np.vstack(drawn), text_size, wide)
     return np.vstack([_legend(canvas.shape[1], text_size, titles), canvas])
 
 
-def _labels(shown: ComparedPicture) -> list[tuple[Detections, int, Colour, str]]:
-    """The boxes that disagree: their side, row, colour and label."""
+def _labels(shown: ComparedPicture) -> list[Label]:
+    """The labels of the boxes that disagree."""
     compared = shown.comparison
     left, right = compared.left, compared.right
     labels = []
@@ -102,21 +97,21 @@ def _labels(shown: ComparedPicture) -> list[tuple[Detections, int, Colour, str]]
         name = left.names[left.class_id[pair.left]]
         scores = f"{left.score[pair.left]:.2f} / {right.score[pair.right]:.2f}"
         text = f"{name} {scores}, {pair.corner_difference:.1f} px"
-        labels.append((left, pair.left, LEFT, text))
+        labels.append(Label(text, left.xyxy[pair.left], LEFT))
     for found, rows, colour in ((left, compared.missing, LEFT), (right, compared.extra, RIGHT)):
         for row in rows:
             name = found.names[found.class_id[row]]
-            labels.append((found, row, colour, f"only {name} {found.score[row]:.2f}"))
+            labels.append(Label(f"only {name} {found.score[row]:.2f}", found.xyxy[row], colour))
     return labels
 
 
 def _legend(width: int, text_size: int, titles: tuple[str, str]) -> Image:
     """The names of both sides in their colours, one above the other: `(H, W, 3)`."""
-    row = text_size + 2 * (text_size // 4)
+    row = label_height(text_size)
     strip = np.full((2 * row, width, 3), WHITE, np.uint8)
     for number, (title, colour) in enumerate(zip(titles, (LEFT, RIGHT), strict=True)):
         cv2.rectangle(strip, (0, number * row), (width, (number + 1) * row), colour, cv2.FILLED)
-        draw_label(strip, title, (0, (number + 1) * row), colour, text_size)
+        draw_label(strip, title, (0, number * row), colour, text_size)
     return strip
 
 

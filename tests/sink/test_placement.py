@@ -1,0 +1,108 @@
+"""Places of labels: the promises, on any boxes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.sink.placement import LabelLayout
+
+PICTURE = 100, 80  # width, height
+SIZE = 20, 10
+
+
+def rectangle(*sides):
+    return np.array(sides, np.float32)
+
+
+def layout(*visible, gap=0):
+    return LabelLayout(PICTURE, rectangle(*visible).reshape(-1, 4), gap)
+
+
+def test_above_the_box_from_its_left():
+    assert layout().place(rectangle(30, 40, 70, 60), SIZE, 0.15) == (30, 30)
+
+
+def test_the_next_place_if_one_is_taken():
+    labels, box = layout(), rectangle(30, 30, 60, 60)
+    assert [labels.place(box, SIZE, 0.15) for _ in range(5)] == [
+        *[(30, 20), (30, 30), (30, 60)],  # above, inside, below
+        *[(10, 30), (60, 30)],  # to the left, to the right
+    ]
+
+
+def test_labels_touch_only_without_a_gap():
+    box, left, right = (rectangle(x, 40, x + 20, 60) for x in (30, 10, 50))
+    for gap, corner in ((0, (30, 30)), (1, (30, 60))):
+        labels = layout(gap=gap)
+        assert labels.place(left, SIZE, 0.15) == (10, 30)
+        assert labels.place(right, SIZE, 0.15) == (50, 30)
+        assert labels.place(box, SIZE, 0.15) == corner
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 40, 40), (90, 0, 100, 40), (0, 75, 9, 80), (95, 75, 100, 80), (0, 0, 100, 80)]
+)
+def test_at_the_border_labels_are_moved_into_the_picture(box):
+    left, top = layout().place(rectangle(*box), SIZE, 0.15)
+    assert 0 <= left <= 100 - 20
+    assert 0 <= top <= 80 - 10
+
+
+def test_small_boxes_stay_visible_and_large_ones_need_not():
+    box = rectangle(30, 40, 70, 60)
+    small, large = (32, 31, 42, 39), (0, 0, 100, 80)
+    assert layout(large).place(box, SIZE, 0.15) == (30, 30)
+    assert layout(small).place(box, SIZE, 0.15) != (30, 30)
+    assert layout(small).place(box, SIZE, 1) == (30, 30)
+
+
+def test_all_labels_together_leave_a_box_visible():
+    """Each alone would cover an eighth."""
+    room = 0, 0, 40, 40
+    labels = layout(room)
+    boxes = [rectangle(x, 20, x + 10, 40) for x in (0, 20, 0, 20)]
+    covered = 0
+    for box in boxes:
+        left, top = labels.place(box, SIZE, 0.3)
+        covered += max(0, min(40, left + 20) - left) * max(0, min(40, top + 10) - top)
+    assert 0 < covered <= 0.3 * 40 * 40
+
+
+def test_no_place():
+    whole = rectangle(0, 0, 100, 80)
+    assert layout().place(whole, (101, 10), 1) is None
+    labels = layout()
+    assert labels.place(whole, (100, 80), 1) == (0, 0)
+    assert labels.place(whole, SIZE, 1) is None
+
+
+def test_a_box_without_area_can_have_a_label():
+    point = rectangle(30, 40, 30, 40)
+    assert layout(point).place(point, SIZE, 0.15) == (30, 30)
+
+
+def draw_box(draw):
+    left, right = sorted(draw(st.tuples(st.integers(0, 100), st.integers(0, 100))))
+    top, bottom = sorted(draw(st.tuples(st.integers(0, 80), st.integers(0, 80))))
+    return left, top, right, bottom
+
+
+@given(st.data())
+def test_the_promises_hold_for_any_boxes(data):
+    """Counted on a raster: labels lie apart, within the picture, and boxes stay visible."""
+    visible = [draw_box(data.draw) for _ in range(data.draw(st.integers(0, 6)))]
+    cover = data.draw(st.sampled_from([0, 0.15, 0.5, 1]))
+    labels, raster = layout(*visible), np.zeros((80, 100), int)
+    for _ in range(data.draw(st.integers(1, 8))):
+        width, height = data.draw(st.tuples(st.integers(1, 110), st.integers(1, 90)))
+        corner = labels.place(rectangle(*draw_box(data.draw)), (width, height), cover)
+        if corner is not None:
+            left, top = corner
+            before = raster.sum()
+            raster[top : top + height, left : left + width] += 1
+            assert raster.sum() - before == width * height
+    assert raster.max() <= 1
+    for left, top, right, bottom in visible:
+        hidden = raster[top:bottom, left:right]
+        assert hidden.sum() <= cover * hidden.size + 1e-3
