@@ -123,9 +123,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         Path | None,
         option("DIR", "Write annotated pictures and videos to this folder.", panel=GOES),
     ] = None,
-    save_txt: Annotated[
-        Path | None, option("DIR", "Write YOLO labels to this folder.", panel=GOES)
-    ] = None,
     line_width: Annotated[
         int | None,
         option(
@@ -139,6 +136,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         str,
         option("LIST|none", "What labels in annotated pictures say: name, score.", panel=GOES),
     ] = "name,score",
+    save_txt: Annotated[
+        Path | None, option("DIR", "Write YOLO labels to this folder.", panel=GOES)
+    ] = None,
     save_conf: Annotated[
         bool, flag("Add the score to each label as a sixth column.", "--save-conf", panel=GOES)
     ] = False,

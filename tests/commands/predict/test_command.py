@@ -14,6 +14,7 @@ from importlib import resources
 import cv2
 import duckdb
 import jsonschema
+import numpy as np
 import pytest
 from colour_model import cell_box
 
@@ -152,6 +153,18 @@ def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_
     saved = sorted((tmp_path / "out").iterdir())
     assert [path.name for path in saved] == ["a-2.png", "a.png"]
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
+
+
+def test_lines_and_labels_of_annotated_pictures(invoke, make_model, make_picture, tmp_path):
+    picture, model = make_picture("a.png", ("red", 2, 3), size=(320, 320)), make_model(size=None)
+    saved = []
+    for number, options in enumerate(([], ["--labels", "none"], ["--line-width", 5])):
+        folder = tmp_path / str(number)
+        finished = invoke("predict", picture, "-m", model, "-q", "--save", folder, *options)
+        assert finished.returncode == 0
+        saved.append(np.count_nonzero(cv2.imread(folder / "a.png") != cv2.imread(picture)))
+    plain, without_labels, wide = saved
+    assert 0 < without_labels < plain < wide
 
 
 def test_an_input_is_never_overwritten(invoke, make_model, make_picture, tmp_path):
