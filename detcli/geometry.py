@@ -19,10 +19,12 @@ class Picture:
     Attributes:
         pixels: `(H, W, 3)` uint8 BGR, upright.
         size: Height and width of the full picture; boxes are in its pixels.
+        warnings: What is wrong with it, although it could be decoded.
     """
 
     pixels: Image
     size: tuple[int, int]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def whole(cls, pixels: Image) -> Self:

@@ -1,7 +1,7 @@
 """The pipeline: items are loaded, gathered into batches, detected on, and become records in order.
 
     reader thread     takes items from their source, as long as there is room
-    loader threads    read and decode them
+    loader threads    read and decode them; one that exceeds the time limit is replaced
     calling thread    gathers batches, and yields records in the order of the items
     worker threads    one per detector: run batches, as many in flight as suit the device
 
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,10 @@ from detcli.errors import (
     DeviceMemoryError,
     InferenceError,
 )
-from detcli.geometry import Picture
 from detcli.record import Record
+from detcli.source.decode import TIMEOUT_S
 from detcli.source.item import Item
+from detcli.source.loading import Load, Loaders, as_error
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
@@ -60,11 +61,7 @@ class Entry:
     """An item on its way: loaded to a picture or an error, then a record."""
 
     index: int  # among the items
-    item: Item
-    picture: Picture | None = None
-    error: DetcliError | None = None
-    loading_s: float = 0.0
-    loaded: threading.Event = field(default_factory=threading.Event)
+    load: Load
     record: Record | None = None
 
 
@@ -86,7 +83,13 @@ class Pipeline:
         times: Seconds spent in each stage, summed over the threads.
     """
 
-    def __init__(self, detector: Detector, batch: int, clones: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        detector: Detector,
+        batch: int,
+        clones: Sequence[str] = (),
+        input_timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """Prepare a run; nothing starts before `run`.
 
         Args:
@@ -94,16 +97,18 @@ class Pipeline:
             batch: Pictures in a batch.
             clones: Devices of further detectors, as in "cpu" or "cuda:1". Each is opened on its
                 own thread while the first one is already running; they share the batches.
+            input_timeout_s: An item that takes longer to load becomes a record with an error; 0
+                for no limit.
         """
         self.times = StageTimes()
         self._batch = batch
         self._detector, self._clones = detector, clones
+        self._input_timeout_s = input_timeout_s
         log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
         # The batches in flight, one waiting for each detector, and the one being gathered.
         room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
         self._room = threading.Semaphore(room)
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._to_load: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()
 
@@ -126,10 +131,9 @@ class Pipeline:
             Worker(partial(self._open, device), self._batches, self._inbox, self._over)
             for device in (None, *self._clones)
         ]
-        loaders = [self._load] * min(available_cores(), MAX_LOADERS)
-        tasks = [*(worker.run for worker in workers), *loaders]
-        threads = [threading.Thread(target=task, daemon=True) for task in tasks]
-        reader = threading.Thread(target=self._read, args=[items, skip], daemon=True)
+        loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
+        threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
+        reader = threading.Thread(target=self._read, args=[items, skip, loaders], daemon=True)
         for thread in (*threads, reader):
             thread.start()
         try:
@@ -137,11 +141,10 @@ class Pipeline:
             self._require_opened(workers)
         finally:
             self._over.set()
-            for _ in loaders:
-                self._to_load.put(None)
             for _ in workers:
                 self._batches.put(None)
             deadline = time.monotonic() + 2 * POLL_S
+            loaders.close(deadline)
             for thread in threads:
                 thread.join(max(0, deadline - time.monotonic()))
             for worker in workers:
@@ -166,7 +169,9 @@ class Pipeline:
                 silent_s = 0.0
             except queue.Empty:
                 event = None
-                silent_s += timeout if expected else 0
+                # The time in which inputs are loaded is not the device's.
+                waiting = bool(expected) and all(one.load.settled.is_set() for one in expected)
+                silent_s += timeout if waiting else 0
                 if silent_s > STALL_TIMEOUT_S:
                     raise InferenceError(
                         f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
@@ -184,7 +189,7 @@ class Pipeline:
                 self._batches.put(gathered)
                 gathered = []
             while expected and (record := expected[0].record) is not None:
-                self.times[Stage.DECODE] += expected.popleft().loading_s
+                self.times[Stage.DECODE] += expected.popleft().load.seconds
                 yield record
                 self._room.release()
         if end.error is not None:
@@ -198,7 +203,7 @@ class Pipeline:
             if isinstance(event := self._inbox.get(), DetcliError):
                 raise event
 
-    def _read(self, items: Iterable[Item], skip: Callable[[Item], bool]) -> None:
+    def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
         error: BaseException | None = None
         try:
             for index, item in enumerate(items):
@@ -208,24 +213,12 @@ class Pipeline:
                     pass
                 if self._over.is_set():
                     return
-                entry = Entry(index, item)
-                self._to_load.put(entry)
+                entry = Entry(index, Load(item))
+                loaders.put(entry.load)
                 self._inbox.put(entry)
         except BaseException as caught:  # noqa: BLE001 - raised again by _gather
             error = caught
         self._inbox.put(End(error))
-
-    def _load(self) -> None:
-        """Load entries until None comes."""
-        while (entry := self._to_load.get()) is not None:
-            start = time.perf_counter()
-            try:
-                if not self._over.is_set():
-                    entry.picture = entry.item.load()
-            except BaseException as error:  # noqa: BLE001 - one input must not end the run
-                entry.error = as_error(error)
-            entry.loading_s = time.perf_counter() - start
-            entry.loaded.set()
 
 
 class Worker:
@@ -278,13 +271,13 @@ class Worker:
     def _start(self, detector: Detector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
         for entry in batch:
-            while not entry.loaded.wait(POLL_S) and not self._over.is_set():
+            while not entry.load.settled.wait(POLL_S) and not self._over.is_set():
                 pass
         if self._over.is_set():
             return InferenceError("interrupted")
         try:
-            pictures = [entry.picture for entry in batch if entry.picture is not None]
-            return detector.submit(pictures)
+            pictures = [entry.load.picture for entry in batch]
+            return detector.submit([one for one in pictures if one is not None])
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
 
@@ -299,7 +292,7 @@ class Worker:
                 results = pending()
             except BaseException as caught:  # noqa: BLE001 - becomes records
                 failure = as_error(caught)
-        expected = sum(entry.picture is not None for entry in batch)
+        expected = sum(entry.load.picture is not None for entry in batch)
         if failure is None and len(results) != expected:
             failure = InferenceError(f"{len(results)} results for {expected} pictures")
         following = iter(results)
@@ -307,27 +300,14 @@ class Worker:
             self._inbox.put(failure)
             return
         for entry in batch:
-            error = entry.error or failure
+            error = entry.load.error or failure
             entry.record = Record(
-                origin=entry.item.origin,
+                origin=entry.load.item.origin,
                 index=entry.index,
                 model=detector.model_name,
                 device=detector.device,
-                picture=None if error else entry.picture,
+                picture=None if error else entry.load.picture,
                 detections=None if error else next(following),
                 error=error,
             )
         self._inbox.put(batch)
-
-
-def as_error(error: BaseException) -> DetcliError:
-    """An exception of a thread, as an error that a record can hold."""
-    if isinstance(error, DetcliError):
-        return error
-    log.debug("%s", error, exc_info=error)
-    if isinstance(error, MemoryError):
-        return InferenceError(f"out of memory: {error}", "use a smaller --imgsz or --batch")
-    return InferenceError(
-        f"this is a bug in detcli: {type(error).__name__}: {error}",
-        "run it again with -vv and report what it prints",
-    )

@@ -1,6 +1,7 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -34,6 +35,7 @@ class Origin:
         frame: Number of the frame in its video, from 0.
         time_s: Seconds from the start of the video.
         clip: The video that the frame belongs to.
+        time: When it came, for a live source.
     """
 
     source: str
@@ -41,6 +43,7 @@ class Origin:
     frame: int | None = None
     time_s: float | None = None
     clip: Clip | None = None
+    time: datetime | None = None
 
 
 class DetectionJson(TypedDict):
@@ -78,11 +81,13 @@ class RecordJson(TypedDict):
         index: Its place among the inputs, from 0.
         frame: The number of the frame in its video, from 0.
         time_s: Seconds from the start of the video.
+        time: When the frame of a camera or stream came, UTC in ISO 8601 with milliseconds.
         width: Of the upright picture, in pixels.
         height: Of the upright picture, in pixels.
         detections: Best first.
         model: The model's name.
         device: Where it ran.
+        warnings: What is wrong with the input, although there are detections.
         error: Why there are no detections.
     """
 
@@ -91,11 +96,13 @@ class RecordJson(TypedDict):
     index: int
     frame: NotRequired[int]
     time_s: NotRequired[float]
+    time: NotRequired[str]
     width: NotRequired[int]
     height: NotRequired[int]
     detections: NotRequired[list[DetectionJson]]
     model: NotRequired[str]
     device: NotRequired[str]
+    warnings: NotRequired[list[str]]
     error: NotRequired[FailureJson]
 
 
@@ -121,6 +128,11 @@ class Record:
     detections: Detections | None = None
     error: DetcliError | None = None
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the picture, although it could be decoded."""
+        return () if self.picture is None else self.picture.warnings
+
     def to_json(self) -> RecordJson:
         """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 4 decimals."""
         head: RecordJson = {
@@ -132,6 +144,9 @@ class Record:
             head["frame"] = self.origin.frame
         if self.origin.time_s is not None:
             head["time_s"] = round(self.origin.time_s, 3)
+        if self.origin.time is not None:
+            utc = self.origin.time.astimezone(UTC)
+            head["time"] = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
         height, width = self.picture.size
@@ -144,7 +159,7 @@ class Record:
             }
             for box, score, class_id, name in self.detections
         ]
-        return {
+        record: RecordJson = {
             **head,
             "width": width,
             "height": height,
@@ -152,6 +167,9 @@ class Record:
             "model": self.model,
             "device": self.device,
         }
+        if self.warnings:
+            record["warnings"] = list(self.warnings)
+        return record
 
 
 def error_to_json(error: DetcliError) -> FailureJson:

@@ -1,4 +1,4 @@
-"""Time spent in the stages of a run."""
+"""Time: spent in the stages of a run, or by an input that has a time limit."""
 
 import contextlib
 import time
@@ -36,3 +36,23 @@ class StageTimes(defaultdict[Stage, float]):
             yield
         finally:
             self[stage] += time.perf_counter() - start
+
+
+class RunningTime:
+    """Counts the seconds for which the process runs, not those for which it is suspended.
+
+    Whoever waits has to ask at least once in `LONGEST_STEP_S`.
+    """
+
+    LONGEST_STEP_S = 2.0
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._last = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        now = time.monotonic()
+        self._seconds += min(now - self._last, self.LONGEST_STEP_S)
+        self._last = now
+        return self._seconds

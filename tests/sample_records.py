@@ -33,6 +33,11 @@ def picture(  # noqa: PLR0913 - one argument a property
     return Record(Origin(source), index, "m", "cpu", pixels, found)
 
 
+def damaged(record, *warnings):
+    """The same record of a picture that could be decoded all the same."""
+    return replace(record, picture=replace(record.picture, warnings=warnings))
+
+
 def failure(source="torn.jpg", message="it is torn", index=0, *, hint="fetch it again"):
     """An input that could not be decoded."""
     return Record(Origin(source), index, "m", "cpu", error=DecodeError(message, hint))

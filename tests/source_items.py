@@ -30,7 +30,7 @@ def failure(name, kind=SourceError, **options):
     with Sources([name], SourceOptions(**options)) as sources:
         (item,) = sources
         assert sources.progress.total in {1, None}
-    assert item.origin == Origin(name)
+    assert item.origin == Origin(name, time=item.origin.time)  # which live sources have
     with pytest.raises(kind) as caught:
         item.load()
     assert caught.value.hint

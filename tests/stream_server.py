@@ -18,6 +18,7 @@ class Server(http.server.ThreadingHTTPServer):
         files: Bytes by path.
         frames: How many frames a connection to `/stream` gives; None means without end.
         pause: Waited for between frames.
+        drip_s: Waited for between the bytes of a file.
         stall: Set when a stream is to stand still, with its connection open.
         password: What `user:password` has to be, if anything.
         requests: Path and credentials of each request.
@@ -30,6 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.files = {}
         self.frames = None
         self.pause = 0.01
+        self.drip_s = 0.0
         self.stall = threading.Event()
         self.over = threading.Event()
         self.password = None
@@ -59,9 +61,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Length", str(len(self.server.files[self.path])))
             self.end_headers()
-            self.wfile.write(self.server.files[self.path])
+            self.send(self.server.files[self.path])
         else:
             self.send_error(404)
+
+    def send(self, data):
+        if not self.server.drip_s:
+            self.wfile.write(data)
+            return
+        with contextlib.suppress(OSError):  # the reader has gone
+            for byte in data:
+                self.wfile.write(bytes([byte]))
+                if self.server.over.wait(self.server.drip_s):
+                    return
 
     def stream(self):
         self.send_response(200)

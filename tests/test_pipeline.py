@@ -236,6 +236,19 @@ def test_a_device_that_hangs_is_given_up(monkeypatch):
     released.set()
 
 
+def test_a_load_that_hangs_is_not_the_fault_of_the_device(monkeypatch):
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
+    released = threading.Event()
+    hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))
+    source = [*items([3]), hang, *items([4])]
+    records = list(Pipeline(Double(), 1, input_timeout_s=0.5).run(source))
+    released.set()
+    assert counts(records) == [3, None, 4]
+    assert str(records[1].error) == "not read and decoded after 0.5 s"
+    assert isinstance(records[1].error, SourceError)
+
+
 def test_no_more_items_are_read_than_there_is_room_for():
     asked = itertools.count()
     last = 0

@@ -1,6 +1,8 @@
 """A record as JSON."""
 
 import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from importlib import resources
 
 import jsonschema
@@ -63,6 +65,20 @@ def test_a_frame_has_its_number_and_time():
     fields = read_back(record(detections(), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
     assert (fields["frame"], fields["time_s"]) == (7, 0.28)
     assert "frame" not in read_back(record(detections()))
+
+
+def test_a_frame_of_a_live_source_says_when_it_came():
+    here = timezone(timedelta(hours=2))
+    origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, here))
+    assert read_back(record(detections(), origin=origin))["time"] == "2025-12-31T22:30:05.123Z"
+    assert "time" not in read_back(record(detections()))
+
+
+def test_damage_is_a_warning():
+    one = record(detections())
+    damaged = replace(one, picture=replace(one.picture, warnings=("damaged: torn",)))
+    assert read_back(damaged)["warnings"] == ["damaged: torn"]
+    assert "warnings" not in read_back(one)
 
 
 def test_a_picture_without_detections_has_an_empty_list():

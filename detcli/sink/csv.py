@@ -11,12 +11,12 @@ from detcli.sink import Output, TextSink
 BOX = ("x1", "y1", "x2", "y2")
 COLUMNS = [
     *("source", "index", "frame", "time_s", "width", "height"),
-    *("class_id", "class_name", "score", *BOX, "error"),
+    *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
 
 
 class CsvSink(TextSink):
-    """Comma-separated values with a header; a picture without detections has no row.
+    """Comma-separated values with a header; a picture without detections or warnings has no row.
 
     The columns are always the same; `frame` and `time_s` are empty for pictures.
     """
@@ -27,9 +27,11 @@ class CsvSink(TextSink):
 
     def write(self, record: Record) -> None:
         """Write the rows of a record."""
-        fields: dict[str, Any] = {**record.to_json()}
+        fields: dict[str, Any] = {**record.to_json(), "warnings": "; ".join(record.warnings)}
         if "error" in fields:
             self._write_rows([fields | {"error": fields["error"]["message"]}])
+        elif record.warnings and not fields["detections"]:
+            self._write_rows([fields])
         else:
             self._write_rows(
                 fields | found | dict(zip(BOX, found["box"], strict=True))

@@ -36,6 +36,8 @@ def _parts(record: Record) -> list[Table | Text]:
         return [message]
     size = f"{fields['width']}x{fields['height']}"
     heading = Text(f"{printable(record.origin.source)}  {size}", style="bold")
+    for warning in record.warnings:
+        heading.append(f"  {printable(warning)}", style="not bold yellow")
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim")]
     table = Table(box=None, pad_edge=False)

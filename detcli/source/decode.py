@@ -1,27 +1,39 @@
 """Decoding: from the bytes of a picture file to a picture, upright and in colour.
 
 JPEGs are decoded in `decode_jpeg.py`, everything else by OpenCV. The sizes that headers declare are
-read first, so that no file can take more memory than is allowed.
+read first, so that no file can take more memory than is allowed. A file without a size that can be
+found is not decoded.
 """
 
+import logging
 import re
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Picture
-from detcli.opencv import cv2
+from detcli.opencv import cv2, library_messages
 from detcli.source import decode_jpeg
+from detcli.source.decode_size import Size, check_complete, declared_size
+from detcli.source.reading import InputTimeoutError, read_file
+
+log = logging.getLogger(__name__)
 
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 """The picture that is part of detcli."""
 
-Size = tuple[int, int]
-"""Height and width in pixels."""
+TIMEOUT_S = 60.0
+"""How long an input may take to be read and decoded, if nobody says otherwise."""
+
+_DAMAGE = re.compile(
+    r"Corrupt JPEG data: (?P<jpeg>.+)"
+    r"|(?P<rest>Premature end of JPEG file|Inconsistent progression.+)"
+    r"|libpng warning: (?P<png>.*(?:CRC error|IDAT).*)"
+)
+"""What libjpeg and libpng say about damage; they also complain about odd metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +44,14 @@ class DecodeOptions:
         max_pixels: Pictures that declare more are refused before they are decoded.
         fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
             then decoded at a half, a quarter or an eighth of its size, which is faster.
+        strict: Whether a damaged picture is an error even if it can be decoded.
+        timeout_s: Time to read and decode an input; 0 for no limit.
     """
 
     max_pixels: int = 200_000_000
     fast_for: Size | None = None
+    strict: bool = False
+    timeout_s: float = TIMEOUT_S
 
     @property
     def max_bytes(self) -> int:
@@ -50,11 +66,13 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
     """Read a file and decode it, see `load_bytes`.
 
     Raises:
-        SourceError: The file cannot be read.
+        SourceError: The file cannot be read, or not in time.
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path, options.max_bytes, options.timeout_s)
+    except InputTimeoutError:
+        raise too_slow(options.timeout_s) from None
     except (OSError, ValueError) as error:
         raise SourceError(
             f"cannot be read: {system_reason(error)}", "check its permissions"
@@ -66,17 +84,31 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """Decode the bytes of a picture file.
 
     The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
-    become 8. The pixels are those of `cv2.imdecode`.
+    become 8. The pixels are those of `cv2.imdecode`. A damaged picture that can be decoded has
+    warnings.
 
     Raises:
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
-    header = decode_jpeg.read_header(data) if data.startswith(decode_jpeg.START) else None
-    check_size(header.size if header else declared_size(data) or (0, 0), options.max_pixels)
-    picture = decode_jpeg.decode(data, header, options.fast_for) if header else None
-    return picture or _decode_by_opencv(data)
+    size = declared_size(data)
+    if size is None:
+        raise _not_a_picture(data)
+    check_size(size, options.max_pixels)
+    check_complete(data)
+    decode_jpeg.check_scans(data)
+    messages: list[str] = []
+    if data.startswith(decode_jpeg.START):
+        try:
+            if picture := decode_jpeg.decode(data, options.fast_for):
+                return picture
+        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
+            messages.append(str(error))
+    picture = _decode_by_opencv(data, messages)
+    if picture.warnings and options.strict:
+        raise DecodeError(picture.warnings[0], "fetch it again, or leave out --strict")
+    return picture
 
 
 def check_size(size: Size, max_pixels: int) -> None:
@@ -94,22 +126,47 @@ def check_size(size: Size, max_pixels: int) -> None:
         )
 
 
-def _decode_by_opencv(data: bytes) -> Picture:
+def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
+    """The error of an input that exceeds the time limit."""
+    return SourceError(
+        f"{what} after {limit_s:g} s",
+        "raise --input-timeout if it is meant to take that long",
+    )
+
+
+def _decode_by_opencv(data: bytes, messages: list[str]) -> Picture:
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        with library_messages() as printed:
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
         raise DecodeError(
             f"cannot be decoded: {' '.join(str(error.err).split())}",
             "open it in an image viewer and save it again",
         ) from error
     if image is None:
-        raise DecodeError(
-            f"not a picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
-            "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
-        )
+        raise _not_a_picture(data)
     if image.ndim == 2:  # grey PFM ignores the flag
         image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    return Picture.whole(np.asarray(image, np.uint8))
+    picture = Picture.whole(np.asarray(image, np.uint8))
+    return replace(picture, warnings=_damage([*messages, *printed]))
+
+
+def _damage(messages: Iterable[str]) -> tuple[str, ...]:
+    """What libraries say about damage to the pixels; the rest is logged."""
+    found: dict[str, None] = {}  # each once, in order
+    for message in messages:
+        if match := _DAMAGE.fullmatch(message):
+            found[f"damaged: {match['jpeg'] or match['rest'] or match['png']}"] = None
+        else:
+            log.info("while decoding: %s", message)
+    return tuple(found)
+
+
+def _not_a_picture(data: bytes) -> DecodeError:
+    return DecodeError(
+        f"not a picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
+        "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
+    )
 
 
 def _signature(data: bytes) -> str:
@@ -125,126 +182,3 @@ def _signature(data: bytes) -> str:
     }
     known = (text for start, text in signatures.items() if data.startswith(start))
     return next(known, "not in a known picture format")
-
-
-_BLANK = r"(?:\s|#[^\n\r]*[\n\r])*"  # between the fields of PNM and related formats
-_WIDTH, _HEIGHT = r"(?P<width>\d{1,10})(?!\d)", r"(?P<height>\d{1,10})(?!\d)"
-
-
-def declared_size(data: bytes) -> Size | None:
-    """Height and width that a picture file declares; None for unknown formats and cut headers.
-
-    Examples:
-        >>> declared_size(b"P6 640 480 255 ...")
-        (480, 640)
-
-    Raises:
-        DecodeError: A PNG file ends within a chunk.
-    """
-    for start, read in _READERS.items():
-        if data.startswith(start):
-            try:
-                return read(data)
-            except (struct.error, ValueError):  # cut short
-                return None
-    return _avif(data) if data[4:8] == b"ftyp" else None
-
-
-def _fixed(form: str, offset: int) -> Callable[[bytes], Size]:
-    """A reader of formats with width and height at a fixed offset."""
-
-    def read(data: bytes) -> Size:
-        width, height = struct.unpack_from(form, data, offset)
-        return abs(height), abs(width)
-
-    return read
-
-
-def _text(pattern: str) -> Callable[[bytes], Size | None]:
-    """A reader of formats with a textual header."""
-    header = re.compile(pattern.encode(), re.DOTALL)
-
-    def read(data: bytes) -> Size | None:
-        found = header.match(data)
-        return (int(found["height"]), int(found["width"])) if found else None
-
-    return read
-
-
-def _png(data: bytes) -> Size:
-    """Walk the chunks, since OpenCV allocates up to 4 GiB for one before it notices the end."""
-    position = 8
-    while position + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        position += 12 + length
-        if position > len(data):
-            missing = position - len(data)
-            raise DecodeError(
-                f"a damaged PNG: at least {missing} bytes are missing", "fetch it again"
-            )
-        if kind == b"IEND":
-            break
-    return _fixed(">II", 16)(data)
-
-
-def _bmp(data: bytes) -> Size:
-    (length,) = struct.unpack_from("<I", data, 14)
-    return _fixed("<HH" if length == 12 else "<ii", 18)(data)
-
-
-def _webp(data: bytes) -> Size | None:
-    match data[12:16]:
-        case b"VP8 ":
-            width, height = struct.unpack_from("<HH", data, 26)
-            return height & 0x3FFF, width & 0x3FFF
-        case b"VP8L":
-            (bits,) = struct.unpack_from("<I", data, 21)
-            return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
-        case b"VP8X":
-            width, height = data[24:27], data[27:30]
-            return int.from_bytes(height, "little") + 1, int.from_bytes(width, "little") + 1
-    return None
-
-
-def _tiff(data: bytes) -> Size:
-    """The first directory of a TIFF or a BigTIFF file."""
-    order, big = "<" if data.startswith(b"I") else ">", 43 in data[2:4]
-    (start,) = struct.unpack_from(f"{order}Q" if big else f"{order}I", data, 8 if big else 4)
-    (count,) = struct.unpack_from(f"{order}Q" if big else f"{order}H", data, start)
-    start, step, value = (start + 8, 20, 12) if big else (start + 2, 12, 8)
-    sides = {0x100: 0, 0x101: 0}
-    for field in range(start, min(start + count * step, len(data)), step):
-        tag, kind = struct.unpack_from(f"{order}HH", data, field)
-        if tag in sides:
-            form = {3: "H", 16: "Q"}.get(kind, "I")
-            (side,) = struct.unpack_from(f"{order}{form}", data, field + value)
-            sides[tag] = max(sides[tag], side)
-    return sides[0x101], sides[0x100]
-
-
-def _jpeg2000(data: bytes) -> Size:
-    codestream = data.index(b"\xff\x4f\xff\x51")
-    right, bottom, left, top = struct.unpack_from(">IIII", data, codestream + 8)
-    # In a damaged file, the start may lie behind the end.
-    return max(bottom - top, 0), max(right - left, 0)
-
-
-def _avif(data: bytes) -> Size | None:
-    """The largest picture in the file, since a grid consists of smaller ones."""
-    found = re.findall(rb"ispe\0{4}(.{4})(.{4})", data, re.DOTALL)
-    sizes = [(int.from_bytes(height), int.from_bytes(width)) for width, height in found]
-    return max(sizes, key=lambda size: size[0] * size[1], default=None)
-
-
-_READERS: dict[bytes, Callable[[bytes], Size | None]] = {
-    b"\x89PNG\r\n\x1a\n": _png,
-    b"GIF8": _fixed("<HH", 6),
-    b"BM": _bmp,
-    b"RIFF": _webp,
-    b"\x59\xa6\x6a\x95": _fixed(">II", 4),  # Sun raster
-    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _tiff),
-    **dict.fromkeys((b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"), _jpeg2000),
-    b"P7": _text(rf"(?=.*?\sWIDTH\s+{_WIDTH})(?=.*?\sHEIGHT\s+{_HEIGHT})"),  # PAM
-    b"P": _text(rf"P[1-6Ff]{_BLANK}{_WIDTH}.{_BLANK}{_HEIGHT}"),  # PNM, PFM
-    b"#?R": _text(rf".*?\n-Y\s*{_HEIGHT}\s*\+X\s*{_WIDTH}"),  # Radiance
-}

@@ -11,21 +11,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detcli.errors import DecodeError
 from detcli.geometry import Image, Letterbox, Picture
 from detcli.opencv import cv2
 
 START = b"\xff\xd8\xff"
 
-_MARKER = re.compile(rb"\xff+([^\x00\xff])")
+_MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
+_SCAN_MARKER = b"\xff\xda"
 _EXIF = b"Exif\0\0"
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
-_MAX_SEGMENTS = 10_000
+
+MAX_SCANS = 500
+"""Of a progressive JPEG; encoders make ten or so."""
 
 
 class JpegHeader(NamedTuple):
@@ -43,12 +47,12 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(data: bytes) -> JpegHeader | None:
-    """Read a JPEG's header; None if it has no frame, or does not end."""
+    """Read a JPEG's header; None if it has no frame."""
     frame, exif = None, []
     try:
-        for count, (marker, payload) in enumerate(_segments(data)):
-            if count == _MAX_SEGMENTS:
-                return None
+        for marker, payload in _segments(data):
+            if marker == _SCAN:
+                break
             if marker in _FRAMES:
                 frame = frame or struct.unpack_from(">xHHB", payload)
             elif marker == _APP1 and payload.startswith(_EXIF[:4]):
@@ -64,19 +68,41 @@ def read_header(data: bytes) -> JpegHeader | None:
     return JpegHeader(height, width, orientation)
 
 
-def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) -> Picture | None:
+def check_scans(data: bytes) -> None:
+    """Require that a JPEG can be decoded in reasonable time; each scan refines the whole picture.
+
+    Raises:
+        DecodeError: It has hundreds of scans.
+    """
+    if not data.startswith(START) or data.count(_SCAN_MARKER) <= MAX_SCANS:
+        return
+    try:
+        scans = sum(marker == _SCAN for marker, _ in _segments(data))
+    except struct.error:  # cut short, which the decoder reports
+        return
+    if scans > MAX_SCANS:  # else there is more behind the picture
+        raise DecodeError(
+            f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed",
+            "open it in an image viewer and save it again",
+        )
+
+
+def decode(data: bytes, fast_for: tuple[int, int] | None) -> Picture | None:
     """Decode a JPEG.
 
     Args:
         data: The whole file.
-        header: Its header.
         fast_for: Height and width of a network's input. The picture is decoded at a half, a
             quarter or an eighth of its size as long as it is not smaller than on that input.
 
     Returns:
         The picture; None if it is left to OpenCV.
+
+    Raises:
+        ValueError: It is damaged; with what libjpeg says about it.
     """
-    if header.orientation is None:
+    header = read_header(data)
+    if header is None or header.orientation is None:
         return None
     try:
         from simplejpeg import decode_jpeg  # not on every platform, see pyproject.toml
@@ -86,12 +112,9 @@ def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) ->
     if fast_for is not None:
         gain = Letterbox.fit(header.size, fast_for).gain
         scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
-    try:
-        image: Image = decode_jpeg(
-            data, "BGR", min_height=header.height // scale, min_width=header.width // scale
-        )
-    except ValueError:  # damaged
-        return None
+    image: Image = decode_jpeg(
+        data, "BGR", min_height=header.height // scale, min_width=header.width // scale
+    )
     if header.orientation >= 5:
         image = np.asarray(cv2.transpose(image), np.uint8)
     if header.orientation in _FLIPS:
@@ -100,11 +123,11 @@ def decode(data: bytes, header: JpegHeader, fast_for: tuple[int, int] | None) ->
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and payload of each segment up to the pixels."""
+    """Marker and payload of each segment up to the end of the picture."""
     position = 2
     while found := _MARKER.search(data, position):
         marker, position = found[1][0], found.end()
-        if marker in {_SCAN, _END}:
+        if marker == _END:
             return
         if marker in _ALONE:
             yield marker, b""

@@ -6,6 +6,7 @@ picture in a million folders is found at once.
 
 import glob
 import os
+import stat
 from collections.abc import Collection, Iterator
 
 from detcli.errors import SourceError
@@ -54,8 +55,9 @@ def search(
 ) -> Iterator[list[str] | Item]:
     """Yield the pictures and videos of a folder, then those of each folder in it.
 
-    Names are sorted within a folder; those that begin with a dot are left out, as in a shell's
-    patterns. Links are followed, and a folder that is reached twice is searched once.
+    Pipes, sockets and devices are no inputs, whatever they are called. Names are sorted within a
+    folder; those that begin with a dot are left out, as in a shell's patterns. Links are followed,
+    and a folder that is reached twice is searched once.
 
     Args:
         folder: Where to begin.
@@ -92,7 +94,7 @@ def _list(folder: str) -> tuple[list[str], list[str]]:
                 continue
             if _is_folder(entry):
                 folders.append(entry.path)
-            elif is_media(entry.name):
+            elif is_media(entry.name) and not _is_special(entry):
                 files.append(entry.path)
     return sorted(files), sorted(folders)
 
@@ -101,6 +103,16 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # for instance a link to itself, which fails when it is read
+        return False
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a pipe, socket or device, or a link to one. A broken link is not."""
+    if entry.is_file(follow_symlinks=False):  # known without a look at the file
+        return False
+    try:
+        return not stat.S_ISREG(entry.stat().st_mode)
+    except OSError:
         return False
 
 

@@ -2,14 +2,15 @@
 
 import http.client
 import urllib.request
+from collections.abc import Iterator
 from threading import Event
-from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from detcli.errors import SourceError
 from detcli.geometry import Picture
-from detcli.source.decode import DecodeOptions, load_bytes
+from detcli.source.decode import DecodeOptions, load_bytes, too_slow
+from detcli.source.reading import InputTimeoutError, gather, in_time
 
 TIMEOUT_S = 10.0
 _CHUNK = 65536
@@ -24,24 +25,29 @@ def load_address(url: str, options: DecodeOptions, stop: Event) -> Picture:
         SourceError: The picture cannot be fetched.
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
-    data = bytearray()
     try:
         with _open(url) as answer:
-            while chunk := answer.read(_CHUNK):
-                data += chunk
-                if len(data) > options.max_bytes:
-                    raise SourceError(f"more than {options.max_bytes} bytes", "see --max-pixels")
-                if stop.is_set():
-                    raise SourceError("interrupted")
+            chunks = in_time(_chunks(answer, stop), options.timeout_s)
+            data = gather(chunks, options.max_bytes)
+    except InputTimeoutError:
+        raise too_slow(options.timeout_s) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise SourceError(
             f"cannot be fetched: {_reason(error)}",
             "check the address, user name and password",
         ) from None  # the cause names the address, which may contain a password
-    return load_bytes(bytes(data), options)
+    return load_bytes(data, options)
 
 
-def _open(url: str) -> IO[bytes]:
+def _chunks(answer: http.client.HTTPResponse, stop: Event) -> Iterator[bytes]:
+    """Whatever has come, so that a server that drips is noticed."""
+    while chunk := answer.read1(_CHUNK):
+        yield chunk
+        if stop.is_set():
+            raise SourceError("interrupted")
+
+
+def _open(url: str) -> http.client.HTTPResponse:
     """Send the request; the password goes to that server only, and only on request."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
@@ -56,7 +62,7 @@ def _open(url: str) -> IO[bytes]:
         urllib.request.HTTPBasicAuthHandler(passwords),
         urllib.request.HTTPDigestAuthHandler(passwords),
     )
-    answer: IO[bytes] = opener.open(public, timeout=TIMEOUT_S)
+    answer: http.client.HTTPResponse = opener.open(public, timeout=TIMEOUT_S)
     return answer
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 from detcli.errors import InputError
 from detcli.geometry import Picture
@@ -12,9 +13,6 @@ from detcli.source.decode import DecodeOptions
 
 STDIN = "-"
 """The name that stands for standard input."""
-
-POLL_S = 0.2
-"""How often a waiting thread checks whether it is to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +28,15 @@ class Item:
     load: Callable[[], Picture]
 
 
-def failed(source: str, error: InputError, frame: int | None = None) -> Item:
+def failed(
+    source: str, error: InputError, frame: int | None = None, time: datetime | None = None
+) -> Item:
     """An input that failed before it could be opened; loading it raises the error."""
 
     def load() -> Picture:
         raise error
 
-    return Item(Origin(source, frame=frame), load)
+    return Item(Origin(source, frame=frame, time=time), load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class SourceProgress:
 
     total: int | None = 0  # inputs known so far; None if a source has no known end
     dropped: int = 0  # frames of live sources that newer ones replaced
+    steps: int = 0  # calls of a video's reader that have returned
+    hanging: list[Thread] = field(default_factory=list)  # readers that were abandoned
     stop: Event = field(default_factory=Event)  # set when no more items are wanted
 
     def expect(self, more: int | None) -> None:

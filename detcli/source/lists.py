@@ -10,7 +10,8 @@ from threading import Event
 
 from detcli.errors import SourceError, UsageError, system_reason
 from detcli.source.item import STDIN
-from detcli.source.stdin import file_chunks, stdin_chunks
+from detcli.source.reading import file_chunks
+from detcli.source.stdin import stdin_chunks
 
 MAX_NAME_BYTES = 65536
 """No system accepts a longer path."""

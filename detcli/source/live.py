@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
@@ -18,7 +19,8 @@ from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera, public_name
 from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
 from detcli.source.decode import check_size
-from detcli.source.item import POLL_S, Item, SourceOptions, SourceProgress, failed
+from detcli.source.item import Item, SourceOptions, SourceProgress, failed
+from detcli.source.reading import POLL_S
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""
@@ -135,7 +137,8 @@ class _Watcher(threading.Thread):
             log.debug("%s", self._source.name, exc_info=True)
             error = SourceError(f"cannot be read: {type(caught).__name__}", "run it again with -vv")
         with self._news:
-            self.waiting += [] if error is None else [failed(self._source.name, error)]
+            if error is not None:
+                self.waiting.append(failed(self._source.name, error, time=datetime.now(UTC)))
             self.ended = True
             self._news.notify()
 
@@ -202,7 +205,7 @@ class _Watcher(threading.Thread):
         image = retrieve(capture)
         if image is None:
             return
-        origin = Origin(self._source.name, frame=number, time_s=time_s, clip=self._clip)
+        origin = Origin(self._source.name, None, number, time_s, self._clip, time=datetime.now(UTC))
         item = Item(origin, partial(Picture.whole, image))
         with self._news:
             self._progress.dropped += len(self.waiting)

@@ -10,10 +10,11 @@ import glob
 import itertools
 import math
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from detcli.errors import InputError, SourceError, UsageError
 from detcli.record import Origin
@@ -28,6 +29,9 @@ from detcli.source.address import (
 from detcli.source.decode import load_file
 from detcli.source.folders import Identity, identity, is_media, is_video, match, search
 from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
+
+if TYPE_CHECKING:
+    from detcli.source.capture import Capture
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
@@ -114,9 +118,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield Item(Origin(public_name(name), path), load)
             return
         from detcli.source.capture import open_file
+
+        yield from self._video(name, partial(open_file, name))
+
+    def _video(self, name: str, reopen: "Callable[[], Capture]") -> Iterator[Item]:
+        from detcli.source.loading import read_in_time
         from detcli.source.video import read_video
 
-        yield from read_video(name, partial(open_file, name), self._options, self.progress)
+        options = self._options
+        read = partial(read_video, name, reopen, options)
+        yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
 
     def _search(self, folder: str) -> Iterator[Item]:
         omit = {identity(path) for path in self._options.written}
@@ -171,10 +182,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         public = public_name(url)
         if is_video(path_of(url)):
             from detcli.source.capture import open_address
-            from detcli.source.video import read_video
 
-            reopen = partial(open_address, url)
-            yield from read_video(public, reopen, self._options, self.progress)
+            yield from self._video(public, partial(open_address, url))
         else:
             from detcli.source.http import load_address
 

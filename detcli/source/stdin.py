@@ -5,29 +5,23 @@ regularly whether the run has been stopped.
 """
 
 import itertools
-import os
-import select
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from io import UnsupportedOperation
-from pathlib import Path
 from threading import Event
 
 from detcli.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.decode_jpeg import START
-from detcli.source.item import POLL_S, STDIN, Item, SourceProgress, failed
+from detcli.source.item import STDIN, Item, SourceProgress, failed
 from detcli.source.mjpeg import JpegSplitter
-
-CHUNK = 65536
-IDLE_S = 1.0
-"""After a silence this long, the reader gets an empty chunk."""
+from detcli.source.reading import CHUNK, descriptor_chunks, gather
 
 
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of standard input, see `descriptor_chunks`.
+    """Yield the bytes of standard input, see `reading.descriptor_chunks`.
 
     Raises:
         SourceError: Standard input is closed, or a terminal.
@@ -44,40 +38,6 @@ def stdin_chunks(stop: Event) -> Iterator[bytes]:
         yield from iter(lambda: sys.stdin.buffer.read(CHUNK), b"")
     else:
         yield from descriptor_chunks(descriptor, stop)
-
-
-def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    with Path(name).open("rb", buffering=0) as file:
-        yield from descriptor_chunks(file.fileno(), stop)
-
-
-def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
-    """Yield bytes as they come, until the end or until `stop` is set.
-
-    Yields:
-        Some bytes; empty when nothing has come for a second.
-
-    Raises:
-        OSError: The descriptor cannot be read.
-    """
-    waited = 0.0
-    while not stop.is_set():
-        # Windows can only wait for sockets.
-        if os.name == "posix" and not select.select([descriptor], [], [], POLL_S)[0]:
-            waited += POLL_S
-            if waited < IDLE_S:
-                continue
-            yield b""
-        elif data := os.read(descriptor, CHUNK):
-            yield data
-        else:
-            return
-        waited = 0.0
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
@@ -101,25 +61,13 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
         if head.startswith(START):
             yield from _split(chunks, options, progress)
         else:
-            data = _join(chunks, options.max_bytes)
+            data = gather(chunks, options.max_bytes)
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         hint = "check the program that writes to standard input"
         yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
-
-
-def _join(chunks: Iterable[bytes], max_bytes: int) -> bytes:
-    data = bytearray()
-    for chunk in chunks:
-        data += chunk
-        if len(data) > max_bytes:
-            raise DecodeError(
-                f"more than {max_bytes} bytes, and not a stream of JPEG files",
-                "raise --max-pixels if it is meant to be that large",
-            )
-    return bytes(data)
 
 
 def _split(

@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from threading import Event
 
 from detcli.errors import DecodeError, InputError, SourceError
 from detcli.geometry import Image, Picture
@@ -36,7 +35,7 @@ _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 
 def read_video(
     source: str, reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
-) -> Iterator[Item]:
+) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
     Args:
@@ -46,7 +45,7 @@ def read_video(
         progress: Learns how many frames there are; before that, the video counts as one input.
     """
     try:
-        frames = _begin(reopen, options, progress.stop)
+        frames = _begin(reopen, options, progress)
     except InputError as error:
         yield failed(source, error)
         return
@@ -66,19 +65,22 @@ def read_video(
         frames.capture.release()
 
 
-def _begin(reopen: Callable[[], Capture], options: SourceOptions, stop: Event) -> "_Frames":
+def _begin(
+    reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
+) -> "_Frames":
     """Open a video, and seek to shortly before the start if possible."""
     capture = reopen()
     try:
         check_size(frame_size(capture), options.decode.max_pixels)
-        frames = _Frames(capture, stop)
+        progress.steps += 1
+        frames = _Frames(capture, progress)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
     except InputError:
         capture.release()
         raise
     capture.release()
-    return _Frames(reopen(), stop)
+    return _Frames(reopen(), progress)
 
 
 def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
@@ -113,9 +115,9 @@ def _select(source: str, frames: "_Frames", options: SourceOptions) -> Iterator[
 class _Frames:
     """The frames of a capture, one after the other."""
 
-    def __init__(self, capture: Capture, stop: Event) -> None:
+    def __init__(self, capture: Capture, progress: SourceProgress) -> None:
         self.capture = capture
-        self._stop = stop
+        self._progress = progress
         self.rate = frames_per_second(capture)
         self.declared = frame_count(capture)
         self.number = -1  # of the frame grabbed last; damaged frames count
@@ -131,9 +133,9 @@ class _Frames:
         remaining = 0 if self.declared is None else self.declared - self.number
         give_up = time.monotonic() + DAMAGE_TIMEOUT_S
         for missed in range(min(max(remaining, 100), 1000)):
-            if self._stop.is_set() or (missed and time.monotonic() > give_up):
+            if self._progress.stop.is_set() or (missed and time.monotonic() > give_up):
                 return False
-            if self.capture.grab():
+            if self.grab(self.capture):
                 self.damaged += missed
                 self.number += missed + 1
                 position = position_s(self.capture)
@@ -141,6 +143,12 @@ class _Frames:
                 self.time_s = position if position > self.time_s else self.time_s + step
                 return True
         return False
+
+    def grab(self, capture: Capture) -> bool:
+        """Grab from a capture, as one step of the reader."""
+        grabbed = capture.grab()
+        self._progress.steps += 1
+        return grabbed and not self._progress.stop.is_set()
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
@@ -201,7 +209,7 @@ def _breaks_off(frames: _Frames, tolerance: float, reopen: Callable[[], Capture]
         return True
     try:
         capture.set(cv2.CAP_PROP_FORMAT, -1)  # packets, not decoded
-        while capture.grab():
+        while frames.grab(capture):
             packets += 1
             last_s = max(last_s, position_s(capture))
     finally:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import sample_records
-from sample_records import failed_frame, frame
+from sample_records import damaged, failed_frame, frame
 from small_disk import small_disk
 
 from detcli.errors import OutputError
@@ -43,7 +43,8 @@ def read_back(tmp_path):
 
 def test_the_columns_are_fixed():
     assert ",".join(COLUMNS) == (
-        "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error"
+        "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error,"
+        "time,warnings"
     )
 
 
@@ -53,7 +54,7 @@ def test_an_empty_run_writes_only_the_header(read_back):
 
 def test_one_row_per_detection(read_back):
     (row, again) = read_back(picture(index=7, count=2))
-    values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,".split(",")
+    values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,,,".split(",")
     assert row == again == dict(zip(COLUMNS, values, strict=True))
 
 
@@ -102,3 +103,20 @@ def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path):
         sink.close()
     assert path.read_text() == before
     assert before.count("\n") == 3
+
+
+def test_warnings_are_in_each_row_of_a_picture(read_back):
+    rows = read_back(damaged(picture(count=2), "damaged: torn", "damaged: cut"))
+    assert [row["warnings"] for row in rows] == ["damaged: torn; damaged: cut"] * 2
+
+
+def test_a_damaged_picture_without_detections_has_a_row(read_back):
+    (row,) = read_back(damaged(picture(count=0), "damaged: torn"))
+    filled = {name: value for name, value in row.items() if value != ""}
+    assert filled == {
+        "source": "a.jpg",
+        "index": "0",
+        "width": "60",
+        "height": "40",
+        "warnings": "damaged: torn",
+    }

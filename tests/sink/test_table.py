@@ -137,3 +137,9 @@ def test_no_color_is_respected(shown, monkeypatch):
     text = shown(picture(), failure())
     assert "cat" in text
     assert "\x1b[3" not in text
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_warnings_stand_beside_the_name(written, count):
+    one = sample_records.damaged(picture(count=count), "damaged: torn\x1b")
+    assert written(one).startswith("a.jpg  60x40  damaged: torn\\x1b")

@@ -1,6 +1,7 @@
 """Decoding bytes to upright colour pictures, or an error."""
 
 import contextlib
+import re
 import struct
 import sys
 import zlib
@@ -8,6 +9,7 @@ import zlib
 import cv2
 import numpy as np
 import pytest
+from made_jpegs import exif, insert, orientation
 
 from detcli.errors import DecodeError, SourceError
 from detcli.opencv import silence_opencv
@@ -160,14 +162,85 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize(
-    "suffix", sorted(FORMATS.keys() - {"png"})
-)  # libpng writes to stderr itself
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_libraries_print_nothing_about_a_damaged_file(capfd, silence, suffix, damage):
     silence()
     with contextlib.suppress(DecodeError):
         decode_bytes(damage(encode(suffix, gradient())))
     assert capfd.readouterr() == ("", "")
+
+
+def photograph(size=128):
+    noise = np.random.default_rng(0).integers(0, 255, (size // 4, size // 4, 3), np.uint8)
+    return cv2.resize(noise, (size, size))
+
+
+def with_bad_check(png_file, name):
+    """A PNG with one chunk whose check sum is wrong."""
+    chunk = b"\0\0\0\4" + name + b"abcd" + b"sum?"
+    return png_file[:33] + chunk + png_file[33:]
+
+
+def cmyk_jpeg():
+    simplejpeg = pytest.importorskip("simplejpeg")
+    inks = np.dstack([photograph(), photograph()[..., 0]])
+    return simplejpeg.encode_jpeg(inks, colorspace="CMYK")
+
+
+def gutted(jpeg):
+    """A JPEG without most of its pixels, but with its end marker."""
+    return jpeg[: len(jpeg) * 3 // 10] + b"\xff\xd9"
+
+
+def flipped(jpeg):
+    middle = len(jpeg) // 2
+    return jpeg[:middle] + bytes(40) + jpeg[middle + 40 :]
+
+
+JPEG = encode("jpg", photograph())
+DAMAGED = {
+    "gutted": (gutted(JPEG), "premature end of data segment"),
+    "overwritten": (flipped(JPEG), "extraneous bytes before marker 0xd9|bad Huffman|premature"),
+    "gutted cmyk": (lambda: gutted(cmyk_jpeg()), "premature end of data segment"),
+    "gutted grey": (
+        gutted(encode("jpg", photograph()[..., 0].copy())),
+        "premature end of data segment",
+    ),
+    "gutted with odd exif": (
+        insert(gutted(JPEG), exif(orientation(6)), exif(orientation(1))),
+        "premature end of data segment",
+    ),
+    "png": (with_bad_check(encode("png", photograph()), b"tESt"), "tESt: CRC error"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), DAMAGED.values(), ids=DAMAGED)
+def test_damage_that_can_be_decoded_is_a_warning(capfd, data, reason):
+    data = data() if callable(data) else data
+    picture = load_bytes(data)
+    assert re.fullmatch(f"damaged: .*({reason}).*", "\n".join(picture.warnings))
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    capfd.readouterr()
+    np.testing.assert_array_equal(picture.pixels, expected)
+    assert load_bytes(data, DecodeOptions(fast_for=(16, 16))).warnings == picture.warnings
+    with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
+        load_bytes(data, DecodeOptions(strict=True))
+    assert "--strict" in caught.value.hint
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_sound_pictures_have_no_warnings(suffix):
+    assert load_bytes(encode(suffix, photograph()), DecodeOptions(strict=True)).warnings == ()
+
+
+def test_odd_metadata_is_not_damage(caplog):
+    """Photoshop and others have written it for years."""
+    caplog.set_level("INFO")
+    profile = zlib.compress(bytes(200))
+    data = png(2, 1, 2, bytes(7), iCCP=b"x\0\0" + profile)
+    assert load_bytes(data, DecodeOptions(strict=True)).warnings == ()
+    assert "libpng warning: iCCP" in caplog.text
 
 
 def test_a_grey_pfm_becomes_colour():

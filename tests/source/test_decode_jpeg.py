@@ -139,8 +139,30 @@ def test_irregular_pictures_decode_as_in_opencv(jpeg):
     assert_as_opencv(jpeg)
 
 
-def test_an_endless_header_is_not_read_to_its_end():
-    assert read_header(ODD["too many segments"]) is None
+def test_a_size_behind_many_segments_is_found():
+    jpeg = patched(ODD["too many segments"], 0xC0, 1, 0x75, 0x30, 0x75, 0x30)
+    assert read_header(jpeg).size == (30_000, 30_000)
+    with pytest.raises(DecodeError, match="30000x30000"):
+        load_bytes(jpeg)
+
+
+@pytest.mark.parametrize("filling", [b"\xff" * 2**20 + b"\0", b"\xff\xfe\0\2" * 2**18])
+def test_a_header_is_read_in_linear_time(filling):
+    jpeg = insert(encode(picture()), filling)
+    assert read_header(jpeg).size == picture().shape[:2]
+    assert read_header(jpeg[:-500] + b"\xff" * 2**20) is not None
+
+
+def test_a_jpeg_with_endless_scans_is_refused():
+    head, scan, _ = encode(picture(), PROGRESSIVE=1).partition(b"\xff\xda")
+    last = b"\xff\xda" + _.rpartition(b"\xff\xda")[2].removesuffix(b"\xff\xd9")
+    assert len(read_header(head + scan + _)) == 3
+    with pytest.raises(DecodeError, match="scans, more than the 500 allowed"):
+        load_bytes(head + scan + _[:-2] + last * 20_000 + b"\xff\xd9")
+
+
+def test_what_looks_like_scans_behind_the_picture_is_ignored():
+    assert_as_opencv(encode(picture()) + b"\xff\xda" * 1000)
 
 
 def test_cmyk_decodes_as_in_opencv():

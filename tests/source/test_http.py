@@ -78,8 +78,17 @@ def test_what_is_too_large_is_refused(server):
     with pytest.raises(DecodeError, match="too large"):
         load(server.url("/a.png"), max_pixels=100)
     server.files["/a.png"] = bytes(2**24 + 1000)
-    with pytest.raises(SourceError, match="more than 16778016 bytes"):
+    with pytest.raises(DecodeError, match="not in a known picture format"):
         load(server.url("/a.png"), max_pixels=100)
+    server.files["/a.png"] = b"GIF89a" + bytes(2**24 + 1000)
+    with pytest.raises(DecodeError, match="more than 16778016 bytes"):
+        load(server.url("/a.png"), max_pixels=100)
+
+
+def test_a_server_that_drips_is_given_up(server):
+    server.drip_s = 0.05
+    with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s"):
+        load(server.url("/a.png"), timeout_s=0.5)
 
 
 def test_fetching_can_be_stopped(server):

@@ -11,6 +11,7 @@ import pytest
 
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Origin
+from detcli.source import reading
 from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import SourceProgress
@@ -137,7 +138,7 @@ def test_a_picture_may_have_too_many_pixels(read):
 def test_endless_bytes_are_refused(read):
     ((frame, text),), _ = read(bytes(2**25), max_pixels=100)
     assert frame is None
-    assert "not a stream of JPEG files" in text
+    assert "not in a known picture format" in text
 
 
 def test_each_picture_comes_when_it_is_complete(writer):
@@ -151,7 +152,7 @@ def test_each_picture_comes_when_it_is_complete(writer):
 
 
 def test_the_first_picture_does_not_wait_forever(writer, monkeypatch):
-    monkeypatch.setattr(module, "IDLE_S", 0.2)
+    monkeypatch.setattr(reading, "IDLE_S", 0.2)
     items = read_stdin(DecodeOptions(), SourceProgress())
     writer.write(encode(50))
     first = next(items)  # no more bytes come, but the pipe stays open

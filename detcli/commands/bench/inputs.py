@@ -3,11 +3,12 @@
 import glob
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detcli.errors import InputError, UsageError
+from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.geometry import Picture
 from detcli.source.address import is_live
 from detcli.source.decode import BUILT_IN
@@ -24,6 +25,7 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names or (str(BUILT_IN),)
         self._sources = Sources(self._names)
+        self._told: set[str] = set()  # warnings
 
     def __exit__(self, *_: object) -> None:
         self._sources.close()
@@ -46,9 +48,14 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         for _ in range(count):
             item = self.next_item()
             try:
-                pictures.append(item.load())
+                picture = item.load()
             except InputError as error:
                 raise with_source(error, item.origin.source) from error
+            for warning in {f"{item.origin.source}: {one}" for one in picture.warnings}:
+                if warning not in self._told:  # each pass would repeat it
+                    self._told.add(warning)
+                    warnings.warn(warning, DetcliWarning, stacklevel=2)
+            pictures.append(picture)
         return pictures
 
 

@@ -36,6 +36,7 @@ from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.source.decode import BUILT_IN, load_file
 from detcli.source.item import Item
+from detcli.source.loading import load_in_time
 
 MAX_PICTURES = 512
 """Pictures used for calibration; more would hardly widen the ranges."""
@@ -66,9 +67,13 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
     """Load the first MAX_PICTURES items, with a warning for each that cannot be read."""
     for item in itertools.islice(items, MAX_PICTURES):
         try:
-            yield item.load()
+            picture = load_in_time(item)
         except InputError as error:
             _warn(f"{item.origin.source}: {error}")
+        else:
+            for warning in picture.warnings:
+                _warn(f"{item.origin.source}: {warning}")
+            yield picture
         advance()
 
 

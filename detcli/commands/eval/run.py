@@ -138,7 +138,12 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         for path in (*written, *filter(None, [request.coco])):
             if path in guard:
                 raise UsageError(f"{path} is one of the inputs", "write to another file")
-        yield Evaluation(request, detector, request.run.open_pipeline(detector), collector)
+        yield Evaluation(
+            request,
+            detector,
+            request.run.open_pipeline(detector, request.decode.timeout_s),
+            collector,
+        )
 
 
 class Collector(Numbers):

@@ -88,6 +88,15 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=LOOK_AT)
     ] = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
+    input_timeout: options.InputTimeoutOption = 60,
+    strict: Annotated[
+        bool,
+        flag(
+            "Make a damaged picture an error, even if it can be decoded.",
+            "--strict",
+            panel=LOOK_AT,
+        ),
+    ] = False,
     fast_decode: Annotated[
         bool,
         flag(
@@ -220,6 +229,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         coco_images=coco_images,
         show=show,
     )
+    decode = DecodeOptions(max_pixels=max_pixels, strict=strict, timeout_s=input_timeout)
     source_options = SourceOptions(
         recursive=recursive,
         files_from=files_from,
@@ -227,7 +237,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         stride=vid_stride,
         start_s=start,
         end_s=end,
-        decode=DecodeOptions(max_pixels=max_pixels),
+        decode=decode,
         written=sink_options.folders,
     )
     located = run.find_model()
@@ -236,9 +246,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     with run.open_detector(located) as detector:
         conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
-            decode = DecodeOptions(max_pixels=max_pixels, fast_for=detector.canvas)
-            source_options = replace(source_options, decode=decode)
-        pipeline = run.open_pipeline(detector)
+            fast = replace(decode, fast_for=detector.canvas)
+            source_options = replace(source_options, decode=fast)
+        pipeline = run.open_pipeline(detector, input_timeout)
         tally = Tally(quiet=quiet, errors_shown=sink_options.show_errors)
         bar = not quiet and not is_terminal(sys.stdout)  # which shows progress by its records
         with (

@@ -34,6 +34,15 @@ RecursiveOption = Annotated[
 MaxPixelsOption = Annotated[
     int, option("N", "Refuse pictures with more pixels.", min=1, panel=LOOK_AT)
 ]
+InputTimeoutOption = Annotated[
+    float,
+    option(
+        "SECONDS",
+        "Give up on an input that takes longer to read; 0 waits forever.",
+        min=0,
+        panel=LOOK_AT,
+    ),
+]
 
 ModelOption = Annotated[
     str,

@@ -44,6 +44,9 @@ class Tally:
             if not self._quiet and not self._errors_shown:
                 report(record.error, record.origin.source)
         else:
+            if not self._quiet and not self._errors_shown:
+                for warning in record.warnings:
+                    say(f"{record.origin.source}: {warning}")
             self._pictures += record.origin.clip is None
             self._frames += record.origin.clip is not None
             self.found.update(name for *_, name in record.detections or ())

@@ -14,6 +14,7 @@ from detcli.model.zoo import LocatedModel, find
 from detcli.opencv import silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.settings import Settings
+from detcli.source.decode import TIMEOUT_S
 
 # glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
 # kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
@@ -62,10 +63,10 @@ class RunOptions:
         """The model that `find_model` located, on the first device; for errors see `Detector`."""
         return Detector(model, self.devices[0], self.settings, self.device_options)
 
-    def open_pipeline(self, detector: Detector) -> Pipeline:
+    def open_pipeline(self, detector: Detector, input_timeout_s: float = TIMEOUT_S) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""
         clones = [*[detector.device] * (detector.workers - 1), *map(str, self.devices[1:])]
-        return Pipeline(detector, self.batch or detector.batch, clones)
+        return Pipeline(detector, self.batch or detector.batch, clones, input_timeout_s)
 
 
 def run_options(  # noqa: PLR0913 - one parameter an option

@@ -1,5 +1,6 @@
 """Runs a verification: opens both sides, compares them on each picture, adds up."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,11 +28,12 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.tensors import OutputComparison
 from detcli.detector import Detector
-from detcli.errors import InputError, ModelError
+from detcli.errors import DetcliWarning, InputError, ModelError
 from detcli.geometry import Picture
 from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item
+from detcli.source.loading import load_in_time
 
 Side = DetectorSide | GraphSide
 
@@ -134,9 +136,14 @@ class _Run:
         loaded: list[tuple[Item, Picture]] = []
         for item in items:
             try:
-                loaded.append((item, item.load()))
+                picture = load_in_time(item)
             except InputError as error:
                 self.failed.append(FailedInput(item.origin.source, str(error)))
+            else:
+                loaded.append((item, picture))
+                for warning in picture.warnings:
+                    text = f"{item.origin.source}: {warning}"
+                    warnings.warn(text, DetcliWarning, stacklevel=2)
             if len(loaded) == chunk:
                 self._compare(loaded)
                 loaded = []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest
-from detcli.errors import DecodeError, SourceError, UsageError
+from detcli.errors import DecodeError, DetcliWarning, SourceError, UsageError
 from detcli.source.decode import BUILT_IN
 
 
@@ -56,6 +56,18 @@ def test_an_error_names_its_source(tmp_path, make_picture):
         pytest.raises(SourceError, match=r"none\.jpg"),
     ):
         inputs.take(1)
+
+
+def test_damage_is_told_once(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
+    data = cv2.imencode(".jpg", noise)[1].tobytes()
+    gutted = tmp_path / "gutted.jpg"
+    gutted.write_bytes(data[: len(data) // 2] + b"\xff\xd9")
+    with pytest.warns(DetcliWarning) as caught, RepeatedInputs((str(gutted),)) as inputs:
+        inputs.take(3)
+    assert [str(one.message) for one in caught] == [
+        f"{gutted}: damaged: premature end of data segment"
+    ]
 
 
 def test_an_empty_folder_fails(tmp_path):

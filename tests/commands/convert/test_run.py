@@ -1,6 +1,7 @@
 """Conversions from file to file: what is written, and when nothing is."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import colour_model
@@ -175,6 +176,12 @@ def test_pictures_that_cannot_be_read_are_skipped_with_a_warning():
         found = list(load_pictures(items, lambda: advanced.append(1)))
     assert found == [PICTURE]
     assert len(advanced) == 2
+
+
+def test_a_damaged_picture_is_used_with_a_warning():
+    damaged = replace(PICTURE, warnings=("damaged: torn",))
+    with pytest.warns(DetcliWarning, match=r"^torn\.jpg: damaged: torn$"):
+        assert list(load_pictures([Item(Origin("torn.jpg"), lambda: damaged)], lambda: None))
 
 
 def test_calibration_stops_at_the_maximum(monkeypatch):

@@ -1,5 +1,7 @@
 """The whole of a verification, without the command line around it."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -122,6 +124,16 @@ def test_inputs_that_fail_are_reported_and_the_others_compared(make_model):
     assert report.agree
     assert report.compared == 1
     assert [(one.source, one.error) for one in report.failed] == [("torn", "torn")]
+
+
+def test_a_damaged_picture_is_compared_with_a_warning(make_model):
+    damaged = replace(Picture.whole(picture()), warnings=("damaged: torn",))
+    with pytest.warns(DetcliWarning, match=r"^torn\.jpg: damaged: torn$"):
+        report = verified(
+            make_model(tail="ultralytics"),
+            items=[*ITEMS, Item(Origin("torn.jpg"), lambda: damaged)],
+        )
+    assert report.compared == 4
 
 
 def test_no_picture_at_all_proves_nothing(make_model):

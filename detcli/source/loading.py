@@ -1,0 +1,271 @@
+"""Inputs on threads that may hang: reading one has a time limit, whatever code it is in.
+
+Nothing can end a thread that is inside a decoder or a system call. Such a thread is abandoned: its
+input gets an error, another thread takes its place, and whatever it returns later is ignored.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+
+from detcli.errors import DetcliError, InferenceError, SourceError
+from detcli.geometry import Picture
+from detcli.source.decode import TIMEOUT_S, too_slow
+from detcli.source.item import Item, SourceProgress, failed
+from detcli.source.reading import POLL_S
+from detcli.timing import RunningTime
+
+log = logging.getLogger(__name__)
+
+MAX_ABANDONED = 16
+"""Threads that may hang at the same time; each may hold the memory of a picture."""
+
+READ_AHEAD = 2
+"""Frames of a video that wait for their turn."""
+
+JOIN_TIMEOUT_S = 5.0
+"""How long to wait for the reader of a video that is closed."""
+
+
+@dataclass(eq=False, slots=True)
+class Load:
+    """An item on its way to a picture or an error; whoever settles it first, wins."""
+
+    item: Item
+    picture: Picture | None = None
+    error: DetcliError | None = None
+    seconds: float = 0.0
+    settled: threading.Event = field(default_factory=threading.Event)
+    _open: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> None:
+        """Load the item."""
+        start = time.perf_counter()
+        picture, error = None, None
+        try:
+            picture = self.item.load()
+        except BaseException as caught:  # noqa: BLE001 - one input must not end the run
+            error = as_error(caught)
+        self.settle(picture, error, time.perf_counter() - start)
+
+    def settle(
+        self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
+    ) -> None:
+        """Set the result, unless there is one already."""
+        if self._open.acquire(blocking=False):
+            self.picture, self.error, self.seconds = picture, error, seconds
+            self.settled.set()
+
+
+class Loaders:
+    """Threads that load items, and one that watches them."""
+
+    def __init__(self, count: int, limit_s: float) -> None:
+        """Start the threads.
+
+        Args:
+            count: How many load at the same time.
+            limit_s: Time for one load; 0 for no limit.
+        """
+        self._count, self._limit_s = count, limit_s
+        self._waiting: queue.SimpleQueue[Load | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the following
+        self._running: dict[threading.Thread, tuple[Load, RunningTime]] = {}
+        self._active: set[threading.Thread] = set()
+        self._abandoned: set[threading.Thread] = set()
+        self._over = threading.Event()
+        with self._lock:
+            self._fill_up()
+        if limit_s:
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def put(self, load: Load) -> None:
+        """Load as soon as a thread is free."""
+        self._waiting.put(load)
+
+    def close(self, deadline: float) -> None:
+        """End the threads, and wait for them until `deadline` of the monotonic clock."""
+        self._over.set()
+        with self._lock:
+            threads = [*self._active]
+        for _ in range(self._count):
+            self._waiting.put(None)
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _fill_up(self) -> None:
+        """Start as many threads as are missing, as long as not too many hang."""
+        while len(self._active) < self._count and len(self._abandoned) < MAX_ABANDONED:
+            thread = threading.Thread(target=self._work, daemon=True)
+            self._active.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        """Load until None comes, or this thread has been replaced."""
+        this = threading.current_thread()
+        while (load := self._waiting.get()) is not None:
+            with self._lock:
+                self._running[this] = load, RunningTime()
+            if self._over.is_set():
+                load.settle(error=SourceError("interrupted"))
+            else:
+                load.run()
+            with self._lock:
+                del self._running[this]
+                if this in self._abandoned:
+                    self._abandoned.remove(this)
+                    if len(self._active) >= self._count or self._over.is_set():
+                        return
+                    self._active.add(this)
+
+    def _watch(self) -> None:
+        """Give up on loads that take too long."""
+        while not self._over.wait(POLL_S):
+            with self._lock:
+                for thread, (load, running) in self._running.items():
+                    if running.seconds() > self._limit_s and thread in self._active:
+                        log.info("%s hangs: its thread is abandoned", load.item.origin.source)
+                        load.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
+                        self._active.remove(thread)
+                        self._abandoned.add(thread)
+                self._fill_up()
+                stuck = not self._active
+            if stuck:
+                self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Settle what waits, since no thread is left to load it."""
+        while True:
+            try:
+                load = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            if load is None:
+                return
+            load.settle(error=_not_read(len(self._abandoned)))
+
+
+def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
+    """Load an item on a thread of its own.
+
+    Raises:
+        InputError: It cannot be loaded, or not in time.
+    """
+    load = Load(item)
+    threading.Thread(target=load.run, daemon=True).start()
+    running = RunningTime()
+    while not load.settled.wait(POLL_S):
+        if running.seconds() > limit_s:
+            load.settle(error=too_slow(limit_s))
+    if load.picture is None:
+        raise load.error or SourceError("interrupted")
+    return load.picture
+
+
+def read_in_time(
+    source: str,
+    read: Callable[[SourceProgress], Generator[Item]],
+    progress: SourceProgress,
+    limit_s: float,
+) -> Iterator[Item]:
+    """Yield the items of a video, which is read on a thread of its own, a little ahead.
+
+    Args:
+        source: The name in records.
+        read: Reads the video, and counts its `steps`. Given a progress of its own, as it may go on
+            after it was abandoned.
+        progress: Of the run.
+        limit_s: Time for one step; 0 for no limit.
+    """
+    progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
+    if len(progress.hanging) >= MAX_ABANDONED:
+        yield failed(source, _not_read(len(progress.hanging)))
+        return
+    reader = _Reader(read)
+    reader.start()
+    known: int | None = 0  # what the reader has added to the total
+    try:
+        while not progress.stop.is_set():
+            try:
+                item, total = reader.items.get(timeout=POLL_S)
+            except queue.Empty:
+                if limit_s and reader.step_s() > limit_s:
+                    log.info("%s hangs: its thread is abandoned", source)
+                    progress.hanging.append(reader)
+                    yield failed(source, too_slow(limit_s, "no frame can be read"))
+                    return
+                continue
+            if known is not None:
+                progress.expect(None if total is None else total - known)
+                known = total
+            if item is None:
+                break
+            yield item
+    finally:
+        reader.progress.stop.set()
+        if reader not in progress.hanging:
+            reader.join(JOIN_TIMEOUT_S)
+    if reader.error is not None:
+        raise reader.error
+
+
+class _Reader(threading.Thread):
+    """Reads a video into a short queue."""
+
+    def __init__(self, read: Callable[[SourceProgress], Generator[Item]]) -> None:
+        super().__init__(daemon=True)
+        self.progress = SourceProgress()
+        # Items with the total at that time; None at the end.
+        self.items: queue.Queue[tuple[Item | None, int | None]] = queue.Queue(READ_AHEAD)
+        self.error: BaseException | None = None
+        self._read = read
+        self._step, self._running = 0, RunningTime()  # the last step that was seen, and since when
+
+    def run(self) -> None:
+        """Read until the end, or until nothing more is wanted."""
+        try:
+            with closing(self._read(self.progress)) as items:
+                for item in items:
+                    if not self._put(item):
+                        return
+        except BaseException as error:  # noqa: BLE001 - raised again by read_in_time
+            self.error = error
+        self._put(None)
+
+    def step_s(self) -> float:
+        """How long the step that it is in has taken."""
+        if self.progress.steps != self._step:
+            self._step, self._running = self.progress.steps, RunningTime()
+        return self._running.seconds()
+
+    def _put(self, item: Item | None) -> bool:
+        self.progress.steps += 1
+        while not self.progress.stop.is_set():
+            with suppress(queue.Full):
+                self.items.put((item, self.progress.total), timeout=POLL_S)
+                return True
+        return False
+
+
+def _not_read(count: int) -> SourceError:
+    return SourceError(
+        f"not read: {count} inputs before it hang",
+        "leave those out; their records have an error, too",
+    )
+
+
+def as_error(error: BaseException) -> DetcliError:
+    """An exception of a thread, as an error that a record can hold."""
+    if isinstance(error, DetcliError):
+        return error
+    log.debug("%s", error, exc_info=error)
+    if isinstance(error, MemoryError):
+        return InferenceError(f"out of memory: {error}", "use a smaller --imgsz or --batch")
+    return InferenceError(
+        f"this is a bug in detcli: {type(error).__name__}: {error}",
+        "run it again with -vv and report what it prints",
+    )

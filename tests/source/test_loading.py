@@ -1,0 +1,221 @@
+"""Inputs that hang: each becomes an error after its time, and the others go on."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from detcli.errors import InferenceError, SourceError
+from detcli.geometry import Picture
+from detcli.record import Origin
+from detcli.source import loading as module
+from detcli.source.item import Item, SourceProgress
+from detcli.source.loading import Load, Loaders, load_in_time, read_in_time
+
+LIMIT_S = 0.4
+PICTURE = Picture.whole(np.zeros((2, 2, 3), np.uint8))
+
+
+@pytest.fixture
+def hang():
+    """A load that hangs until the end of the test, as native code does."""
+    release = threading.Event()
+    yield lambda: release.wait(60) and PICTURE
+    release.set()
+
+
+@pytest.fixture
+def loaders():
+    made = []
+
+    def make(count, limit_s=LIMIT_S):
+        made.append(Loaders(count, limit_s))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close(time.monotonic())
+
+
+def put(loaders, *functions):
+    loads = [Load(Item(Origin(str(index)), one)) for index, one in enumerate(functions)]
+    for load in loads:
+        loaders.put(load)
+    for load in loads:
+        assert load.settled.wait(60)
+    return loads
+
+
+def test_loads_become_pictures_or_errors(loaders):
+    sound, torn, bug = put(loaders(2), lambda: PICTURE, lambda: fail("torn"), lambda: 1 / 0)
+    assert (sound.picture, sound.error) == (PICTURE, None)
+    assert (torn.picture, str(torn.error)) == (None, "torn")
+    assert isinstance(bug.error, InferenceError)
+    assert "ZeroDivisionError" in str(bug.error)
+
+
+def fail(text):
+    raise SourceError(text)
+
+
+def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hang):
+    loads = put(loaders(1), hang, lambda: PICTURE, hang, lambda: PICTURE)
+    assert [load.picture for load in loads] == [None, PICTURE, None, PICTURE]
+    assert str(loads[0].error) == "not read and decoded after 0.4 s"
+    assert "--input-timeout" in loads[0].error.hint
+
+
+def test_what_comes_late_is_ignored(loaders):
+    release = threading.Event()
+    (late,) = put(loaders(1), lambda: release.wait(60) and PICTURE)
+    release.set()
+    time.sleep(0.05)
+    assert late.picture is None
+    assert isinstance(late.error, SourceError)
+
+
+def test_without_a_limit_loads_may_take_any_time(loaders):
+    one = loaders(1, limit_s=0)
+    (slow,) = put(one, lambda: time.sleep(2 * LIMIT_S) or PICTURE)
+    assert slow.picture is PICTURE
+
+
+def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ABANDONED", 3)
+    before = threading.active_count()
+    loads = put(loaders(2), *[hang] * 40)
+    assert threading.active_count() - before <= 3 + 2 + 1
+    assert {type(load.error) for load in loads} == {SourceError}
+    texts = [str(load.error) for load in loads]
+    assert texts[:4] == ["not read and decoded after 0.4 s"] * 4
+    assert "inputs before it hang" in texts[-1]
+
+
+def test_threads_that_come_back_load_again(loaders, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ABANDONED", 1)
+    release = threading.Event()
+    some = loaders(1)
+    put(some, *[lambda: release.wait(60) and PICTURE] * 3)
+    release.set()
+    deadline = time.monotonic() + 60
+    while put(some, lambda: PICTURE)[0].picture is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert put(some, lambda: PICTURE)[0].picture is PICTURE
+
+
+def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
+    """The clock jumps by an hour while an input is loaded."""
+    monotonic, jump = time.monotonic, itertools.chain([0.0] * 5, itertools.repeat(3600.0))
+    monkeypatch.setattr("detcli.timing.time.monotonic", lambda: monotonic() + next(jump))
+    (slow,) = put(loaders(1, limit_s=4), lambda: time.sleep(1.5) or PICTURE)
+    assert slow.picture is PICTURE
+
+
+def test_one_item_is_loaded_in_time(hang):
+    assert load_in_time(Item(Origin("a"), lambda: PICTURE)) is PICTURE
+    with pytest.raises(SourceError, match="torn"):
+        load_in_time(Item(Origin("a"), lambda: fail("torn")))
+    with pytest.raises(SourceError, match="not read and decoded"):
+        load_in_time(Item(Origin("a"), hang), LIMIT_S)
+
+
+def frames(count, progress):
+    progress.expect(count - 1)
+    yield from (Item(Origin("v", frame=number), lambda: PICTURE) for number in range(count))
+    progress.expect(1)
+
+
+def test_frames_come_in_order_with_their_total():
+    progress = SourceProgress(1)
+    items = read_in_time("v", lambda own: frames(10, own), progress, LIMIT_S)
+    assert next(items).origin.frame == 0
+    assert progress.total == 10
+    assert [item.origin.frame for item in items] == list(range(1, 10))
+    assert progress.total == 11
+
+
+def test_an_unknown_total_stays_unknown():
+    def endless(own):
+        own.expect(None)
+        yield from frames(3, own)
+
+    progress = SourceProgress(1)
+    assert len(list(read_in_time("v", endless, progress, LIMIT_S))) == 3
+    assert progress.total is None
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_a_video_that_hangs_is_an_error(hang, before):
+    def read(own):
+        yield from frames(before, own)
+        hang()
+
+    progress = SourceProgress(1)
+    *shown, error = read_in_time("v", read, progress, LIMIT_S)
+    assert [item.origin.frame for item in shown] == list(range(before))
+    with pytest.raises(SourceError, match=r"no frame can be read after 0\.4 s"):
+        error.load()
+    assert len(progress.hanging) == 1
+
+
+def test_steps_without_a_frame_are_progress():
+    def read(own):
+        for _ in range(20):
+            time.sleep(LIMIT_S / 8)
+            own.steps += 1
+        yield from frames(1, own)
+
+    (item,) = read_in_time("v", read, SourceProgress(1), LIMIT_S)
+    assert item.origin.frame == 0
+
+
+def test_a_slow_consumer_times_nothing_out():
+    items = read_in_time("v", lambda own: frames(9, own), SourceProgress(1), LIMIT_S)
+    next(items)
+    time.sleep(2 * LIMIT_S)
+    assert len(list(items)) == 8
+
+
+def test_hanging_videos_are_bounded(hang, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ABANDONED", 2)
+
+    def read(own):
+        hang()
+        yield from frames(1, own)
+
+    progress = SourceProgress(5)
+    texts = []
+    for _ in range(5):
+        (error,) = read_in_time("v", read, progress, LIMIT_S)
+        with pytest.raises(SourceError) as caught:
+            error.load()
+        texts.append(str(caught.value))
+    assert [text.startswith("not read:") for text in texts] == [False, False, True, True, True]
+
+
+def test_an_error_of_the_reader_is_raised():
+    def read(own):
+        yield from frames(2, own)
+        raise ZeroDivisionError
+
+    items = read_in_time("v", read, SourceProgress(1), LIMIT_S)
+    assert [next(items).origin.frame, next(items).origin.frame] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(items)
+
+
+def test_closing_ends_the_reader():
+    closed = threading.Event()
+
+    def read(own):
+        try:
+            yield from frames(1000, own)
+        finally:
+            closed.set()
+
+    items = read_in_time("v", read, SourceProgress(1), LIMIT_S)
+    next(items)
+    items.close()
+    assert closed.is_set()

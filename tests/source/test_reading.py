@@ -1,0 +1,158 @@
+"""The bytes of files and pipes: as they come, in time, and no more than a picture can need."""
+
+import contextlib
+import os
+import threading
+
+import cv2
+import numpy as np
+import pytest
+
+from detcli.errors import DecodeError, SourceError
+from detcli.source import reading as module
+from detcli.source.decode import DecodeOptions, load_file
+from detcli.source.reading import InputTimeoutError, gather, in_time
+
+PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
+
+
+@pytest.fixture
+def ends():
+    """Both ends of a pipe, as descriptors; closed after the test."""
+    inlet, outlet = os.pipe()
+    yield inlet, outlet
+    for end in (inlet, outlet):
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """The path of a named pipe."""
+    path = tmp_path / "pipe.jpg"
+    os.mkfifo(path)
+    return path
+
+
+def test_available_bytes_come_at_once(ends):
+    inlet, outlet = ends
+    chunks = module.descriptor_chunks(inlet, threading.Event())
+    for part in (b"a", b"bc", b"d"):
+        os.write(outlet, part)
+        assert next(chunks) == part
+    os.close(outlet)
+    assert list(chunks) == []
+
+
+def test_a_silence_gives_an_empty_chunk(ends, monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.2)
+    inlet, outlet = ends
+    chunks = module.descriptor_chunks(inlet, threading.Event())
+    assert next(chunks) == b""
+    os.write(outlet, b"a")
+    assert next(chunks) == b"a"
+
+
+def test_waiting_can_be_stopped(ends):
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    assert b"".join(module.descriptor_chunks(ends[0], stop)) == b""
+    assert stop.is_set()
+
+
+def test_a_file_is_read_to_its_end(tmp_path):
+    data = bytes(range(256)) * 1000
+    (tmp_path / "file").write_bytes(data)
+    chunks = list(module.file_chunks(str(tmp_path / "file"), threading.Event()))
+    assert b"".join(chunks) == data
+    assert max(map(len, chunks)) <= module.CHUNK
+
+
+def test_a_missing_file_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        next(module.file_chunks("gone", threading.Event()))
+
+
+def test_what_cannot_be_a_picture_is_refused_at_the_first_look():
+    taken = []
+    chunks = (taken.append(1) or bytes(2**16) for _ in range(1000))
+    with pytest.raises(DecodeError, match="not in a known picture format"):
+        gather(chunks, 2**40)
+    assert len(taken) == 1
+
+
+def test_more_bytes_than_the_picture_can_need_are_refused():
+    taken = []
+    rest = (taken.append(1) or bytes(2**20) for _ in range(10_000))
+    with pytest.raises(DecodeError, match=f"more than {32 * 200 + 2**26} bytes"):
+        gather(iter([PICTURE, *[next(rest)], *[next(rest)]]), 2**30, total=2**29)
+    with pytest.raises(DecodeError, match="too large"):
+        gather((chunk for part in ([PICTURE], rest) for chunk in part), 2**40)
+    assert len(taken) < 100
+
+
+def test_a_long_file_of_many_pictures_is_read():
+    """An animation or a document may go on for long after its first picture."""
+    gif = cv2.imencode(".gif", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
+    chunks = [gif, *[bytes(2**20)] * 80]
+    assert len(gather(chunks, 2**30)) == len(gif) + 80 * 2**20
+
+
+def test_a_large_file_is_refused_by_its_size(tmp_path, monkeypatch):
+    path = tmp_path / "d.jpg"
+    with path.open("wb") as file:
+        file.truncate(12 * 2**30)
+    monkeypatch.setattr(os, "read", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(DecodeError, match="more than 1616777216 bytes") as caught:
+        load_file(path)
+    assert "--max-pixels" in caught.value.hint
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no devices here")  # noqa: PTH110
+def test_an_endless_device_is_refused(tmp_path):
+    (tmp_path / "zero.jpg").symlink_to("/dev/zero")
+    with pytest.raises(DecodeError, match="not in a known picture format"):
+        load_file(tmp_path / "zero.jpg")
+
+
+def test_a_pipe_is_read_to_its_end(pipe):
+    writer = threading.Thread(target=pipe.write_bytes, args=[PICTURE])
+    writer.start()
+    assert load_file(pipe).size == (10, 20)
+    writer.join()
+
+
+def test_a_pipe_without_a_writer_is_given_up(pipe):
+    with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s") as caught:
+        load_file(pipe, DecodeOptions(timeout_s=0.5))
+    assert "--input-timeout" in caught.value.hint
+
+
+def test_a_pipe_that_drips_is_given_up(pipe):
+    over = threading.Event()
+
+    def drip():
+        with pipe.open("wb", buffering=0) as file, contextlib.suppress(BrokenPipeError):
+            while not over.wait(0.05):
+                file.write(b"\xff")
+
+    writer = threading.Thread(target=drip)
+    writer.start()
+    with pytest.raises(SourceError, match=r"after 0\.5 s"):
+        load_file(pipe, DecodeOptions(timeout_s=0.5))
+    over.set()
+    writer.join()
+
+
+@pytest.mark.parametrize("timeout_s", [0, 10])
+def test_chunks_in_time_are_passed_on(timeout_s):
+    assert list(in_time([b"a", b"b"], timeout_s)) == [b"a", b"b"]
+
+
+def test_chunks_that_are_late_are_an_error(monkeypatch):
+    now = iter(range(100))
+    monkeypatch.setattr("detcli.timing.time.monotonic", lambda: float(next(now)))
+    chunks = in_time([b"a"] * 50, 5)
+    with pytest.raises(InputTimeoutError):
+        list(chunks)
+    assert next(now) == 7
