@@ -24,6 +24,7 @@ from detcli.commands.eval import command as evaluation
 from detcli.commands.inspect import command as inspect
 from detcli.commands.models import command as models
 from detcli.commands.predict import command as predict
+from detcli.commands.shared.defaults import DefaultsContext
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.commands.verify import command as verify
@@ -126,6 +127,8 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors a
             hint = f"did you mean {error.possibilities[0]}?"  # the closest
     elif type(error) is BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
+        if isinstance(error.ctx, DefaultsContext) and (origin := error.ctx.blame(message)):
+            hint = f"{hint} ({origin})"
     message = re.sub(r"[^\s()'\"]+", lambda word: _public(word[0]), message)
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
 

@@ -72,8 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is read from the user's cache, nor written to it."""
+    """Nothing is read from the user's cache and defaults, nor written to them."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DETCLI_CONFIG", os.devnull)
+        patch.delenv("DETCLI_MODEL", raising=False)
+        patch.delenv("DETCLI_DEVICE", raising=False)
         patch.setenv("DETCLI_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.request import BenchRequest
+from detcli.commands.shared.defaults import FILE_VARIABLE
 from detcli.errors import CheckError, DetcliError, DeviceError, InputError, ModelError, UsageError
 from detcli.source.decode import BUILT_IN
 
@@ -98,10 +99,11 @@ def run_process(command: Sequence[str]) -> ProcessRun:
     Raises:
         DetcliError: The command failed; the message is the end of its stderr.
     """
+    environment = {**os.environ, FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
         with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
-            command, stdout=subprocess.PIPE, stderr=stderr
+            command, stdout=subprocess.PIPE, stderr=stderr, env=environment
         ) as process:
             output = cast("IO[bytes]", process.stdout)
             try:

@@ -12,6 +12,7 @@ import typer
 from detcli.backend.device import available_cores
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
+from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
 from detcli.commands.shared.layout import DEVICES, GOES, MODEL
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import option
@@ -42,12 +43,16 @@ ModelOption = Annotated[
         help="ONNX file, or a name from `detcli models list`; default: yolov10n.",
         show_default=False,
         rich_help_panel=MODEL,
+        envvar=MODEL_VARIABLE,
     ),
 ]
 DeviceOption = Annotated[
     str,
     option(
-        "DEVICE", "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.", panel=DEVICES
+        "DEVICE",
+        "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+        panel=DEVICES,
+        envvar=DEVICE_VARIABLE,
     ),
 ]
 ModeOption = Annotated[
@@ -94,6 +99,7 @@ MaxRegressOption = Annotated[
 
 
 def bench(  # noqa: PLR0913 - one parameter an option; they become objects at once
+    ctx: DefaultsContext,
     source: SourcesOption = None,
     *,
     model: ModelOption = None,
@@ -128,7 +134,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     set_verbosity(quiet=quiet, verbose=verbose)
     mode = mode or (Mode.THROUGHPUT if sweep else Mode.LATENCY)
     if mode is Mode.TOPK:
-        for given, name in ((source, "SOURCE"), (sweep, "--sweep"), (model, "--model")):
+        typed = None if ctx.origin("model") else model
+        for given, name in ((source, "SOURCE"), (sweep, "--sweep"), (typed, "--model")):
             if given:
                 raise UsageError(
                     f"--mode topk takes no {name}", "it sorts random numbers: see --n, --k"

@@ -6,10 +6,12 @@ import typer
 
 from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
+from detcli.commands.shared.defaults import DefaultsContext
 from detcli.errors import CheckError, DeviceError, UsageError
 
 
 def doctor(
+    ctx: DefaultsContext,
     *,
     device: Annotated[
         str | None,
@@ -22,8 +24,9 @@ def doctor(
 ) -> None:
     """Report which devices work here, and how to make the others work.
 
-    Nothing is changed unless --clear-cache is given. The report contains no personal names and no
-    values of environment variables, so it can be attached to a bug report.
+    Nothing is changed unless --clear-cache is given. The report contains no personal names, and of
+    environment variables the values of DETCLI_MODEL and DETCLI_DEVICE only, so it can be attached
+    to a bug report.
 
     The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
     installed twice. With --device it is 5 if that device cannot be used, else 0.
@@ -36,7 +39,8 @@ def doctor(
     from detcli.commands.doctor.render import render
     from detcli.commands.shared.reports import write_report
 
-    report = examine(device, machine.clear_cache() if clear_cache else None)
+    cleared = machine.clear_cache() if clear_cache else None
+    report = examine(device, cleared, *machine.describe_defaults(ctx))
     write_report(report, report_format, render)
     count = len(report.problems)
     if device is None and count:

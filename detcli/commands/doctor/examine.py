@@ -13,6 +13,7 @@ from detcli.commands.doctor.process import Outcome
 from detcli.commands.doctor.report import (
     CPU_INSTEAD,
     Display,
+    DoctorDefault,
     DoctorDevice,
     DoctorProblem,
     DoctorReport,
@@ -22,12 +23,19 @@ from detcli.commands.doctor.report import (
 Problems = tuple[DoctorProblem, ...]
 
 
-def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> DoctorReport:
+def examine(
+    wanted: str | None = None,
+    cleared_bytes: int | None = None,
+    defaults: tuple[DoctorDefault, ...] = (),
+    misled: Problems = (),
+) -> DoctorReport:
     """Examine this machine and what is installed on it.
 
     Args:
         wanted: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
         cleared_bytes: What was just removed from the cache, for the report.
+        defaults: The user's defaults, for the report.
+        misled: What is wrong with them.
     """
     with ThreadPoolExecutor() as pool:
         trial = pool.submit(process.ask, "trial", "cpu")
@@ -46,9 +54,10 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
         memory=machine.describe_memory(),
         nvidia=nvidia,
         devices=examine_devices(wanted, broken, gpu_problems, facts),
-        problems=tuple(dict.fromkeys(filter(None, (packages.find_mixture(), *broken)))),
+        problems=tuple(dict.fromkeys(filter(None, (packages.find_mixture(), *misled, *broken)))),
         packages=packages.package_versions(),
         cache=machine.describe_cache(cleared_bytes),
+        defaults=defaults,
         terminal=machine.describe_terminal(),
         display=Display(usable=no_window is None, reason=no_window),
         variables=machine.relevant_variables(),

@@ -16,14 +16,17 @@ from detcli.backend.device import available_cores
 from detcli.commands.doctor.report import (
     Cache,
     CachePart,
+    DoctorDefault,
     DoctorMemory,
+    DoctorProblem,
     Processor,
     System,
     Terminal,
 )
+from detcli.commands.shared.defaults import DefaultsContext, defaults_file
 from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
-from detcli.errors import OutputError
+from detcli.errors import OutputError, UsageError
 from detcli.files import cache_folder
 
 # Instruction sets that decide how fast a network runs, on x86 and Arm, as Linux names them.
@@ -37,7 +40,7 @@ UNLIMITED = 1 << 60  # cgroup v1 writes a number slightly below 2^63 for no limi
 # Variables that affect detcli or its libraries.
 RELEVANT = re.compile(
     r"CUDA_.*|NVIDIA_.*|ORT_.*|OMP_.*|MKL_.*|OPENBLAS_.*|OPENCV_.*|QT_.*|PYTHON.*|DETCLI_.*"
-    r"|LD_LIBRARY_PATH|LD_PRELOAD|MALLOC_.*|DISPLAY|WAYLAND_DISPLAY|XDG_CACHE_HOME|TERM|COLORTERM"
+    r"|LD_LIBRARY_PATH|LD_PRELOAD|MALLOC_.*|DISPLAY|WAYLAND_DISPLAY|XDG_(CACHE|CONFIG)_HOME|TERM|COLORTERM"
     r"|NO_COLOR|FORCE_COLOR|COLUMNS|LINES|LANG|LC_.*|VIRTUAL_ENV|CONDA_PREFIX"
 )
 
@@ -228,6 +231,32 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
             if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
                 with contextlib.suppress(OSError):  # gone by now, or not accessible
                     yield path, path.lstat().st_size
+
+
+def describe_defaults(
+    ctx: DefaultsContext,
+) -> tuple[tuple[DoctorDefault, ...], tuple[DoctorProblem, ...]]:
+    """The model, the device, and whatever else the user has chosen; and what is wrong with it."""
+    try:
+        chosen = ctx.defaults
+    except UsageError as error:
+        return (), (DoctorProblem(str(error), None, error.hint),)
+    file = shorten(Path(str(defaults_file())))
+    found = []
+    for name, param in ctx.known.items():
+        variable = str(param.envvar)
+        value: object
+        if os.environ.get(variable):
+            value, origin = os.environ[variable], variable
+        elif param.name in chosen:
+            value, origin = chosen[param.name], file
+        elif param.envvar:
+            value, origin = param.default, "built in"
+        else:
+            continue
+        text = str(value)
+        found.append(DoctorDefault(name, shorten(Path(text)) if "/" in text else text, origin))
+    return tuple(found), ()
 
 
 def shorten(path: Path) -> str:

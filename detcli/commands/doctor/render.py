@@ -15,6 +15,7 @@ from detcli.commands.doctor.report import (
     Terminal,
 )
 from detcli.commands.shared.reports import facts, line
+from detcli.text import printable
 
 INDENT = "  "
 
@@ -73,6 +74,8 @@ def _facts(report: DoctorReport) -> Iterator[tuple[str, str]]:
     yield "memory", ", ".join(known) or "unknown"
     yield from _nvidia(report.nvidia)
     yield from _cache(report.cache)
+    for default in report.defaults:
+        yield f"default {default.option}", printable(f"{default.value}, {default.origin}")
     yield "terminal", _terminal(report.terminal)
     display = report.display
     yield "display", "windows can be opened" if display.usable else f"none: {display.reason}"

@@ -153,6 +153,21 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
+class DoctorDefault:
+    """What an option is if it is left out.
+
+    Attributes:
+        option: Its long name, such as "model".
+        value: The value, as it would be typed.
+        origin: The variable or the file that sets it, or "built in".
+    """
+
+    option: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Terminal:
     """The standard streams.
 
@@ -203,6 +218,7 @@ class DoctorReport:
         problems: What is broken on every device.
         packages: Version of each relevant package; None where it is not installed.
         cache: What detcli keeps between runs.
+        defaults: The model, the device, and whatever else the user has chosen as a default.
         terminal: The standard streams.
         display: Whether windows can be opened.
         variables: Names, never values, of the environment variables that are set and affect
@@ -219,6 +235,7 @@ class DoctorReport:
     problems: tuple[DoctorProblem, ...]
     packages: dict[str, str | None]
     cache: Cache
+    defaults: tuple[DoctorDefault, ...]
     terminal: Terminal
     display: Display
     variables: tuple[str, ...]

@@ -1,12 +1,16 @@
-"""How help is laid out: options in panels, whole sentences for commands, examples at the end.
+"""What commands have in common: the layout of their help, and the user's defaults.
 
-Typer has panels too, but only with rich, which takes as long to import as the rest of `--help`.
+Help shows options in panels, whole sentences for commands, and examples at the end. Typer has
+panels too, but only with rich, which takes as long to import as the rest of `--help`.
 """
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from detcli.commands.shared.defaults import DefaultsContext
+from detcli.errors import DetcliError
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
@@ -20,6 +24,17 @@ PANELS = (LOOK_AT, MODEL, KEEP, GOES, DEVICES)
 
 class Command(TyperCommand):
     """A command whose help shows its options in panels; its epilog is a list of examples."""
+
+    context_class = DefaultsContext
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as in Typer
+        """Run; an error about a value that was not typed says where the value comes from."""
+        try:
+            return super().invoke(ctx)
+        except DetcliError as error:
+            if origin := ctx.blame(str(error)):
+                error.hint = f"{error.hint} ({origin})".strip()
+            raise
 
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write the arguments, the panels, and the options without a panel."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT, MODEL
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
 from detcli.errors import UsageError
@@ -51,12 +52,16 @@ ModelOption = Annotated[
         "ONNX file, or a name from `detcli models list`.",
         *("--model", "-m"),
         panel=MODEL,
+        envvar=MODEL_VARIABLE,
     ),
 ]
 ModelFileOption = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="ONNX file, or a name from `detcli models list`.", show_default=False
+        metavar="MODEL",
+        help="ONNX file, or a name from `detcli models list`.",
+        show_default=False,
+        envvar=MODEL_VARIABLE,
     ),
 ]
 DeviceOption = Annotated[
@@ -65,6 +70,7 @@ DeviceOption = Annotated[
         "DEVICE",
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
         panel=DEVICES,
+        envvar=DEVICE_VARIABLE,
     ),
 ]
 ImageSizeOption = Annotated[

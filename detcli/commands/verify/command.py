@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.defaults import DEVICE_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import report, set_verbosity
 from detcli.commands.shared.options import flag, option
@@ -47,6 +48,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "DEVICE",
             "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
             panel=DEVICES,
+            envvar=DEVICE_VARIABLE,
         ),
     ] = "cpu",
     against: Annotated[

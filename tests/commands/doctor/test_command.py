@@ -57,6 +57,26 @@ def test_a_pipe_gets_json_the_cpu_is_usable_and_nothing_is_written(detcli, cache
     assert not cache.exists()
 
 
+def test_defaults_are_shown_with_their_origin(doctor, tmp_path):
+    path = tmp_path / "detcli.toml"
+    path.write_text('device = "cpu"\nsave = "~/out"\nmodel = "codes"\n')
+    report = doctor(DETCLI_CONFIG=str(path), DETCLI_MODEL="~/mine/best.onnx", HOME=str(tmp_path))
+    assert [tuple(default.values()) for default in report["defaults"]] == [
+        ("model", "~/mine/best.onnx", "DETCLI_MODEL"),
+        ("device", "cpu", "~/detcli.toml"),
+        ("save", "~/out", "~/detcli.toml"),
+    ]
+
+
+def test_defaults_that_cannot_be_used_are_a_problem(doctor, tmp_path):
+    (tmp_path / "detcli.toml").write_text("modle = 3")
+    report = doctor(code=6, DETCLI_CONFIG=str(tmp_path / "detcli.toml"))
+    assert report["defaults"] == []
+    (problem,) = report["problems"]
+    assert problem["reason"].endswith("detcli.toml: predict has no option 'modle'")
+    assert problem["advice"].startswith("did you mean model?")
+
+
 @linux
 def test_a_driver_that_is_too_old_for_the_wheel(doctor, tmp_path):
     fake_driver(tmp_path, version=11080)

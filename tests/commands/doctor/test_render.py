@@ -11,6 +11,7 @@ from detcli.commands.doctor.report import (
     Cache,
     CachePart,
     Display,
+    DoctorDefault,
     DoctorDevice,
     DoctorMemory,
     DoctorProblem,
@@ -42,6 +43,7 @@ REPORT = DoctorReport(
     problems=(),
     packages={"numpy": "2.4.0", "rich": None},
     cache=Cache("~/.cache/detcli", True, (CachePart("prepared", "models", 2, 2048),), None),  # noqa: FBT003
+    defaults=(DoctorDefault("model", "yolov10n", "built in"), DoctorDefault("conf", "0.4", "a\nb")),
     terminal=Terminal(True, True, False, 80, 24, "256", "utf-8"),  # noqa: FBT003
     display=Display(usable=False, reason="there is no display"),
     variables=("LD_LIBRARY_PATH",),

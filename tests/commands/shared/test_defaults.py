@@ -1,0 +1,171 @@
+"""The user's defaults: the command line wins over variables, these over the file."""
+
+import sys
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from detcli.app import app
+from detcli.commands.shared.defaults import defaults_file
+from detcli.errors import UsageError
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write the user's file of defaults."""
+    path = tmp_path / "detcli.toml"
+    monkeypatch.setenv("DETCLI_CONFIG", str(path))
+
+    def write(text):
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def parse(command, *arguments):
+    """The values of a command's parameters, without running it."""
+    group = typer.main.get_command(app)
+    root = group.context_class(group, info_name="detcli")
+    return group.commands[command].make_context(command, list(arguments), parent=root)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "file", "expected"),
+    [
+        (["-m", "typed"], "set", 'model = "written"', "typed"),
+        ([], "set", 'model = "written"', "set"),
+        ([], "", 'model = "written"', "written"),
+        ([], "", "", "yolov10n"),
+        (["-m", "typed"], "set", "", "typed"),
+        (["-m", "yolov10n"], "set", 'model = "written"', "yolov10n"),
+    ],
+)
+def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):  # noqa: PLR0913, PLR0917 - fixtures
+    write(file)
+    monkeypatch.setenv("DETCLI_MODEL", variable)
+    assert parse("predict", "a.jpg", *arguments).params["model"] == expected
+
+
+def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(
+        'conf = 0.4\nmax-det = 7\nclasses = "person,car"\nrecursive = true\ncuda-graph = false\n'
+        'nms = 1\nsave = "~/out"\nformat = "csv"\nfail-if = ["any>3", "person>0"]\nverbose = 1\n'
+    )
+    params = parse("predict", "a.jpg").params
+    assert params["conf"] == "0.4"
+    assert params["save"] == str(tmp_path / "out")
+    assert {name: params[name] for name in ("max_det", "classes", "recursive", "cuda_graph")} == {
+        "max_det": 7,
+        "classes": "person,car",
+        "recursive": True,
+        "cuda_graph": False,
+    }
+    assert (params["nms"], params["verbose"], params["output_format"]) == (1.0, 1, "csv")
+    assert params["fail_if"] == ["any>3", "person>0"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("eval", ["--data", "d"]),
+        ("verify", ["--images", "pics"]),
+        ("bench", []),
+    ],
+)
+def test_other_commands_take_the_model_and_the_device(command, arguments, write, monkeypatch):
+    write('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
+    params = parse(command, *arguments).params
+    built_in = {param.name: param.default for param in parse(command, *arguments).command.params}
+    assert (params["model"], params["device"]) == ("written", "cuda:1")
+    for name in {"conf", "max_det", "half"} & {*params}:
+        assert params[name] == built_in[name]
+    monkeypatch.setenv("DETCLI_DEVICE", "cpu")
+    assert parse(command, *arguments).params["device"] == "cpu"
+
+
+def test_the_doctor_has_no_default_device(write, monkeypatch):
+    write('device = "cuda"')
+    monkeypatch.setenv("DETCLI_DEVICE", "cuda")
+    assert parse("doctor").params["device"] is None
+
+
+def test_a_default_model_does_not_keep_bench_from_sorting(write, monkeypatch):
+    write('model = "written"')
+    monkeypatch.setattr("detcli.commands.bench.topk.measure_top_k", lambda *_: sys.exit(77))
+    result = CliRunner().invoke(app, ["bench", "--mode", "topk", "--seconds", "0"])
+    assert result.exit_code == 77, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle = 1", "no option 'modle'"),
+        ("max_det = 1", "no option 'max_det'"),
+        ("[predict]\nconf = 1", "no option 'predict'"),
+        ("help = true", "no option 'help'"),
+        ("conf = true", "conf must be a text or a number, not True"),
+        ("max-det = 2.5", "max-det must be a whole number"),
+        ("max-det = true", "max-det must be a whole number"),
+        ("nms = '1'", "nms must be a number"),
+        ("recursive = 'yes'", "recursive must be true or false"),
+        ("fail-if = 'any>0'", "fail-if must be a list of texts"),
+        ("fail-if = [1]", "fail-if must be a list of texts"),
+        ("save = 1979-05-27", "save must be a text"),
+        ("conf", "not TOML"),
+        ("x = " + "[" * 5000, "not TOML"),
+        ("\udcff", "cannot be used"),
+    ],
+)
+def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
+    path = write("")
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    for command, arguments in (("predict", ["a.jpg"]), ("eval", ["m.onnx", "--data", "d"])):
+        with pytest.raises(UsageError, match=says) as caught:
+            parse(command, *arguments)
+        assert str(path) in str(caught.value)
+        assert caught.value.hint
+
+
+def test_a_broken_file_does_not_keep_help_from_being_read(write):
+    write("nonsense")
+    for arguments in (["--help"], ["predict", "--help"], ["models", "--help"], ["schema"]):
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "says"),
+    [
+        ("max-pixels = 0", None, "--max-pixels is from FILE"),
+        ("conf = 'abc'", None, "--conf is from FILE"),
+        ("device = 'banana'", None, "--device is from FILE"),
+        ("device = 'cpu'", "banana", "--device is from DETCLI_DEVICE"),
+    ],
+)
+def test_an_error_about_a_default_names_its_origin(text, variable, says, write, monkeypatch):
+    path = write(text)
+    if variable is not None:
+        monkeypatch.setenv("DETCLI_DEVICE", variable)
+    result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes"])
+    assert result.exit_code == 2
+    assert says.replace("FILE", str(path)) in result.stderr
+    typed = CliRunner().invoke(app, ["predict", "a.jpg", "--device", "nonsense", "-m", "codes"])
+    assert "nonsense" not in typed.stderr or "--device is from" not in typed.stderr
+
+
+def test_without_a_file_there_are_no_defaults(tmp_path, monkeypatch):
+    monkeypatch.delenv("DETCLI_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = defaults_file()
+    assert path.name == "detcli.toml"
+    if sys.platform == "linux":
+        assert path == tmp_path / "detcli/detcli.toml"
+        assert parse("predict", "a.jpg").params["model"] == "yolov10n"
+
+
+def test_a_file_that_is_named_must_exist(tmp_path, monkeypatch):
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "none.toml"))
+    with pytest.raises(UsageError, match=r"none\.toml does not exist"):
+        parse("predict", "a.jpg")
