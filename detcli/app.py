@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -135,7 +134,8 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors a
 
 def _is_input(name: str) -> bool:
     """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
-    return name == "-" or any(sign in name for sign in "./\\:*?[") or Path(name).exists()
+    # Not `Path.exists`, which does not take every name.
+    return name == "-" or any(sign in name for sign in "./\\:*?[") or os.path.exists(name)  # noqa: PTH110
 
 
 def _predicting(arguments: list[str]) -> str:

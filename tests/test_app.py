@@ -138,6 +138,8 @@ def test_refused_arguments_read_like_other_errors(arguments, says, hints):
         (["detect", "street.jpg"], "did you mean detcli predict?"),
         (["val"], "did you mean detcli eval?"),
         (["nonsense"], "see: detcli --help"),
+        (["n" * 5000], "see: detcli --help"),
+        (["a\nb.jpg"], "detcli predict 'a\\nb.jpg'"),
     ],
 )  # fmt: skip
 def test_a_missing_command_is_suggested(arguments, command, tmp_path, monkeypatch):
