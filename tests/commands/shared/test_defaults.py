@@ -64,7 +64,7 @@ def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch
         "cuda_graph": False,
     }
     assert (params["nms"], params["verbose"], params["output_format"]) == (1.0, 1, "csv")
-    assert params["fail_if"] == ["any>3", "person>0"]
+    assert params["fail_if"] == ("any>3", "person>0")
 
 
 @pytest.mark.parametrize(
