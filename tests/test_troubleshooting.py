@@ -19,6 +19,7 @@ NAMES = {0: "person", 1: "bus", 2: "car"}
 MARK = "=-=-= end of a command"
 
 OLD_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"
+NO_DESKTOP = "libxcb.so.1: cannot open shared object file"
 TWO_WHEELS = "CUDAExecutionProvider is not in the list of available providers"
 
 
@@ -101,17 +102,30 @@ def environment(workplace, title):
         environment.pop(name, None)
     if title == TWO_WHEELS:
         environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))
+    if title == NO_DESKTOP:
+        environment["PYTHONPATH"] = str(install_opencv_that_does_not_load(workplace / "wheels"))
     return environment
 
 
 def install_two_wheels(folder):
     """Put the metadata of both wheels on a path."""
     for name in ("onnxruntime", "onnxruntime-gpu"):
-        place = folder / f"{name.replace('-', '_')}-1.28.0.dist-info"
-        place.mkdir(parents=True)
-        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.28.0")
-        (place / "top_level.txt").write_text("onnxruntime\n")
+        install_metadata(folder, name, "1.28.0", "onnxruntime")
     return folder
+
+
+def install_opencv_that_does_not_load(folder):
+    """Put an opencv-python on a path that fails as without a desktop's libraries."""
+    install_metadata(folder, "opencv-python", "5.0.0.93", "cv2")
+    (folder / "cv2.py").write_text(f"raise ImportError({NO_DESKTOP!r})\n")
+    return folder
+
+
+def install_metadata(folder, name, version, module):
+    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
+    (place / "top_level.txt").write_text(f"{module}\n")
 
 
 def run(block, environment):
