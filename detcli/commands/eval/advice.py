@@ -13,6 +13,9 @@ import numpy as np
 from detcli.commands.eval.dataset import ClassMapping
 from detcli.commands.eval.evaluator import Curve
 
+FEW = 10
+"""Boxes of a class; a confidence that rests on fewer may be chance."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
@@ -59,8 +62,9 @@ class ConfidenceAdvice:
         conf: The best for all classes.
         overall: Its result.
         argument: As a shell argument.
-        by_class: The result of all classes together, each with its best confidence.
-        by_class_argument: As a shell argument; names the classes that gain by their own confidence.
+        by_class: The result of all classes together with `by_class_argument`.
+        by_class_argument: As a shell argument; names the classes that gain by their own confidence
+            and have at least ten boxes.
         classes: Each class with boxes.
     """
 
@@ -104,7 +108,8 @@ def advise(
             after = None if best is None else Quality.of(*curve.counts(best), curve.boxes)
             name = names[class_ids[0]]
             classes.append(ClassAdvice(name, curve.boxes, best, after, before))
-            if best is not None and after is not None and after.f1 > before.f1:
+            gains = best is not None and after is not None and after.f1 > before.f1
+            if best is not None and gains and curve.boxes >= FEW:
                 chosen = best
                 entries += [f"{one}={decimal(best)}" for one in _spellings(class_ids, names)]
         counts = curve.counts(chosen)

@@ -6,7 +6,7 @@ from dataclasses import astuple
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.eval.advice import ConfidenceAdvice, Quality
+from detcli.commands.eval.advice import FEW, ConfidenceAdvice, Quality
 from detcli.commands.eval.dataset import Finding, Level
 from detcli.commands.eval.evaluator import IOU, Metrics
 from detcli.commands.eval.report import Confusions, EvalReport
@@ -14,16 +14,15 @@ from detcli.commands.shared.reports import facts, line
 from detcli.text import printable
 
 NOTHING = "-"
-FEW = 10  # boxes; advice that rests on fewer may be chance
 MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
-    """Lay out a report: model and data, the figures, each class, the findings."""
-    yield facts(_facts(report))
-    yield Text()
+    """Lay out a report: the figures, model and data, each class, the findings."""
     yield _figures(report.metrics)
+    yield Text()
+    yield facts(_facts(report))
     if any(one.boxes for one in report.classes):
         yield Text()
         yield _classes(report)
@@ -109,7 +108,7 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
         table.add_row(Text(printable(one.name)), *cells)
     yield table
     if any(one.boxes < FEW for one in advice.classes):
-        yield line((f"* fewer than {FEW} boxes: may be chance", "dim"))
+        yield line((f"* fewer than {FEW} boxes: may be chance, left out of --conf", "dim"))
     for title, argument, quality in (
         ("one for all: ", advice.argument, advice.overall),
         ("by class:    ", advice.by_class_argument, advice.by_class),

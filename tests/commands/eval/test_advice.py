@@ -74,12 +74,12 @@ def test_it_gives_the_best_f1_of_all_confidences(rows):
 def test_advice_overall_and_by_class():
     found = advice(
         ("red", "light green"),
-        (12, *[(0.9, True)] * 10, *[(0.6, False)] * 9),
-        (2, (0.3, True), (0.2, True), (0.1, False)),
+        (12, *[(0.9, True)] * 10, *[(0.6, False)] * 40),
+        (10, *[(0.3, True)] * 5, *[(0.2, True)] * 5, *[(0.1, False)] * 9),
     )
     assert found.conf == 0.75
     assert found.overall.precision == 1
-    assert found.overall.recall == pytest.approx(10 / 14, abs=1e-6)
+    assert found.overall.recall == pytest.approx(10 / 22, abs=1e-6)
     assert found.argument == "--conf 0.75"
     assert [one.name for one in found.classes] == ["red", "light green"]
     assert [one.conf for one in found.classes] == [0.75, 0.15]
@@ -88,12 +88,22 @@ def test_advice_overall_and_by_class():
     assert found.classes[1].at_overall.precision is None
     # Red gains nothing by a confidence of its own, so it is not named.
     assert found.by_class_argument == "--conf '0.75,light green=0.15'"
-    assert found.by_class.f1 == pytest.approx(2 * 12 / (12 + 14), abs=1e-6)
+    assert found.by_class.f1 == pytest.approx(2 * 20 / (20 + 22), abs=1e-6)
+
+
+@pytest.mark.parametrize(("boxes", "named"), [(9, False), (10, True)])
+def test_a_class_with_fewer_than_ten_boxes_has_no_confidence_of_its_own(boxes, named):
+    red, green = (30, *[(0.9, True)] * 30, *[(0.6, False)] * 30), (boxes, *[(0.3, True)] * boxes)
+    found = advice(("red", "green"), red, green)
+    assert found.conf == 0.75
+    assert found.classes[1].conf == 0.15
+    assert ("green" in found.by_class_argument) is named
+    assert (found.by_class.f1 > found.overall.f1) is named
 
 
 def test_false_positives_of_classes_without_boxes_count_overall():
-    red, green = (2, (0.5, True), (0.4, True)), (0, *[(0.45, False)] * 5)
-    found = advice(("red", "green"), red, green)
+    red = (10, *[(0.5, True)] * 5, *[(0.4, True)] * 5)
+    found = advice(("red", "green"), red, (0, *[(0.45, False)] * 25))
     assert found.conf == 0.47
     assert [one.name for one in found.classes] == ["red"]
     assert found.overall.f1 == pytest.approx(2 / 3, abs=1e-6)
@@ -115,7 +125,11 @@ def test_no_advice_where_nothing_is_right():
     "names", [("red", "a,b"), ("red", " b"), ("red", ""), ("red", "a=b"), ("red", "it's $HOME")]
 )
 def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
-    found = advice(names, (1, (0.9, True)), (1, (0.3, True), (0.1, False)))
+    found = advice(
+        names,
+        (10, *[(0.9, True)] * 10),
+        (10, *[(0.3, True)] * 10, *[(0.1, False)] * 10),
+    )
     option, text = shlex.split(found.by_class_argument)
     assert option == "--conf"
     least, by_class = parse_confidence(text)
@@ -124,8 +138,8 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
 
 
 def test_classes_whose_names_differ_only_in_case_are_given_by_id():
-    red = curve(1, (0.9, True), *[(0.4, False)] * 5)
-    green = curve(1, (0.3, True), (0.1, False))
+    red = curve(10, *[(0.9, True)] * 10, *[(0.4, False)] * 50)
+    green = curve(10, *[(0.3, True)] * 10, *[(0.1, False)] * 10)
     mapping = ClassMapping("name", (0, 1, 1))
     found = advise(red, {0: red, 1: green}, mapping, ("red", "Green", "green"), FLOOR)
     assert found.by_class_argument.endswith(",1=0.2,2=0.2")

@@ -154,13 +154,13 @@ def test_predict_keeps_what_the_advice_says(evaluate, invoke, make_model, tmp_pa
         Scene([("red", 2, 2, 0.8), ("green", 6, 6, 0.2)],
               [("red", 16, 16, 8, 8)]),
     ]  # fmt: skip
-    data = write_yolo(tmp_path, scenes)
+    data = write_yolo(tmp_path, scenes * 5)  # advice by class needs ten boxes
     report, _ = evaluate(data, "--advise")
     advice = report["advice"]
     assert advice["conf"] == 0.25
     assert advice["by_class"]["f1"] == 1
     assert advice["by_class_argument"] == "--conf 0.25,red=0.65"
-    for argument, found in (("argument", 4), ("by_class_argument", 3)):
+    for argument, found in (("argument", 20), ("by_class_argument", 15)):
         command = ["-m", make_model(), "--device", "cpu", *shlex.split(advice[argument])]
         done = invoke("predict", tmp_path / "images/val", *command)
         records = map(json.loads, done.stdout.splitlines())
@@ -198,7 +198,15 @@ def test_the_table(invoke, make_model, tmp_path):
     assert done.returncode == 3
     for text in ("mAP50-95", "small", "red", "missing picture (1)", "--conf ", "hotcoco"):
         assert text in done.stdout
+    assert "* fewer than 10 boxes: may be chance, left out of --conf" in done.stdout
     assert "missing picture" not in done.stderr  # it is in the table
+
+
+def test_the_main_figures_come_first(invoke, make_model, tmp_path):
+    data = write_coco(tmp_path, MIXED)
+    done = invoke("eval", make_model(), "--data", data, "--device", "cpu", "--format", "table")
+    titles = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    assert titles[:3] == ["all", "mAP50-95", "mAP50"]
 
 
 @pytest.mark.parametrize("module", ["hotcoco", "matplotlib"])
