@@ -1,4 +1,8 @@
-"""CSV: a row for each detection, and for each input that failed."""
+"""CSV: a row for each detection, and for each input that failed.
+
+Spreadsheets run what begins like a formula, and terminals obey control codes. So text is escaped,
+and gets an apostrophe before such a beginning, as OWASP advises ("CSV injection").
+"""
 
 import csv
 import io
@@ -7,12 +11,15 @@ from typing import Any
 
 from detcli.record import Record
 from detcli.sink import Output, TextSink
+from detcli.text import printable
 
 BOX = ("x1", "y1", "x2", "y2")
 COLUMNS = [
     *("source", "index", "frame", "time_s", "width", "height"),
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
+# And their full-width forms, which some spreadsheets take for the same.
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class CsvSink(TextSink):
@@ -39,12 +46,19 @@ class CsvSink(TextSink):
             )
 
     def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
-        table = [[row.get(column, "") for column in COLUMNS] for row in rows]
-        # The csv module leaves a lone carriage return unquoted, which readers do not accept.
-        quote_all = any("\r" in str(cell) for row in table for cell in row)
+        table = [[_safe(row.get(column, "")) for column in COLUMNS] for row in rows]
+        # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
+        quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()
         writer = csv.writer(
             text, lineterminator="\n", quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
         )
         writer.writerows(table)
         self._output.write(text.getvalue())
+
+
+def _safe(cell: str | float) -> str | float:
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text

@@ -13,8 +13,19 @@ from detcli.files import AtomicFile
 from detcli.sink.csv import COLUMNS, CsvSink
 
 NAMES = [
-    *("a,b", "q\"uo'te", "new\nline", "carriage\rreturn", "both\r\n", "猫 é 😀", " padded ", ""),
-    *("tab\t", "semi;colon", "\x1b[1m", "-1", "\u2028", "nul\0"),
+    *("a,b", "q\"uo'te", "猫 é 😀", " padded ", "", "semi;colon", "back\\slash", "a=b", "'quoted'"),
+]
+CODES = {
+    "new\nline": "new\\nline",
+    "carriage\rreturn": "carriage\\rreturn",
+    "\ttab": "\\ttab",
+    "\x1b[1m": "\\x1b[1m",
+    "\u202edetrevni": "\\u202edetrevni",
+    "\u2028": "\\u2028",
+    "nul\0": "nul\\x00",
+}
+FORMULAS = [
+    *("=1+1", "+1", "-1", "@SUM(A1)", "=cmd|' /C calc'!A0", ' =HYPERLINK("http://x")', "\uff1d1"),
 ]
 
 
@@ -85,6 +96,27 @@ def test_odd_names_survive(read_back, name):
     one, other = read_back(picture(name, name), failure(name, name))
     assert (one["source"], one["class_name"]) == (name, name)
     assert (other["source"], other["error"]) == (name, name)
+
+
+@pytest.mark.parametrize(("name", "shown"), CODES.items())
+def test_control_codes_are_escaped(read_back, name, shown):
+    one, other = read_back(picture(name, name), failure(name, name))
+    assert (one["source"], one["class_name"]) == (shown, shown)
+    assert (other["source"], other["error"]) == (shown, shown)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_no_text_begins_like_a_formula(read_back, name):
+    one, other = read_back(picture(name, name), failure(name, name))
+    assert (one["source"], one["class_name"], one["x1"]) == (f"'{name}", f"'{name}", "1.0")
+    assert (other["source"], other["error"]) == (f"'{name}", f"'{name}")
+
+
+def test_a_cell_with_a_semicolon_is_quoted(tmp_path):
+    sink = CsvSink(AtomicFile(tmp_path / "out.csv"))
+    sink.write(picture("a;=1+1"))
+    sink.close()
+    assert '"a;=1+1"' in (tmp_path / "out.csv").read_text()
 
 
 def test_invalid_unicode_is_escaped(read_back):
