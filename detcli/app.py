@@ -29,6 +29,7 @@ from detcli.commands.shared.messages import report
 from detcli.commands.verify import command as verify
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.interrupts import EXIT_CODE, interrupts
+from detcli.text import public_name
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Commands(Group):
         name = args[0]
         if name in self.commands or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        refused = f"'{_public(name)}' is not a command"
+        refused = f"'{public_name(name)}' is not a command"
         if _is_input(name):
             raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
         import difflib  # only errors need it
@@ -128,7 +129,7 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors a
         message = f"{error.param.opts[0]}: {error.message}"
         if isinstance(error.ctx, DefaultsContext) and (origin := error.ctx.blame(message)):
             hint = f"{hint} ({origin})"
-    message = re.sub(r"[^\s()'\"]+", lambda word: _public(word[0]), message)
+    message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
 
 
@@ -142,17 +143,8 @@ def _predicting(arguments: list[str]) -> str:
     """The command line that detects in what was named, shortened if it is long."""
     import shlex  # only errors need it
 
-    line = shlex.join(["detcli", "predict", *map(_public, arguments[:SHOWN_WORDS])])
+    line = shlex.join(["detcli", "predict", *map(public_name, arguments[:SHOWN_WORDS])])
     return line if len(arguments) <= SHOWN_WORDS else f"{line} ..."
-
-
-def _public(word: str) -> str:
-    """A word of the command line without the password that an address may have."""
-    if "@" not in word and "://" not in word:
-        return word
-    from detcli.source.address import public_name  # loads OpenCV
-
-    return public_name(word)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it

@@ -1,6 +1,68 @@
-"""Text that is safe to print."""
+"""Text that is safe to print: without control codes, and without the secrets in addresses."""
+
+import os
+import re
+
+# Keys that select a stream of a camera. Any other value may be a password or a token.
+_HARMLESS = frozenset(
+    "camera channel chn codec fps h height id profile quality resolution stream subtype track "
+    "video w width".split()
+)
+_ASSIGNMENT = re.compile("[^/=]+=[^/]*")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_LIKE_AN_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@", re.IGNORECASE | re.DOTALL)
+_WITHOUT_SCHEME = re.compile(r"^(?![a-z]:[\\/])[^/\\]*:.*@", re.IGNORECASE | re.DOTALL)
+_ADDRESS_IN_TEXT = re.compile(
+    r"""[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]""", re.IGNORECASE
+)
+_USER_IN_TEXT = re.compile(r"""[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])""")
 
 
 def printable(text: str) -> str:
     """Escape control codes, which a file or class name may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def public_name(name: str) -> str:
+    """The name of an input or model; an address without user, password and possible secrets.
+
+    Examples:
+        >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
+        'rtsp://10.0.0.7:554/cam?channel=1&token=***'
+    """
+    if _ADDRESS.match(name):
+        return _public_address(name)
+    if os.path.lexists(name):  # a file may have any name
+        return name
+    if _LIKE_AN_ADDRESS.match(name):  # mistyped, as in http:/user:password@host
+        return _LIKE_AN_ADDRESS.sub(r"\1***@", name)
+    return _WITHOUT_SCHEME.sub("***@", name)
+
+
+def public_text(text: str) -> str:
+    """A text without users, passwords and possible secrets in the addresses that it contains."""
+    text = _ADDRESS_IN_TEXT.sub(lambda found: public_name(found[0]), text)
+    return _USER_IN_TEXT.sub("***@", text)
+
+
+def _public_address(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if "@" in re.sub("^[^/?#]*", "", rest):
+        return f"{scheme}://***"  # perhaps an unescaped password
+    place, mark, query = rest.partition("#")[0].partition("?")
+    host, slash, path = place.partition("/")
+    host = host.rpartition("@")[2]
+    before, _, port = host.rpartition(":")
+    if before and not port.isdecimal() and not port.endswith("]"):
+        host = before  # the beginning of a password without a host
+    path = _ASSIGNMENT.sub(lambda found: _masked(found[0]), path)
+    query = "&".join(map(_masked, re.split("[&;]", query)))
+    return f"{scheme}://{host}{slash}{path}{mark}{query}"
+
+
+def _masked(assignment: str) -> str:
+    """One assignment of a query or path, without a value that may be a secret."""
+    key, equals, _ = assignment.partition("=")
+    if not assignment or key.lower() in _HARMLESS:
+        return assignment
+    return f"{key}=***" if equals else "***"

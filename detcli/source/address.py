@@ -1,4 +1,4 @@
-"""Addresses of cameras and network streams, and their names without secrets."""
+"""Addresses of cameras and network streams."""
 
 import re
 from urllib.parse import urlsplit
@@ -8,13 +8,6 @@ from detcli.source.folders import is_media
 
 SCHEMES = ("http://", "https://", "rtsp://", "rtsps://")
 
-# Keys that select a stream of a camera. Any other value may be a password or a token.
-_HARMLESS = frozenset(
-    "camera channel chn codec fps h height id profile quality resolution stream subtype track "
-    "video w width".split()
-)
-_ASSIGNMENT = re.compile("[^/=]+=[^/]*")
-_LIKE_AN_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@", re.IGNORECASE | re.DOTALL)
 _CAMERA = re.compile(r"camera:([0-9]{1,9})", re.IGNORECASE)
 
 
@@ -71,34 +64,3 @@ def path_of(url: str) -> str:
         return urlsplit(url).path
     except ValueError:
         return ""
-
-
-def public_name(name: str) -> str:
-    """An address without user, password, and any value that may be a secret.
-
-    Examples:
-        >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
-        'rtsp://10.0.0.7:554/cam?channel=1&token=***'
-    """
-    if not is_address(name):
-        return _LIKE_AN_ADDRESS.sub(r"\1***@", name)  # mistyped, or of an unsupported scheme
-    scheme, _, rest = name.partition("://")
-    if "@" in re.sub("^[^/?#]*", "", rest):
-        return f"{scheme}://***"  # perhaps an unescaped password
-    place, mark, query = rest.partition("#")[0].partition("?")
-    host, slash, path = place.partition("/")
-    host = host.rpartition("@")[2]
-    before, _, port = host.rpartition(":")
-    if before and not port.isdecimal() and not port.endswith("]"):
-        host = before  # the beginning of a password without a host
-    path = _ASSIGNMENT.sub(lambda found: _masked(found[0]), path)
-    query = "&".join(map(_masked, re.split("[&;]", query)))
-    return f"{scheme}://{host}{slash}{path}{mark}{query}"
-
-
-def _masked(assignment: str) -> str:
-    """One assignment of a query or path, without a value that may be a secret."""
-    key, equals, _ = assignment.partition("=")
-    if not assignment or key.lower() in _HARMLESS:
-        return assignment
-    return f"{key}=***" if equals else "***"

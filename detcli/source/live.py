@@ -16,11 +16,12 @@ from typing import Self
 from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin
-from detcli.source.address import camera_number, check_address, is_camera, public_name
+from detcli.source.address import camera_number, check_address, is_camera
 from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
 from detcli.source.decode import check_size
 from detcli.source.item import Item, SourceOptions, SourceProgress, failed
 from detcli.source.reading import POLL_S
+from detcli.text import public_name
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""

@@ -18,17 +18,11 @@ from typing import TYPE_CHECKING
 
 from detcli.errors import InputError, SourceError, UsageError
 from detcli.record import Origin
-from detcli.source.address import (
-    check_address,
-    is_address,
-    is_camera,
-    is_live,
-    path_of,
-    public_name,
-)
+from detcli.source.address import check_address, is_address, is_camera, is_live, path_of
 from detcli.source.decode import load_file
 from detcli.source.folders import Identity, identity, is_media, is_video, match, search
 from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
+from detcli.text import public_name
 
 if TYPE_CHECKING:
     from detcli.source.capture import Capture

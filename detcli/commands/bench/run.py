@@ -40,8 +40,8 @@ from detcli.errors import InputError
 from detcli.geometry import Picture
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
-from detcli.source.address import public_name
 from detcli.source.item import Item
+from detcli.text import public_name
 from detcli.timing import Stage, StageTimes
 
 STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]

@@ -1,4 +1,7 @@
-"""Messages on stderr: errors, warnings, and the log that -v shows. Results go to stdout."""
+"""Messages on stderr: errors, warnings, and the log that -v shows. Results go to stdout.
+
+None of them contains control codes, which names can hold, or the password of an address.
+"""
 
 import contextlib
 import io
@@ -10,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
 from detcli.errors import DetcliError, DetcliWarning
-from detcli.text import printable
+from detcli.text import printable, public_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -84,13 +87,28 @@ def report(error: DetcliError, source: str = "") -> None:
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:
-    """Print a line on stderr; control codes, which file names may hold, are made harmless.
+    """Print a line on stderr.
 
     A message that cannot be written is dropped: results do not depend on who reads messages.
     """
     if sys.stderr is not None:  # closed; `print` would fall back to stdout
         with contextlib.suppress(OSError, ValueError):
-            print(prefix + printable(text), file=sys.stderr)  # noqa: T201 - the one place that prints
+            print(prefix + safe(text), file=sys.stderr)  # noqa: T201 - the one place that prints
+
+
+def safe(text: str) -> str:
+    """A text as one line without control codes and passwords."""
+    return printable(public_text(text))
+
+
+class _LogFormatter(logging.Formatter):
+    """One line for a message; a traceback is indented, so that none of it passes for a message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - overrides
+        return safe(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - overrides
+        return "\n".join(f"  {safe(line)}" for line in super().formatException(ei).splitlines())
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -101,7 +119,9 @@ def is_terminal(stream: TextIO | None) -> bool:
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
     """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv)."""
     level = logging.WARNING - 10 * verbose
-    logging.basicConfig(level=max(level, logging.DEBUG), format="detcli: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LogFormatter("detcli: %(message)s"))
+    logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
     if quiet:
         logging.disable()
     warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
