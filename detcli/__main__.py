@@ -11,6 +11,32 @@ except KeyboardInterrupt:
 GRACE_S = 2.0
 """How long an interrupted command may take to flush standard output."""
 
+LEAST_MEMORY = 4 << 30
+"""Bytes that a process may take in any case; other programs may give memory back."""
+
+
+def limit_memory(available: int) -> None:
+    """Let the process take what memory is available now, in bytes, and no more.
+
+    A model of a few hundred bytes can ask for any amount. Then the network fails, instead of the
+    machine, where Linux would end some process.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    wanted = min([max(available, LEAST_MEMORY), *known])
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def _available_memory() -> int | None:
+    """Bytes that programs can take without swapping; None where Linux does not say it."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return int(file.read().partition("MemAvailable:")[2].split()[0]) << 10
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 def main() -> None:
     """Run the command line, and exit."""
@@ -21,6 +47,8 @@ def main() -> None:
     from detcli.commands.shared.messages import protect_stderr
 
     protect_stderr()
+    if (available := _available_memory()) is not None:
+        limit_memory(available)
     code: str | int | None = 0
     try:
         from detcli.app import app

@@ -109,12 +109,15 @@ class Commands(Group):
             log.debug("%s", error, exc_info=True)
             if interrupts.caught:
                 raise typer.Exit(EXIT_CODE) from error
-            bug = DetcliError(
-                f"this is a bug in detcli: {type(error).__name__}: {error}",
-                "run it again with -vv, and report what it prints",
-            )
-            report(bug)
-            raise typer.Exit(bug.exit_code) from error
+            if isinstance(error, MemoryError):
+                failure = DetcliError(f"out of memory: {error}", "use smaller models or pictures")
+            else:
+                failure = DetcliError(
+                    f"this is a bug in detcli: {type(error).__name__}: {error}",
+                    "run it again with -vv, and report what it prints",
+                )
+            report(failure)
+            raise typer.Exit(failure.exit_code) from error
 
 
 def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors are private

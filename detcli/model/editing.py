@@ -45,7 +45,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """Add the shapes of intermediate tensors, as far as they can be inferred."""
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
         return model
 
 
@@ -59,7 +59,7 @@ def renew_shapes(model: ModelProto) -> ModelProto:
     del renewed.graph.value_info[:]
     try:
         return onnx.shape_inference.infer_shapes(renewed, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         message = str(error)
         for prefix in ("[ShapeInferenceError] Inference error(s): ", "[ShapeInferenceError] "):
             message = message.removeprefix(prefix)

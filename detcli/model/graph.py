@@ -1,6 +1,7 @@
 """Reads ONNX graphs: which node makes a tensor, what it depends on, which tensors are learnt."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +12,18 @@ from onnx import GraphProto, ModelProto, NodeProto
 # Operators that keep the elements of a tensor and their order, up to rounding.
 PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Dropout"})
 
+MAX_INTEGERS = 1 << 16
+"""Entries of a constant that is read as sizes, axes or indices."""
+
 
 class GraphIndex:
     """Lookups in one graph by tensor name."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.graph = graph
+        # What was looked up, since any number of nodes may read the end of a long chain.
+        self._followed: dict[object, dict[str, str]] = {}
+        self._constants: dict[str, list[int] | None] = {}
 
     @cached_property
     def producers(self) -> dict[str, NodeProto]:
@@ -38,10 +45,29 @@ class GraphIndex:
 
         Skips casts, identities, (de)quantisation and the guards of `convert --guard-transpose`.
         """
-        node = self.producers.get(tensor)
-        while node is not None and (source := self._handed_on(node)):
-            node = self.producers.get(source)
-        return node
+        return self.producers.get(self._follow(tensor, "handed on", self._handed_on))
+
+    def behind(self, tensor: str, operators: frozenset[str]) -> str:
+        """The tensor before all nodes of these operators, each followed to its first input."""
+
+        def step(node: NodeProto) -> str:
+            return str(node.input[0]) if node.op_type in operators and node.input else ""
+
+        return self._follow(tensor, operators, step)
+
+    def _follow(self, tensor: str, kind: object, step: Callable[[NodeProto], str]) -> str:
+        """Follow a tensor back for as long as a step names the tensor before its producer."""
+        known, passed = self._followed.setdefault(kind, {}), []
+        while tensor not in known:
+            node = self.producers.get(tensor)
+            source = "" if node is None else step(node)
+            if not source:
+                break
+            passed.append(tensor)
+            tensor = source
+        tensor = known.get(tensor, tensor)
+        known.update(dict.fromkeys(passed, tensor))
+        return tensor
 
     def _handed_on(self, node: NodeProto) -> str:
         """The tensor that a node passes on unchanged; empty if it changes it."""
@@ -55,9 +81,14 @@ class GraphIndex:
         )
 
     def constant(self, tensor: str) -> list[int] | None:
-        """The integers of a constant tensor; None if it is computed."""
-        values = self.array(tensor)
-        return None if values is None else [int(entry) for entry in values.ravel()]
+        """The integers of a constant tensor; None if it is computed, or no size or index."""
+        if tensor not in self._constants:
+            proto = self.constant_tensor(tensor)
+            self._constants[tensor] = None
+            if proto is not None and math.prod(proto.dims) <= MAX_INTEGERS:
+                values = onnx.numpy_helper.to_array(proto).ravel()
+                self._constants[tensor] = [int(entry) for entry in values]
+        return self._constants[tensor]
 
     def array(self, tensor: str) -> npt.NDArray[Any] | None:
         """The elements of a constant tensor; None if it is computed."""
@@ -186,15 +217,12 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
         The nodes in the order of the graph's outputs, each once.
     """
     index = GraphIndex(graph)
-    found: list[NodeProto] = []
+    found: dict[str, NodeProto] = {}
     for output in graph.output:
-        node = index.producers.get(output.name)
-        while node is not None and node.op_type in NO_OPERATION and node.input:
-            node = index.producers.get(node.input[0])
-        moves = node is not None and node.op_type == "Transpose" and _moves_entries(node)
-        if node is not None and moves and not any(node is other for other in found):
-            found.append(node)
-    return found
+        node = index.producers.get(index.behind(output.name, NO_OPERATION))
+        if node is not None and node.op_type == "Transpose" and _moves_entries(node):
+            found[node.output[0]] = node
+    return list(found.values())
 
 
 def _moves_entries(transpose: NodeProto) -> bool:
@@ -246,11 +274,10 @@ def parameters(index: GraphIndex) -> list[onnx.TensorProto]:
     found: dict[str, onnx.TensorProto] = {}
     for node in index.graph.node:
         for name in _learnt_inputs(index, node):
-            while (maker := index.producers.get(name)) is not None and maker.op_type in REWRITTEN:
-                name = maker.input[0]  # noqa: PLW2901 - followed back
-            tensor = index.constant_tensor(name)
+            source = index.behind(name, REWRITTEN)
+            tensor = index.constant_tensor(source)
             if tensor is not None:
-                found[name] = tensor
+                found[source] = tensor
     return list(found.values())
 
 

@@ -16,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
-from detcli.errors import ModelError
+from detcli.errors import DetcliError, ModelError
 from detcli.model.contract import BoxFormat, Contract
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 MAX_BYTES = (1 << 31) - 1
 """The most that protobuf can hold in one message, and so the most that a runtime can be given."""
+
+NOT_A_DETECTOR = "no detector is that large; check what the file is"
 
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
 """Sizes of the types whose names lack them; UINT4, BFLOAT16, FLOAT8E5M2 and all others say it."""
@@ -84,12 +86,21 @@ class ModelFile:
         Raises:
             ModelError: The file cannot be read.
         """
+        problem, hint = f"cannot read the model {path}", "give the path of an ONNX file"
         try:
-            return cls(path, path.read_bytes(), box_format)
+            with open(path, "rb", opener=_open_at_once) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise ModelError(f"{problem}: it is not a regular file", hint)
+                if status.st_size > MAX_BYTES:
+                    raise ModelError(
+                        f"{problem}: it is larger than 2 GiB, as no ONNX file is", hint
+                    )
+                return cls(path, file.read(MAX_BYTES), box_format)
         except OSError as error:
-            raise ModelError(
-                f"cannot read the model {path}: {error.strerror}", "give the path of an ONNX file"
-            ) from error
+            raise ModelError(f"{problem}: {error.strerror}", hint) from error
+        except MemoryError as error:
+            raise ModelError(f"{problem}: it does not fit into memory", hint) from error
 
     @cached_property
     def sha256(self) -> str:
@@ -110,7 +121,9 @@ class ModelFile:
         """The model with its weights and, as far as they can be inferred, all shapes."""
         from detcli.model.editing import infer_shapes  # imports onnx
 
-        return infer_shapes(self.original)
+        original = self.original
+        with damage_reported(self.path):
+            return infer_shapes(original)
 
     @cached_property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -153,15 +166,28 @@ class ModelFile:
 def damage_reported(path: Path) -> Iterator[None]:
     """Report what breaks on a damaged graph as a damaged file.
 
-    Flipped bits make nodes without inputs, names that are not text, and impossible tensors.
+    Flipped bits make nodes without inputs, names that are not text, and impossible tensors, and
+    what libraries raise then is not documented.
 
     Raises:
         ModelError: The graph is damaged.
     """
+    hint = "fetch or copy the file again"
     try:
         yield
-    except (IndexError, TypeError, ValueError) as error:
-        raise ModelError(f"{path} is damaged: {error}", "fetch or copy the file again") from error
+    except DetcliError:
+        raise
+    except MemoryError as error:
+        raise ModelError(f"{path} needs more memory than there is", hint) from error
+    except Exception as error:
+        raise ModelError(
+            f"{path} is damaged: {str(error) or type(error).__name__}", hint
+        ) from error
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file, and never wait for the writer of a pipe."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def open_external(model: Path, location: str) -> BufferedReader:
@@ -177,8 +203,11 @@ def open_external(model: Path, location: str) -> BufferedReader:
     missing = f"put {location} beside the model"
     try:
         file = _inside(model, location)
-        if not stat.S_ISREG(file.stat().st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise external_error(model, f"{location}: it is not a regular file", missing)
+        if status.st_size > MAX_BYTES:
+            raise external_error(model, f"{location}: it is larger than 2 GiB", NOT_A_DETECTOR)
         return open(file, "rb", opener=lambda name, flags: os.open(name, flags | OPEN_FLAGS))
     except OSError as error:
         why = f"{location}: {error.strerror or error}"
@@ -227,25 +256,29 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
         The model, and the names of the external files that hold its weights.
 
     Raises:
-        ModelError: The file is not a complete ONNX model, or its external data is missing, too
-            short or outside the model's folder.
+        ModelError: The file is not a complete ONNX model, its graph cannot be walked (see
+            `check_structure`), or its external data is missing, too short or outside the model's
+            folder.
     """
     import onnx
     from google.protobuf.message import DecodeError
 
-    try:
-        model = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        model, reason = onnx.ModelProto(), f": {error}"
-    else:
-        # The graph is written first: a file cut off after it lacks the operator sets.
-        reason = "" if model.opset_import or not content else ": it names no operator set"
-    if not model.graph.node or reason:
-        raise ModelError(
-            f"{path} is not an ONNX model, or is truncated{reason}",
-            "give a complete .onnx file; a PyTorch .pt file has to be exported first",
-        )
+    from detcli.model.structure import check_structure
+
     with damage_reported(path):
+        try:
+            model = onnx.load_model_from_string(content)
+        except DecodeError as error:
+            model, reason = onnx.ModelProto(), f": {error}"
+        else:
+            # The graph is written first: a file cut off after it lacks the operator sets.
+            reason = "" if model.opset_import or not content else ": it names no operator set"
+        if not model.graph.node or reason:
+            raise ModelError(
+                f"{path} is not an ONNX model, or is truncated{reason}",
+                "give a complete .onnx file; a PyTorch .pt file has to be exported first",
+            )
+        check_structure(model)
         return model, _load_external(model, path, MAX_BYTES - len(content))
 
 
@@ -270,9 +303,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
             continue
         limit -= _byte_size(tensor)
         if limit < 0:
-            raise external_error(
-                path, "it is more than 2 GiB", "no detector is that large; check what the file is"
-            )
+            raise external_error(path, "it is more than 2 GiB", NOT_A_DETECTOR)
         names.add(_load_tensor(tensor, path))
         tensor.data_location = TensorProto.DEFAULT
     return sorted(names)

@@ -1,8 +1,10 @@
 """Class names: from a file, from a model's metadata, or COCO's."""
 
 import ast
+import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 from detcli.errors import UsageError
 
@@ -22,6 +24,12 @@ COCO = tuple(
 METADATA = "the model's metadata"
 """The origin of names that the model itself provides."""
 
+MAX_TEXT, MAX_NAME = 1 << 20, 1000
+"""Characters of all names, as Python's parser takes hundreds of bytes for each, and of one name.
+
+The 20,000 names of ImageNet take half of it.
+"""
+
 NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
@@ -31,24 +39,30 @@ def parse_names(text: str) -> list[str] | None:
     Exporters write `{0: 'person', 1: 'car'}`; a gap in the ids becomes `class_1`.
     Returns None for anything else.
     """
+    value = _parsed(text) if len(text) <= MAX_TEXT else None
+    if not isinstance(value, dict):
+        value = dict(enumerate(value)) if isinstance(value, list | tuple) else {}
     try:
-        value = json.loads(text)
-    except ValueError:
-        try:
-            value = ast.literal_eval(text)
-        except NOT_A_LITERAL:
-            return None
-    except RecursionError:
+        by_id = {int(key): str(name) for key, name in value.items()}
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    if isinstance(value, dict):
-        try:
-            by_id = {int(key): str(name) for key, name in value.items()}
-        except (TypeError, ValueError, OverflowError):
-            return None
-        if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
-            return None
-        return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
-    return [str(name) for name in value] if isinstance(value, list | tuple) and value else None
+    if not by_id or min(by_id) < 0 or max(by_id) >= 2 * len(by_id) + 100:
+        return None
+    if any(len(name) > MAX_NAME for name in by_id.values()):
+        return None
+    return [by_id.get(index, f"class_{index}") for index in range(max(by_id) + 1)]
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever it says
+    """What a text says in JSON or Python notation; None for anything else."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        with contextlib.suppress(*NOT_A_LITERAL):
+            return ast.literal_eval(text)
+    except RecursionError:
+        pass
+    return None
 
 
 def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:

@@ -19,8 +19,8 @@ from detcli.files import cached
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 
-VERSION = 2
-"""Must be raised whenever `recognise` or `cut` gives another result."""
+VERSION = 3
+"""Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ right/bottom, and either joins the two corners (Concat of Sub and Add) or their 
 difference (Concat of a halved Add, and Sub).
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx
@@ -23,6 +25,9 @@ EXPECTED = (
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format; "
 DTYPES: dict[int, str] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.FLOAT16: "float16"}
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
+MAX_STRIDE = 1024
+MAX_INPUT = 1 << 28  # pixels of a batch; as floats, 3 GiB
+MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
 BOX_ROWS = 4
 SELECTION = {"NonMaxSuppression", "TopK"}  # operators that end an end-to-end graph
@@ -64,8 +69,7 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     try:
         return _contract(index, metadata, box_format)
     except _Unrecognised as error:
-        inputs = ", ".join(map(_signature, index.image_inputs())) or "none"
-        outputs = ", ".join(map(_signature, index.graph.output)) or "none"
+        inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
         raise ModelError(
             f"{title} is not a detector that detcli knows: {reason}. "
@@ -88,6 +92,8 @@ def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | No
         raise _Unrecognised(f"the number of its classes is unclear ({count})")
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
     head_shape = index.shapes.get(head.tensor, [None, None, None])
+    default = _size(*_integers(metadata.get("imgsz"), 2))
+    stride = max(_integers(metadata.get("stride"), 1))
     batch, _, height, width = shape(image)
     # A one-to-many head is trained with centres, whatever the caller calls its boxes.
     one_to_many = {"False": True, "True": False}.get(
@@ -110,8 +116,8 @@ def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | No
         input_dtype=DTYPES[image.type.tensor_type.elem_type],
         batch=known_size(batch),
         input_size=_size(height, width),
-        default_size=_size(*_integers(metadata.get("imgsz"), 2)) or (640, 640),
-        stride=max(*_integers(metadata.get("stride"), 1), 0) or DEFAULT_STRIDE,
+        default_size=default if default and math.prod(default) <= MAX_INPUT else (640, 640),
+        stride=stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE,
         names=names,
         names_origin=names_origin,
         warnings=warnings,
@@ -131,6 +137,9 @@ def _image_input(index: GraphIndex) -> onnx.ValueInfoProto:
         raise _Unrecognised("its input fixes one side of the image but not the other")
     if inputs[0].type.tensor_type.elem_type not in DTYPES:
         raise _Unrecognised("its input is neither float32 nor float16")
+    sizes = [known_size(dims[axis]) or 1 for axis in (0, 2, 3)]
+    if math.prod(sizes) > MAX_INPUT:
+        raise _Unrecognised(f"its input has {math.prod(sizes)} pixels")
     return inputs[0]
 
 
@@ -146,6 +155,12 @@ def _integers(text: str | None, count: int) -> list[int]:
     if len(numbers) == 1:
         numbers *= count
     return numbers if len(numbers) >= count else [0] * count
+
+
+def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
+    listed = ", ".join(map(_signature, values[:MAX_LISTED])) or "none"
+    rest = len(values) - MAX_LISTED
+    return listed if rest <= 0 else f"{listed} and {rest} more"
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from detcli.errors import UsageError
-from detcli.model.names import COCO, parse_names, read_names
+from detcli.model.names import COCO, MAX_NAME, MAX_TEXT, parse_names, read_names
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,27 @@ def test_coco_has_eighty_different_names():
     assert len(COCO) == len(set(COCO)) == 80
     assert (COCO[0], COCO[5], COCO[9], COCO[79]) == ("person", "bus", "traffic light", "toothbrush")
     assert all(name == name.strip() and name for name in COCO)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "(" * 100_000 + ")" * 100_000,
+        "-" * 100_000 + "1",
+        "+".join(["1"] * 100_000),
+        '{"a":' * 100_000,
+        "{0: " + "[" * 90 + "]" * 90 + "}" * 2,
+        "{" + "9" * 5000 + ": 'a'}",
+        "[" + "9" * 5000 + "]",
+        "[" + "0," * MAX_TEXT + "]",
+        str(["x" * (MAX_NAME + 1)]),
+        "__import__('os').abort()",
+    ],
+)
+def test_hostile_text_names_nothing(text):
+    assert parse_names(text) is None
+
+
+def test_the_longest_names_are_read():
+    assert parse_names(str(["x" * MAX_NAME])) == ["x" * MAX_NAME]

@@ -7,9 +7,11 @@ load: it logs a message and runs on the CPU.
 import contextlib
 import logging
 import re
+import threading
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,7 @@ FAILURES = (
     runtime_errors.NotImplemented,
     runtime_errors.RuntimeException,
     RuntimeError,  # a dtype that NumPy lacks; bound buffers that do not fit
+    MemoryError,
 )
 """Exceptions that ONNX Runtime raises."""
 
@@ -55,13 +58,59 @@ OUT_OF_MEMORY = (
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
 """Session configuration that makes ONNX Runtime record what `placement` reads."""
 
+LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 120, 600
+"""What a network may take on the CPU to load, and for a batch; real ones take seconds.
+
+The pipeline watches its batches itself."""
+
 MAX_EXAMPLES = 3
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 
 class CaptureRefusedError(ModelError):
     """ONNX Runtime cannot capture this graph into a CUDA graph, but may run it without one."""
+
+
+def within(limit_s: int, title: str, task: Callable[[], T]) -> T:
+    """Do something with a network that may never end, such as folding its constants.
+
+    It runs on a thread of its own, which is abandoned past the limit, since nothing can interrupt
+    a library; meanwhile Ctrl-C works.
+
+    Args:
+        limit_s: Seconds that it may take; those in which the process is suspended do not count.
+        title: The model's name in errors.
+        task: What to do.
+
+    Raises:
+        ModelError: It takes longer.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(task())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    for _ in range(limit_s):
+        thread.join(1.0)
+        if not thread.is_alive():
+            break
+    if failed:
+        raise failed[0]
+    if done:
+        return done[0]
+    raise ModelError(
+        f"{title} takes more than {limit_s} seconds in ONNX Runtime, as no detector does",
+        "check where the file comes from, or try it on a faster machine",
+    )
 
 
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -78,7 +127,7 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
         DeviceError: A provider does not load, or the first runs no node.
         DeviceMemoryError: The model does not fit into the GPU's memory.
         CaptureRefusedError: CUDA graphs were asked for, and this graph does not allow them.
-        ModelError: The runtime refuses the graph.
+        ModelError: The runtime refuses the graph, or takes too long on the CPU.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
@@ -94,9 +143,11 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     try:
         with quiet:
             # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
-            session = onnxruntime.InferenceSession(
-                graph, options, list(providers), enable_fallback=0
+            create = partial(
+                onnxruntime.InferenceSession, graph, options, list(providers), enable_fallback=0
             )
+            # TensorRT takes minutes to build an engine.
+            session = within(LOAD_TIMEOUT_S, title, create) if providers is CPU else create()
     except (*FAILURES, ValueError) as error:
         raise _creation_error(reason(error), title) from error
     if providers is not CPU:
@@ -191,7 +242,7 @@ class TensorSession:
         self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
     ) -> None:
         """Load a graph; `device` is the name, for the rest see `open_session`."""
-        self.device = device
+        self.device, self._title = device, title
         self._session = open_session(graph, providers, title, threads)
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -212,6 +263,10 @@ class TensorSession:
             for name, output in zip(self._names, outputs, strict=True)
             if isinstance(output, np.ndarray)  # not a sequence or a map
         }
+
+    def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """As `run`; raises ModelError after ten minutes, for callers that nobody watches."""
+        return within(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
 
     def close(self) -> None:
         """Drop the session with its memory."""

@@ -3,6 +3,7 @@
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from detcli.backend.runtime import onnxruntime
@@ -10,10 +11,12 @@ from detcli.backend.runtime.session import (
     CPU,
     FAILURES,
     FATAL,
+    LOAD_TIMEOUT_S,
     Provider,
     open_session,
     operator_of,
     placement,
+    within,
 )
 from detcli.errors import DetcliError
 
@@ -82,11 +85,16 @@ def simplified(graph: bytes) -> bytes | None:
         file = Path(folder) / "simplified.onnx"  # it only writes to files
         options.optimized_model_filepath = str(file)
         try:
-            onnxruntime.InferenceSession(
-                graph, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            create = partial(
+                onnxruntime.InferenceSession,
+                graph,
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=0,
             )
+            within(LOAD_TIMEOUT_S, "the graph", create)
             return file.read_bytes()
-        except (*FAILURES, ValueError, OSError):
+        except (*FAILURES, DetcliError, ValueError, OSError):
             return None
 
 

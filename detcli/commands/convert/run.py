@@ -23,7 +23,7 @@ from detcli.commands.shared.comparison import (
     summarise,
     tolerance_for,
 )
-from detcli.commands.shared.sides import COLUMNS, GraphSide, precision_of, rows_of
+from detcli.commands.shared.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, write_file
@@ -239,12 +239,12 @@ def _compare_detections(
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     picture = item.load()
     with Detector(old.path, "cpu", settings) as detector:
-        [left] = detector.submit([picture])()
+        [left] = DetectorSide(detector).detect([picture])
     if ends:  # the selection is part of the new file; a detector would cut it off
         [right] = GraphSide(new, settings).detect([picture])
     else:
         with Detector(new.path, "cpu", settings) as detector:
-            [right] = detector.submit([picture])()
+            [right] = DetectorSide(detector).detect([picture])
     report = picture_report(item.origin, compare(left, right, rules), rules)
     return summarise([report], rules)
 
@@ -254,7 +254,7 @@ def _count_not_finite(file: ModelFile, picture: Picture) -> int:
     contract = file.detector()
     body = cut(file.model, contract.head)
     session = open_tensors("cpu", body.SerializeToString(), file.path.name)
-    [head] = session.run(contract.input_name, tensor_of(picture, contract)).values()
+    [head] = session.run_watched(contract.input_name, tensor_of(picture, contract)).values()
     return int(np.count_nonzero(~np.isfinite(head)))
 
 
@@ -271,7 +271,7 @@ def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
     alone = [tensor_of(one, contract) for one in (picture, mirrored)]  # (1 or B, 3, H, W)
     turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
     session = open_tensors("cpu", new.content, new.path.name)
-    mixed, *expected = (session.run(contract.input_name, fed) for fed in (turns, *alone))
+    mixed, *expected = (session.run_watched(contract.input_name, fed) for fed in (turns, *alone))
     return max(
         _scaled_difference(found, expected[place % 2][name][0])
         for name, output in mixed.items()

@@ -265,7 +265,7 @@ def observe(
     image = GraphIndex(model.graph).image_inputs()[0].name
     lowest, highest = np.full(len(wanted), np.inf), np.full(len(wanted), -np.inf)
     for batch in batches:
-        values = np.array([*session.run(image, batch).values()], np.float64)
+        values = np.array([*session.run_watched(image, batch).values()], np.float64)
         lowest = np.minimum(lowest, values[: len(wanted)])
         highest = np.maximum(highest, values[len(wanted) :])
     return {name: (low, high) for name, low, high in zip(wanted, lowest, highest, strict=True)}

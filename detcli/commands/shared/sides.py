@@ -10,13 +10,14 @@ from onnx import ModelProto, TensorProto
 from detcli.backend import open_tensors
 from detcli.backend.postprocess import SelectedRows, as_selection, to_detections
 from detcli.backend.preprocess import to_batch
+from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.shared.comparison import Precision
 from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Letterbox, Picture
 from detcli.model.contract import BoxFormat
-from detcli.model.graph import is_quantised
+from detcli.model.graph import is_quantised, known_size
 from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
@@ -36,11 +37,13 @@ class DetectorSide:
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
         """Start all batches, then wait for the detections of each picture."""
         size = self._detector.batch
-        started = [
-            self._detector.submit(pictures[start : start + size])
-            for start in range(0, len(pictures), size)
-        ]
-        return [found for wait in started for found in wait()]
+        parts = [pictures[start : start + size] for start in range(0, len(pictures), size)]
+
+        def run() -> list[Detections]:
+            started = [self._detector.submit(part) for part in parts]
+            return [found for wait in started for found in wait()]
+
+        return within(RUN_TIMEOUT_S, self._detector.model_name, run)
 
 
 class GraphSide:
@@ -77,7 +80,7 @@ class GraphSide:
     def _detect_one(self, picture: Picture) -> Detections:
         contract = self._contract
         fed = to_batch(picture, self._canvas, contract.input_dtype, contract.batch or 1)
-        rows = self._session.run(contract.input_name, fed)[self._output]  # (B, K, 6)
+        rows = self._session.run_watched(contract.input_name, fed)[self._output]  # (B, K, 6)
         if rows.ndim != 3 or rows.shape[2] != COLUMNS:
             raise ModelError(
                 f"the graph of {self._title} ends in {list(rows.shape)}, not in [B, K, 6]",
@@ -112,7 +115,7 @@ def _corners(selection: SelectedRows) -> SelectedRows:
 def rows_of(file: ModelFile) -> int | None:
     """K of an end-to-end graph `[B, K, 6]`; None where it is dynamic."""
     dims = file.model.graph.output[0].type.tensor_type.shape.dim
-    return dims[1].dim_value or None if len(dims) == 3 else None
+    return known_size(dims[1].dim_value) if len(dims) == 3 else None
 
 
 def precision_of(model: ModelProto) -> Precision:

@@ -111,11 +111,7 @@ def _difference(
 
 def _source(graph: GraphIndex, name: str) -> str:
     """The tensor behind casts, identities, quantisation and dequantisation."""
-    node = graph.producers.get(name)
-    while node is not None and node.op_type in PASSED_THROUGH:
-        name = node.input[0]
-        node = graph.producers.get(name)
-    return name
+    return graph.behind(name, PASSED_THROUGH)
 
 
 def _input_difference(

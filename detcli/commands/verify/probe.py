@@ -70,7 +70,7 @@ class Probe:
             self._session = None  # frees its memory before the next one takes more
             self._session = wanted, self._open(wanted)
         fed = to_batch(picture, self._size, self._dtype, self._batch)  # (B, 3, H, W)
-        return self._session[1].run(self._input, fed)
+        return self._session[1].run_watched(self._input, fed)
 
     def _open(self, names: Sequence[str]) -> TensorSession:
         """Load the graph with these tensors as outputs; the runtime infers their types."""

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from onnx import GraphProto
 
-from detcli.model.graph import GraphIndex
+from detcli.model.graph import PASSED_THROUGH, GraphIndex
 from detcli.model.recognise import box_rows, score_rows
 
 # Operators at which the network proper ends, seen from the head.
 NETWORK = frozenset(
     {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
 )
-SHAPE_ONLY = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def decode_nodes(graph: GraphProto, head: str) -> set[str]:
@@ -59,7 +59,5 @@ def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str],
 
 
 def _follows_softmax(index: GraphIndex, tensor: str) -> bool:
-    node = index.producer(tensor)
-    while node is not None and node.op_type in SHAPE_ONLY:
-        node = index.producer(node.input[0])
+    node = index.producer(index.behind(tensor, SHAPE_ONLY))
     return node is not None and node.op_type == "Softmax"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, NodeProto
 
-from detcli.backend.runtime.session import CPU, open_session
+from detcli.backend.runtime.session import CPU, RUN_TIMEOUT_S, open_session, within
 from detcli.errors import ModelError
 from detcli.model.editing import (
     add_constant,
@@ -250,5 +250,6 @@ def _constants(model: ModelProto, computed: set[str]) -> dict[str, Array]:
     part = onnx.helper.make_model(
         constants, opset_imports=list(model.opset_import), ir_version=model.ir_version
     )
-    values = open_session(part.SerializeToString(), CPU, "the constants").run(None, {})
+    session = open_session(part.SerializeToString(), CPU, "the constants")
+    values = within(RUN_TIMEOUT_S, "the constants", lambda: session.run(None, {}))
     return known | dict(zip(wanted, values, strict=True))
