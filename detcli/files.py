@@ -1,20 +1,29 @@
 """Files: where the cache is, and writing so that no half-written file is ever visible."""
 
 import contextlib
+import errno
 import io
 import logging
 import os
+import re
 import secrets
-import shutil
+import stat
 import sys
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from detcli.errors import DetcliError, OutputError, system_reason
 from detcli.interrupts import interrupts
 
 log = logging.getLogger(__name__)
+
+NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+"""Opens a named pipe without waiting for its other end."""
+
+LEFTOVER = re.compile(r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?")
+"""Names of temporary files."""
 
 
 def cache_folder() -> Path:
@@ -64,8 +73,8 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         log.info("%s is damaged: building it again", name)
     entry = build()
     try:
-        make_folder(path.parent)
-        write_file(path, hashlib.sha256(entry).digest() + entry)
+        folder = make_folder(path.parent)
+        write_file(folder / path.name, hashlib.sha256(entry).digest() + entry)
     except OutputError as error:
         log.info("cannot cache %s: %s", name, error)
     return entry
@@ -94,101 +103,279 @@ class StandardOutput:
             OutputError: The text cannot be written, for instance on a full disk.
             BrokenPipeError: The reader has closed the pipe.
         """
-        _write(self.file, text, "standard output")
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except BrokenPipeError:
+            raise  # not a failure: the reader has seen enough
+        except OSError as error:
+            raise _output_error("standard output", error) from error
 
     def commit(self) -> None:
         """Do nothing: everything has been flushed."""
 
 
-class AtomicFile:
-    """A file that appears under its name only when it is complete.
+class DirectFile:
+    """A named pipe or a device, which is written as the results come.
 
-    It is written beside the target under a temporary name, then moved into place. A target that is
-    not a regular file (`/dev/null`, a named pipe) is written directly; a link is followed. A write
-    that fails halfway, as on a full disk, is undone, and the file may still be committed. `suffix`
-    ends the temporary name, for libraries that take the format from it.
+    A pipe that nobody reads is refused, since opening it would wait for a reader.
+
+    Raises:
+        OutputError: It cannot be opened, or has no reader.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_WRONLY | NO_WAIT)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                reason = f"cannot write {path}: no process reads it"
+                raise OutputError(reason, "start its reader first, or name a file") from error
+            raise _output_error(path, error) from error
+        os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
+        self.file = FileIO(descriptor, "w")
+
+    def write(self, data: str | bytes) -> None:
+        """Write.
+
+        Raises:
+            OutputError: The data cannot be written.
+            BrokenPipeError: The reader has closed the pipe.
+        """
+        try:
+            write_all(self.file, data)
+        except BrokenPipeError:
+            raise  # not a failure: the reader has seen enough
+        except OSError as error:
+            raise _output_error(self.path, error) from error
+
+    def commit(self) -> None:
+        """Close it: everything has been written."""
+        self.discard()
+
+    def discard(self) -> None:
+        """Close it."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+
+class AtomicFile:
+    """A file that appears under its name only when it is complete, and on the disk.
+
+    It is written beside the target under a temporary name, then moved into place. No link is
+    followed, neither in place of the file nor of its folder: whatever has the name is replaced,
+    unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
+    may still be committed. `suffix` ends the temporary name, for libraries that take the format
+    from it.
 
     Attributes:
-        path: The target as it was named.
+        path: The target.
         written: The temporary file, for libraries that open files by name.
-        file: The temporary file, open.
+        file: The temporary file, open and unbuffered.
 
     Raises:
         OutputError: The folder cannot be written to.
     """
 
-    def __init__(self, path: Path, *, binary: bool = False, suffix: str = "") -> None:
+    def __init__(self, path: Path, *, suffix: str = "") -> None:
         self.path = path
-        self._binary = binary
         self._size = 0  # of the writes that succeeded
-        target = Path(os.path.realpath(path))
+        self._open = True
         try:
-            direct = target.exists() and not target.is_file()
-            self._target = None if direct else target
-            part = target.with_name(f".{secrets.token_hex(8)}.part{suffix}")
-            self.written = target if direct else part
-            # Exclusively, so that a planted link is never followed.
-            self.file: IO[Any] = self._open("w" if direct else "x")
+            self._folder = Folder(path.parent)
+            try:
+                mode = self._folder.mode(path.name)
+                name, self.file = self._folder.create(suffix)
+            except BaseException:
+                self._folder.close()
+                raise
         except OSError as error:
             raise _output_error(path, error) from error
-        if self._target and self._target.exists():
+        self.written = path.with_name(name)
+        if stat.S_ISREG(mode) and os.name == "posix":
             with contextlib.suppress(OSError):  # some file systems have no permissions
-                shutil.copymode(self._target, self.written)
+                os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
 
     def write(self, data: str | bytes) -> None:
-        """Write and flush.
+        """Write without a buffer.
 
         Raises:
             OutputError: The data cannot be written; the file is as before.
         """
         try:
-            _write(self.file, data, self.path)
-        except OutputError:
-            if self._target:  # cut off what was written
-                with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
-                    self.file.close()
-                with contextlib.suppress(OSError):
-                    os.truncate(self.written, self._size)
-                    self.file = self._open("a")
-            raise
-        if self._target:
-            self._size = os.fstat(self.file.fileno()).st_size
+            write_all(self.file, data)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # cut off what was written
+                self.file.truncate(self._size)
+                self.file.seek(self._size)
+            raise _output_error(self.path, error) from error
+        self._size = self.file.tell()
 
     def commit(self) -> None:
-        """Close the file and move it into place.
+        """Put the file on the disk, and move it into place.
 
         Raises:
             OutputError: The file cannot be completed; no temporary file is left behind.
         """
         with interrupts.held():
             try:
-                self.file.close()
-                if self._target:
-                    self.written.replace(self._target)
+                sync(self.file.fileno())
+                if os.name != "posix":  # where no open file is moved
+                    self.file.close()
+                self._folder.move(self.written.name, self.path.name)
             except OSError as error:
                 self.discard()
                 raise _output_error(self.path, error) from error
+            self._close()
 
     def discard(self) -> None:
-        """Close and remove the temporary file."""
-        with contextlib.suppress(OSError):  # closing flushes, which fails on a full disk
+        """Close and remove the temporary file; does nothing after `commit`."""
+        if not self._open:
+            return
+        if os.name != "posix":  # where no open file is removed
             self.file.close()
-        if self._target:
-            self.written.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.remove(self.written.name)
+        self._close()
 
-    def _open(self, mode: str) -> IO[Any]:
-        if self._binary:
-            return self.written.open(f"{mode}b")
-        return self.written.open(mode, encoding="utf-8", errors="backslashreplace", newline="")
+    def _close(self) -> None:
+        self._open = False
+        with contextlib.suppress(OSError):  # network file systems report failed writes
+            self.file.close()
+        self._folder.close()
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file, or nothing.
+class Folder:
+    """An open folder: the same one whatever becomes of its name meanwhile.
+
+    Files of dead processes are removed when a process opens a folder for the first time. A
+    temporary file is locked as long as its process lives, on whichever machine or container; its
+    name alone would say nothing.
+
+    Windows has neither open folders nor these locks: there, names are used and nothing is removed.
+
+    Raises:
+        OSError: It does not exist, is a link, or cannot be opened.
+    """
+
+    _seen: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        if os.name != "posix":
+            return
+        flags = os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | flags)
+        except PermissionError:  # a folder that can be written but not listed
+            self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | flags)
+        found = os.fstat(self._descriptor)
+        if (identity := (found.st_dev, found.st_ino)) not in self._seen:
+            self._seen.add(identity)
+            with contextlib.suppress(OSError):
+                self._remove_leftovers()
+
+    def mode(self, name: str) -> int:
+        """Type and permissions of a file, a link's own; 0 if there is none.
+
+        Raises:
+            IsADirectoryError: It is a folder.
+        """
+        try:
+            mode = os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return 0
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return mode
+
+    def create(self, suffix: str) -> tuple[str, FileIO]:
+        """Make a temporary file; returns its name, and the file."""
+        while True:
+            name = f".detcli-{secrets.token_hex(8)}.part{suffix}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            # Exclusively, so that a planted link is never followed.
+            file = FileIO(os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor), "r+")
+            # Until it is locked, it looks like a dead process's to another one.
+            if lock(file) is not False and (os.name != "posix" or os.fstat(file.fileno()).st_nlink):
+                return name, file
+            file.close()
+
+    def move(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what has it, and put both on the disk."""
+        folder = self._descriptor
+        os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        self.sync()
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self._at(name), dir_fd=self._descriptor)
+
+    def sync(self) -> None:
+        """Put the names in it on the disk, as far as the file system can."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                sync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the folder."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _at(self, name: str) -> str:
+        return name if self._descriptor is not None else str(self._path / name)
+
+    def _remove_leftovers(self) -> None:
+        with os.scandir(self._descriptor) as entries:
+            found = [entry.name for entry in entries if LEFTOVER.fullmatch(entry.name)]
+        for name in found:
+            with contextlib.suppress(OSError):  # somebody else's, or gone by now
+                flags = os.O_RDWR | os.O_NOFOLLOW | NO_WAIT
+                with FileIO(os.open(name, flags, dir_fd=self._descriptor), "r+") as file:
+                    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and lock(file):
+                        self.remove(name)
+
+
+def open_output(path: Path) -> AtomicFile | DirectFile:
+    """Open a file that a user named, to write it.
+
+    Links are followed. A regular file is replaced when the new one is complete; a named pipe or a
+    device (`/dev/null`, `>(command)`) is written directly.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # there is none yet, or the reason is found again
+        mode = stat.S_IFREG
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return DirectFile(path)
+    return AtomicFile(Path(os.path.realpath(path)))
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user named, see `open_output`: the whole of it, or nothing.
 
     Raises:
         OutputError: The file cannot be written.
     """
-    target = AtomicFile(path, binary=True)
+    _write_whole(open_output(path), data)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file as `AtomicFile` does: the whole of it, or nothing.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    _write_whole(AtomicFile(path), data)
+
+
+def _write_whole(target: AtomicFile | DirectFile, data: bytes) -> None:
     try:
         target.write(data)
     except BaseException:
@@ -197,14 +384,43 @@ def write_file(path: Path, data: bytes) -> None:
     target.commit()
 
 
-def _write(file: IO[Any], data: str | bytes, title: str | Path) -> None:
+def write_all(file: FileIO, data: str | bytes) -> None:
+    """Write all bytes, of which a system call may take only a part; text becomes UTF-8.
+
+    Raises:
+        OSError: Not all of them could be written.
+    """
+    rest = memoryview(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def lock(file: FileIO) -> bool | None:
+    """Lock a file as long as it is open; False if somebody else has, None if there are no locks."""
+    if os.name != "posix":
+        return None
+    import fcntl
+
     try:
-        file.write(data)
-        file.flush()
-    except BrokenPipeError:
-        raise  # not a failure: the reader has seen enough
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def sync(descriptor: int) -> None:
+    """Put a file or folder on the disk, so that it survives a power cut.
+
+    Raises:
+        OSError: The disk is full or broken.
+    """
+    try:
+        os.fsync(descriptor)
     except OSError as error:
-        raise _output_error(title, error) from error
+        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}:  # some file systems
+            raise
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
@@ -225,8 +441,8 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
         raise unusable(path, "it is not JSON") from error
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, if they do not exist.
+def make_folder(path: Path) -> Path:
+    """Make a folder and its parents, if they do not exist; returns its path without links.
 
     Raises:
         OutputError: A file has that name, or the parent cannot be written to.
@@ -235,6 +451,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _output_error(path, error) from error
+    return Path(os.path.realpath(path))
 
 
 def _output_error(path: str | Path, error: OSError) -> OutputError:

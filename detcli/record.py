@@ -1,6 +1,6 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -73,6 +73,42 @@ class FailureJson(TypedDict):
     hint: str
 
 
+class SettingsJson(TypedDict):
+    """What the detections of a run depend on.
+
+    Attributes:
+        model_sha256: Of the model's file.
+        conf: Scores are above it.
+        class_conf: Confidences of single classes, by class id.
+        classes: Ids of the classes that are kept; empty for all.
+        nms: IoU of the non-maximum suppression; null without one.
+        unique: Whether each anchor gives one detection at most.
+        imgsz: Side of the network's input that was asked for; null for the model's own.
+        rect: Whether the input is as small as the picture allows.
+        box_format: Format of the boxes that was asked for; null for the model's own.
+        names: Names of the classes that replace the model's own; null without.
+        half: Whether the float16 file was asked for.
+        fast_decode: Whether large JPEGs are decoded at reduced size.
+        vid_stride: Every which frame of a video is used.
+    """
+
+    model: str
+    model_sha256: str
+    conf: float
+    class_conf: dict[str, float]
+    max_det: int
+    classes: list[int]
+    nms: float | None
+    unique: bool
+    imgsz: int | None
+    rect: bool
+    box_format: str | None
+    names: list[str] | None
+    half: bool
+    fast_decode: bool
+    vid_stride: int
+
+
 class RecordJson(TypedDict):
     """What one input gave: detections, or an error.
 
@@ -89,6 +125,8 @@ class RecordJson(TypedDict):
         device: Where it ran.
         warnings: What is wrong with the input, although there are detections.
         error: Why there are no detections.
+        saved: Files that were made for it: pictures, videos, labels, crops.
+        settings: What the detections depend on; in the first record of a run with --resume.
     """
 
     schema_version: int
@@ -104,6 +142,8 @@ class RecordJson(TypedDict):
     device: NotRequired[str]
     warnings: NotRequired[list[str]]
     error: NotRequired[FailureJson]
+    saved: NotRequired[list[str]]
+    settings: NotRequired[SettingsJson]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,6 +158,7 @@ class Record:
         picture: The picture; None in case of an error.
         detections: What was found; None in case of an error.
         error: Why there are no detections; None if there are.
+        saved: Files that were made for it; each sink that makes some adds them.
     """
 
     origin: Origin
@@ -127,6 +168,7 @@ class Record:
     picture: Picture | None = None
     detections: Detections | None = None
     error: DetcliError | None = None
+    saved: list[Path] = field(default_factory=list)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -169,6 +211,8 @@ class Record:
         }
         if self.warnings:
             record["warnings"] = list(self.warnings)
+        if self.saved:
+            record["saved"] = list(map(str, self.saved))
         return record
 
 

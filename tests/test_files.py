@@ -1,6 +1,7 @@
 """Files appear whole or not at all."""
 
 import contextlib
+import fcntl
 import os
 import stat
 import subprocess
@@ -11,7 +12,16 @@ import pytest
 from small_disk import small_disk
 
 from detcli.errors import OutputError
-from detcli.files import AtomicFile, StandardOutput, cache_folder, make_folder, write_file
+from detcli.files import (
+    AtomicFile,
+    Folder,
+    StandardOutput,
+    cache_folder,
+    make_folder,
+    open_output,
+    write_file,
+    write_output,
+)
 
 
 def test_nothing_has_the_name_before_commit(tmp_path):
@@ -27,7 +37,7 @@ def test_nothing_has_the_name_before_commit(tmp_path):
 
 def test_a_library_can_write_the_file_by_name(tmp_path):
     path = tmp_path / "a.mp4"
-    file = AtomicFile(path, binary=True, suffix=".mp4")
+    file = AtomicFile(path, suffix=".mp4")
     assert file.written.parent == tmp_path
     assert file.written.name.endswith(".part.mp4")
     file.written.write_bytes(b"whole")
@@ -70,7 +80,7 @@ def test_a_failed_commit_leaves_no_file(tmp_path):
 @pytest.mark.parametrize("binary", [False, True])
 def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
     path = tmp_path / "a.txt"
-    file = AtomicFile(path, binary=binary)
+    file = AtomicFile(path)
     line = "é" * 299 + "\n"  # 599 bytes
     data = line.encode() if binary else line
     file.write(data)
@@ -97,8 +107,8 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path):
     target, link = tmp_path / "there" / "a.json", tmp_path / "link.json"
     target.parent.mkdir()
     link.symlink_to(target)
-    write_file(link, b"one")
-    write_file(link, b"two")
+    write_output(link, b"one")
+    write_output(link, b"two")
     assert link.is_symlink()
     assert target.read_bytes() == b"two"
     assert list(target.parent.iterdir()) == [target]
@@ -122,12 +132,149 @@ def test_a_named_pipe_is_written_directly(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    file = AtomicFile(path)
+    file = open_output(path)
     file.write("at once")
     assert os.read(reader, 100) == b"at once"
     file.commit()
     os.close(reader)
     assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="no process reads it"):
+        open_output(tmp_path / "pipe")
+
+
+def test_a_process_substitution_is_written_directly():
+    reader, writer = os.pipe()
+    write_output(Path(f"/dev/fd/{writer}"), b"all")
+    os.close(writer)
+    assert os.read(reader, 10) == b"all"
+    os.close(reader)
+
+
+def link(path):
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("planted", [link, os.mkfifo])
+def test_what_was_planted_is_replaced(tmp_path, planted):
+    (tmp_path / "elsewhere").write_text("kept")
+    path = tmp_path / "out" / "a.jpg"
+    path.parent.mkdir()
+    planted(path)
+    write_file(path, b"new")
+    assert stat.S_ISREG(path.lstat().st_mode)
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "person").symlink_to("elsewhere")
+    with pytest.raises(OutputError, match="person"):
+        write_file(tmp_path / "person" / "a.jpg", b"new")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(tmp_path):
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    file = AtomicFile(folder / "a.jpg")
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(elsewhere)
+    file.write(b"new")
+    file.commit()
+    assert (tmp_path / "moved" / "a.jpg").read_bytes() == b"new"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_planted_mode_gives_no_rights(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    path.chmod(0o4755)
+    write_file(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process that has opened no folder yet."""
+    monkeypatch.setattr(Folder, "_seen", set())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_files_of_dead_processes_are_removed(tmp_path):
+    live = AtomicFile(tmp_path / "b.jpg", suffix=".mp4")
+    dead = [tmp_path / f".detcli-{'0123456789abcdef'}.part{suffix}" for suffix in ("", ".mp4")]
+    kept = [".detcli-abc.part", ".0123456789abcdef.part", ".detcli-0123456789abcdeg.part", "a.part"]
+    for path in (*dead, *(tmp_path / name for name in kept)):
+        path.touch()
+    Folder._seen.clear()  # noqa: SLF001 - another process
+    write_file(tmp_path / "a.jpg", b"")
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"a.jpg", live.written.name, *kept}
+    live.discard()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
+    names = [f".detcli-{number:016x}.part" for number in range(3)]
+    (tmp_path / names[0]).symlink_to(tmp_path / "kept")
+    os.mkfifo(tmp_path / names[1])
+    (tmp_path / names[2]).mkdir()
+    (tmp_path / "kept").touch()
+    write_file(tmp_path / "a.jpg", b"")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jpg", "kept", *names}
+
+
+def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
+    tmp_path, monkeypatch
+):
+    """Another process opens the folder between the making of the file and its lock."""
+    flock = fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        Folder._seen.clear()  # noqa: SLF001 - another process
+        write_file(tmp_path / "b.jpg", b"")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
+    tmp_path, monkeypatch
+):
+    done = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+
+        def record(*arguments, name=name, original=original, **options):
+            done.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, record)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert done == ["fsync", "replace", "fsync"]
+
+
+def test_a_disk_that_does_not_take_the_data_leaves_the_existing_file_alone(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from detcli.files import AtomicFile, StandardOutput
+from detcli.files import AtomicFile, DirectFile, StandardOutput
 from detcli.record import Record
 
-Output = AtomicFile | StandardOutput
+Output = AtomicFile | DirectFile | StandardOutput
 """Target of a text format."""
 
 

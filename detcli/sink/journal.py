@@ -1,24 +1,41 @@
 """A journal: JSON Lines that a later run continues.
 
-Each record is appended and flushed, so a run that is killed loses at most its last record. The next
-run drops a torn line, skips inputs with a record, and tries failed ones again.
+Each record is appended at once, so a run that is killed loses at most its last record, and put on
+the disk about once a second, for power cuts. The next run drops damaged lines, skips inputs with a
+record, and tries failed ones again.
+
+The first record of a run carries its settings. A later run with other settings is refused, since
+half of the file would answer another question.
 """
 
-import errno
+import contextlib
 import json
 import os
+import stat
+import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from detcli.errors import OutputError, UsageError, system_reason
-from detcli.files import AtomicFile
-from detcli.record import Origin, Record
+from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, write_all
+from detcli.record import Origin, Record, SettingsJson
 from detcli.sink.json import encode
 
 START = b'{"schema_version"'
 """Start of every record, and of a torn line as far as it goes."""
+
+SYNC_INTERVAL_S = 1.0
+"""The time between two syncs, while records come."""
+
+MAX_SHOWN = 80
+"""Characters of a setting that an error shows."""
+
+TYPES: dict[str, Any] = {"source": str, "frame": int, "saved": list, "settings": dict}
+"""Types of the fields that are read."""
 
 Key = tuple[str, int | None]
 """Identifies a record: source, and frame for a video."""
@@ -27,22 +44,44 @@ Key = tuple[str, int | None]
 class Journal:
     """Appends records to a file, and knows those already in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: SettingsJson | None = None,
+        *,
+        force: bool = False,
+        videos: Path | None = None,
+    ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
+        Args:
+            path: The file.
+            settings: What the detections of this run depend on.
+            force: Whether to continue a journal of other settings.
+            videos: The folder for annotated videos. A video that a kill cut off does not exist;
+                its frames are detected again, so that it becomes whole.
+
         Raises:
-            UsageError: The file is not a journal, or another run is writing to it.
+            UsageError: The file is not a journal, or of other settings; or another run is writing
+                to it.
             OutputError: The file cannot be read or written.
         """
         self._path = path
+        self._target = Path(os.path.realpath(path))
+        self._settings = settings
+        self._videos = videos
         self._done: Counter[Key] = Counter()
+        self._synced_s = 0.0  # on the monotonic clock
+        self._exists = cache(os.path.lexists)
         try:
             self._file = self._open()
             try:
-                if not self._read():
+                while not self._read(force=force):
                     self._rewrite()  # as a new file, which has no lock yet
                     self._file.close()
                     self._file = self._open()
+                with contextlib.closing(Folder(self._target.parent)) as folder:
+                    folder.sync()  # of a new file's name
             except BaseException:
                 self._file.close()
                 raise
@@ -66,62 +105,130 @@ class Journal:
         Raises:
             OutputError: The line could not be written.
         """
-        line = (encode(record) + "\n").encode("utf-8", "backslashreplace")
+        fields = record.to_json()
+        if self._settings is not None:
+            fields["settings"] = self._settings
         try:
-            written = self._file.write(line)
+            write_all(self._file, _line(fields))
+            self._settings = None
+            if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:
+                self._sync()
         except OSError as error:
             raise self._failure(error) from error
-        if written < len(line):
-            raise self._failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def close(self) -> None:
-        """Close the file; every line is in it already."""
-        self._file.close()
+        """Put all lines on the disk, and close the file.
+
+        Raises:
+            OutputError: The disk is full or broken.
+        """
+        try:
+            with self._file:
+                self._sync()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _sync(self) -> None:
+        sync(self._file.fileno())
+        self._synced_s = time.monotonic()
 
     def _open(self) -> FileIO:
         """Open the file, and lock it against other runs."""
-        file = self._path.open("ab", buffering=0)  # closing has nothing left to write
-        if os.name == "posix":
-            import fcntl
-
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_WAIT | getattr(os, "O_BINARY", 0)
+        while True:
+            file = FileIO(os.open(self._target, flags, 0o666), "r+")
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
-            except BlockingIOError as error:
+                self._require_usable(file)
+                if self._is_named(file):
+                    return file
+            except BaseException:
                 file.close()
-                raise UsageError(
-                    f"--resume {self._path}: another run is writing to it", "wait until it ends"
-                ) from error
-        return file
+                raise
+            file.close()  # another run wrote it anew before the lock was taken
 
-    def _read(self) -> bool:
-        """Read what was done; return whether every line is a record with detections."""
-        broken = 0
-        with self._path.open("rb") as file:
-            for line in file:
-                record = _parse(line)
+    def _require_usable(self, file: FileIO) -> None:
+        """Lock a file, which stays locked until it is closed."""
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"--resume {self._path}: not a regular file", "name a file")
+        if lock(file) is False:
+            raise UsageError(
+                f"--resume {self._path}: another run is writing to it", "wait until it ends"
+            )
+
+    def _is_named(self, file: FileIO) -> bool:
+        """Whether an open file is the one that has the name."""
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), self._target.stat())
+        except FileNotFoundError:
+            return False
+
+    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """All lines and their records, which are empty for damaged lines."""
+        begun = False
+        with open(self._file.fileno(), "rb", closefd=False) as reader:
+            reader.seek(0)
+            for line in reader:
+                record = _parse(line, begun=begun)
                 if record is None:
                     raise UsageError(
                         f"--resume {self._path}: not a file of detcli records",
                         "name a file that detcli wrote as JSON Lines",
                     )
-                if "detections" in record:
-                    self._done[record["source"], record.get("frame")] += 1
-                else:
-                    broken += 1
-        return broken == 0
+                begun = begun or bool(record)
+                yield line, record
+
+    def _stays(self, record: dict[str, Any]) -> bool:
+        """Whether a record needs no second attempt."""
+        if "detections" not in record or "frame" not in record:
+            return "detections" in record
+        saved = [str(name) for name in record.get("saved", ())]
+        whole = all(Path(name).parent != self._videos or self._exists(name) for name in saved)
+        return whole or not self._exists(record["source"])  # then it cannot be detected on again
+
+    def _read(self, *, force: bool) -> bool:
+        """Read what was done; return whether all records stay."""
+        self._done.clear()
+        all_stay, settings, last = True, None, None
+        for _, record in self._lines():
+            settings = record.get("settings", settings)
+            if self._stays(record):
+                self._done[record["source"], record.get("frame")] += 1
+                last = settings or {"model": record.get("model")}  # which is all that 0.1.0 wrote
+            else:
+                all_stay = False
+        if self._settings is not None and last is not None and not force:
+            self._require_equal(self._settings, last)
+        return all_stay
 
     def _rewrite(self) -> None:
-        """Write the file again without torn lines and failures."""
-        target = AtomicFile(self._path, binary=True)
+        """Write the file again without damaged lines and failures."""
+        target = AtomicFile(self._target)
+        settings = None  # of a record that was dropped
         try:
-            with self._path.open("rb") as file:
-                for line in file:
-                    if "detections" in (_parse(line) or {}):
-                        target.write(line)
+            for line, record in self._lines():
+                settings = record.get("settings", settings)
+                if self._stays(record):
+                    if settings is not None:
+                        line = _line(record | {"settings": settings})  # noqa: PLW2901
+                        settings = None
+                    target.write(line)
         except BaseException:
             target.discard()
             raise
         target.commit()
+
+    def _require_equal(self, settings: SettingsJson, earlier: dict[str, Any]) -> None:
+        """Refuse to mix the detections of different settings."""
+        different = [
+            _difference(name, earlier[name], now)
+            for name, now in settings.items()
+            if name in earlier and earlier[name] != now
+        ]
+        if different:
+            raise UsageError(
+                f"--resume {self._path}: its records were made with {', '.join(different)}",
+                "use the same settings, name another file, or mix them with --force",
+            )
 
     def _failure(self, error: OSError) -> OutputError:
         return OutputError(
@@ -131,12 +238,36 @@ class Journal:
         )
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """A record; empty for a torn line; None for anything else."""
-    if not line.endswith(b"\n"):
-        return {} if line.startswith(START) or START.startswith(line) else None
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return (encode(fields) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _difference(name: str, earlier: object, now: object) -> str:
+    if name == "model_sha256":
+        return "another file of the model"
+    if max(len(str(earlier)), len(str(now))) > MAX_SHOWN:
+        return f"another {name}"
+    return f"{name} {json.dumps(earlier)} instead of {json.dumps(now)}"
+
+
+def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
+    """A record; empty for a damaged line; None for anything else.
+
+    A killed run leaves the beginning of a line. A power cut leaves zeros in place of pages that
+    were not on the disk; text after them is taken for a record's only after whole records.
+    """
+    if b"\0" in line or not line.endswith(b"\n"):
+        start = line.partition(b"\0")[0]
+        if start:
+            ours = start.startswith(START) or START.startswith(start)
+        else:
+            ours = begun or not line.strip(b"\0\n")
+        return {} if ours else None
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("source"), str) else None
+    if not isinstance(record, dict) or "source" not in record:
+        return None
+    fit = all(isinstance(record.get(name, of()), of) for name, of in TYPES.items())
+    return record if fit else None

@@ -1,7 +1,8 @@
 """JSON Lines, one record per line; and JSON, an array of the same records."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from detcli.record import Record
 from detcli.sink import Output, TextSink
@@ -12,7 +13,7 @@ class JsonLinesSink(TextSink):
 
     def write(self, record: Record) -> None:
         """Write a line."""
-        self._output.write(encode(record) + "\n")
+        self._output.write(encode(record.to_json()) + "\n")
 
 
 class JsonArray(TextSink):
@@ -41,9 +42,9 @@ class JsonSink(JsonArray):
 
     def write(self, record: Record) -> None:
         """Write an element."""
-        self.extend([encode(record)])
+        self.extend([encode(record.to_json())])
 
 
-def encode(record: Record) -> str:
+def encode(fields: Mapping[str, Any]) -> str:
     """A record as one line of JSON."""
-    return json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False)
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False)

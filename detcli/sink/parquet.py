@@ -5,7 +5,7 @@ import typing
 from typing import Any
 
 from detcli.errors import loading
-from detcli.files import AtomicFile
+from detcli.files import AtomicFile, DirectFile
 from detcli.record import SCHEMA_VERSION, DetectionJson, Record, RecordJson
 from detcli.sink.csv import BOX
 
@@ -53,7 +53,7 @@ class ParquetSink:
     The file can be read once it is complete: the end of a Parquet file says where its parts are.
     """
 
-    def __init__(self, output: AtomicFile) -> None:
+    def __init__(self, output: AtomicFile | DirectFile) -> None:
         self._output = output
         self._writer = parquet.ParquetWriter(_Stream(output), SCHEMA, compression="zstd")
         self._rows: list[Any] = []
@@ -108,7 +108,7 @@ class ParquetSink:
 class _Stream(io.RawIOBase):
     """An atomic file as pyarrow wants it; errors stay those of the file."""
 
-    def __init__(self, output: AtomicFile) -> None:
+    def __init__(self, output: AtomicFile | DirectFile) -> None:
         self._output = output
         self._position = 0
 

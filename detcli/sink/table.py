@@ -1,5 +1,7 @@
 """One table per picture, for people."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +18,10 @@ class TableSink(TextSink):
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
-        # The terminal wraps long names, so that they can be copied whole.
-        self._console = Console(file=output.file, width=UNLIMITED_WIDTH)
+        # The terminal wraps long names, so that they can be copied whole. The console only asks
+        # whether the file is one.
+        file: Any = output.file
+        self._console = Console(file=file, width=UNLIMITED_WIDTH)
 
     def write(self, record: Record) -> None:
         """Write one table, or one line if nothing was found."""

@@ -1,5 +1,6 @@
 """Annotated videos in a folder: one per input video, of the same size and frame rate."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -122,7 +123,8 @@ class VideoFile:
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
         self.shape = shape
         self._path = path
-        self._part = AtomicFile(path, binary=True, suffix=path.suffix)
+        folder = os.path.realpath(path.parent)  # which no library takes for an address
+        self._part = AtomicFile(Path(folder, path.name), suffix=path.suffix)
         try:
             self._writer = _open_writer(self._part.written, shape, rate)
         except OutputError:

@@ -1,6 +1,9 @@
 """A journal: no record is lost, and none is written twice."""
 
+import fcntl
 import json
+import os
+import stat
 from collections import Counter
 
 import pytest
@@ -138,3 +141,237 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
         run(path, names)
     run(path, names)
     assert sources(path) == names
+
+
+def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(path, monkeypatch):
+    """The other run opens the file, writes it anew and ends while this one waits for its turn."""
+    write(path, picture("a"), failure("b"))
+    flock = fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        run(path, ["a", "b"])
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    run(path, ["a", "b", "c"])
+    assert sources(path) == ["a", "b", "c"]
+
+
+def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(path, monkeypatch):
+    flock = fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    run(path, ["a"])
+    assert sources(path) == ["a"]
+
+
+def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatch):
+    """The lock of the old file says nothing about the new one."""
+    write(path, failure("a"), picture("b"))
+    rewrite = Journal._rewrite  # noqa: SLF001 - what comes after it is the point
+
+    def then_another(journal):
+        rewrite(journal)
+        monkeypatch.setattr(Journal, "_rewrite", rewrite)
+        run(path, ["a", "b"])
+
+    monkeypatch.setattr(Journal, "_rewrite", then_another)
+    run(path, ["a", "b"])
+    assert sources(path) == ["b", "a"]
+
+
+def test_what_a_power_cut_leaves_is_completed(path):
+    names = ["a", "b", "c", "d"]
+    run(path, names)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for kept in range(len(whole) + 1):
+        path.write_bytes(whole[:kept].ljust(len(whole), b"\0"))
+        run(path, names)
+        assert Counter(sources(path)) == Counter(names)
+        assert path.read_bytes().startswith(whole[:kept].rpartition(b"\n")[0])
+    for missing in range(1, len(lines)):  # a page in the middle never reached the disk
+        damaged = [*lines]
+        damaged[missing] = bytes(len(lines[missing]) - 7) + lines[missing][-7:]
+        path.write_bytes(b"".join(damaged))
+        run(path, names)
+        assert Counter(sources(path)) == Counter(names)
+
+
+@pytest.mark.parametrize("content", [b"\0\0\1\0icon", b"\0" * 9 + b"text\n", b"\x93NUMPY\0\n"])
+def test_a_binary_file_is_not_touched(path, content):
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="not a file of detcli records"):
+        Journal(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("field", ['"frame": []', '"settings": 3', '"saved": 7', '"source": {}'])
+def test_fields_of_other_types_are_not_records(path, field):
+    path.write_text(f'{{"schema_version": 1, "source": "a", "detections": [], {field}}}\n')
+    with pytest.raises(UsageError, match="not a file of detcli records"):
+        Journal(path)
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """The kinds of all that is put on the disk, in order."""
+    found = []
+    fsync = os.fsync
+
+    def record(descriptor):
+        found.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return found
+
+
+def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    journal = Journal(path)
+    assert synced == ["folder"]
+    for number in range(13):
+        journal.write(picture(str(number)))
+        now[0] += 0.25
+    assert synced.count("file") == 4
+    journal.close()
+    assert synced == ["folder", *["file"] * 5]
+
+
+def test_a_journal_that_is_written_anew_is_on_the_disk_first(path, synced):
+    write(path, picture("a"), failure("b"))
+    synced.clear()
+    Journal(path)._file.close()  # noqa: SLF001 - as a kill would
+    assert synced[:2] == ["file", "folder"]
+
+
+def test_a_disk_that_loses_records_is_an_output_error(path, monkeypatch):
+    def broken(_):
+        raise OSError(5, "Input/output error")
+
+    journal = Journal(path)
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OutputError, match="Input/output"):
+        journal.write(picture("a"))
+    with pytest.raises(OutputError, match="Input/output"):
+        journal.close()
+
+
+SETTINGS = {"model": "m", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "names": None}
+
+
+def written_with(path, *records, **changed):
+    force = changed.pop("force", False)
+    journal = Journal(path, SETTINGS | changed, force=force)
+    for one in records:
+        journal.write(one)
+    journal.close()
+
+
+def settings_of(path):
+    return [json.loads(line).get("settings") for line in path.read_text().splitlines()]
+
+
+def test_the_first_record_of_a_run_has_its_settings(path):
+    written_with(path, picture("a"), picture("b"))
+    written_with(path)
+    written_with(path, picture("c"))
+    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"conf": 0.5}, "conf 0.25 instead of 0.5"),
+        ({"model": "n"}, 'model "m" instead of "n"'),
+        ({"model_sha256": "1" * 64}, "another file of the model"),
+        ({"names": ["x" * 99]}, "another names"),
+        (
+            {"classes": [1], "conf": 0.1},
+            r"conf 0\.25 instead of 0\.1, classes \[\] instead of \[1\]",
+        ),
+    ],
+)
+def test_other_settings_are_refused_unless_forced(path, changed, said):
+    written_with(path, picture("a"))
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=said) as caught:
+        written_with(path, **changed)
+    assert "--force" in caught.value.hint
+    assert path.read_bytes() == before
+    written_with(path, picture("b"), force=True, **changed)
+    written_with(path, **changed)
+    with pytest.raises(UsageError):
+        written_with(path)
+
+
+def test_settings_survive_the_record_that_had_them(path):
+    written_with(path, failure("a"), picture("b"), picture("c"))
+    written_with(path, picture("a"))
+    assert sources(path) == ["b", "c", "a"]
+    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+    with pytest.raises(UsageError):
+        written_with(path, conf=0.5)
+
+
+def test_failures_leave_no_settings_behind(path):
+    written_with(path, picture("a"))
+    written_with(path, failure("b"), conf=0.5, force=True)
+    written_with(path, picture("b"))
+    assert settings_of(path) == [SETTINGS, SETTINGS]
+
+
+def test_a_journal_of_0_1_0_is_continued_by_the_same_model(path):
+    write(path, picture("a"))
+    with pytest.raises(UsageError, match='model "m" instead of "n"'):
+        written_with(path, model="n")
+    written_with(path, picture("b"))
+    assert settings_of(path) == [None, SETTINGS]
+
+
+def test_a_pipe_is_refused_and_not_waited_for(path):
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="not a regular file"):
+        Journal(path)
+
+
+def test_a_link_is_followed(path, tmp_path):
+    path.symlink_to(tmp_path / "there.jsonl")
+    write(path, picture("a"), failure("b"))
+    write(path, picture("b"))
+    assert path.is_symlink()
+    assert sources(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path, finished):
+    film, video = tmp_path / "film.avi", tmp_path / "out" / "film.mp4"
+    film.touch()
+    frames = [numbered(number, str(film)) for number in range(3)]
+    for one in frames:
+        one.saved.append(video)
+    write(path, *frames, picture("a"))
+    if finished:
+        video.parent.mkdir()
+        video.touch()
+    journal = Journal(path, videos=video.parent)
+    assert journal.skip(frames[0].origin) == finished
+    assert journal.skip(Origin("a"))
+    journal.close()
+    assert len(sources(path)) == (4 if finished else 1)
+
+
+def test_frames_that_cannot_be_detected_again_stay(path):
+    lost = numbered(0, "camera:0")
+    lost.saved.append("out/camera-0.mp4")
+    write(path, lost)
+    Journal(path, videos="out").close()
+    assert sources(path) == ["camera:0"]

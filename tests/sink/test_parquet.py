@@ -31,7 +31,7 @@ def write(tmp_path):
 
     def write(*records):
         path = tmp_path / "out.parquet"
-        sink = module.ParquetSink(AtomicFile(path, binary=True))
+        sink = module.ParquetSink(AtomicFile(path))
         write_all(sink, records)
         assert not path.exists()
         sink.close()
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, group):
     """A Parquet file without its end cannot be read."""
     monkeypatch.setattr(module, "ROW_GROUP", group)
     (tmp_path / "out.parquet").write_bytes(b"before")
-    sink = module.ParquetSink(AtomicFile(tmp_path / "out.parquet", binary=True))
+    sink = module.ParquetSink(AtomicFile(tmp_path / "out.parquet"))
     records = (picture(f"{number * 7919}" * 100, index=number) for number in range(100))
     with small_disk(), pytest.raises(OutputError, match=r"out\.parquet"), contextlib.closing(sink):
         write_all(sink, records)

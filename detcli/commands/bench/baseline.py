@@ -28,7 +28,7 @@ from detcli.commands.bench.report import (
 )
 from detcli.commands.bench.sampling import WALL, Samples, interval
 from detcli.errors import UsageError
-from detcli.files import write_file
+from detcli.files import write_output
 
 HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
 
@@ -105,7 +105,7 @@ def save_baseline(baseline: Baseline) -> None:
     """
     document = HEADER | asdict(baseline)
     del document["file"]
-    write_file(Path(baseline.file), (json.dumps(document, indent=1) + "\n").encode())
+    write_output(Path(baseline.file), (json.dumps(document, indent=1) + "\n").encode())
 
 
 def load_baseline(path: Path) -> Baseline:

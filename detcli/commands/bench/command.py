@@ -197,12 +197,12 @@ class _Outputs:
     def check(self) -> None:
         """Check, before anything is measured, that the results can be written."""
         from detcli.commands.bench.plot import check_plot
-        from detcli.files import AtomicFile
+        from detcli.files import open_output
 
         if self.plot is not None:
             check_plot(self.plot)
         for path in filter(None, (self.plot, self.save_baseline)):
-            AtomicFile(path, binary=True).discard()
+            open_output(path).discard()
 
     def write(
         self,

@@ -9,7 +9,7 @@ from detcli.commands.bench.report import SweepPoint, SweepReport, TopKReport
 from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sweep import NUMERIC_AXES
 from detcli.errors import UsageError, loading
-from detcli.files import write_file
+from detcli.files import write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
     metadata = {"Date": None} if suffix == "svg" else {}  # the same figures give the same file
     with rc_context({"svg.hashsalt": "detcli"}):
         figure.savefig(memory, format=suffix, dpi=150, metadata=metadata)
-    write_file(path, memory.getvalue())
+    write_output(path, memory.getvalue())
 
 
 def _figure() -> "Figure":

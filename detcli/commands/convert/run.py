@@ -26,7 +26,7 @@ from detcli.commands.shared.comparison import (
 from detcli.commands.shared.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, UsageError
-from detcli.files import AtomicFile, write_file
+from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.editing import cut
@@ -114,7 +114,7 @@ def convert(
         converted = serialised(steps.model)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="detcli-"))
         path = Path(folder, output.name)
-        write_file(path, converted)
+        write_output(path, converted)
         new = ModelFile(path, converted, options.box_format)
         for warning in new.detector().warnings:
             if warning not in known:
@@ -143,7 +143,7 @@ def _warn(text: str) -> None:
     warnings.warn(text, DetcliWarning, stacklevel=3)
 
 
-def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile:
+def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | DirectFile:
     """Open the file to write; it stays unchanged unless it is committed."""
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
@@ -153,7 +153,7 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile:
             f"{output} is the model itself" if same else f"{output} already exists",
             "name another file, or overwrite it with --force",
         )
-    return AtomicFile(output, binary=True)
+    return open_output(output)
 
 
 def _file_report(file: ModelFile, path: Path) -> File:

@@ -51,10 +51,11 @@ CACHE_FOLDERS = {
 }
 
 # Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
-# to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed.
+# to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
+# those of 0.1.0 had shorter names.
 CACHED_FILE = re.compile(
-    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph)|\.[0-9a-f]{16}\.part)"
-    r"|kernels/([0-9a-f]{64}\.cubin|\.[0-9a-f]{16}\.part)"
+    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph)|\.(detcli-)?[0-9a-f]{16}\.part)"
+    r"|kernels/([0-9a-f]{64}\.cubin|\.(detcli-)?[0-9a-f]{16}\.part)"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
 )
 

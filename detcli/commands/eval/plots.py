@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from detcli.commands.eval.evaluator import IOU, Curve, Numbers, Score
 from detcli.commands.eval.report import Confusions
-from detcli.files import write_file
+from detcli.files import make_folder, write_file
 from detcli.text import printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
             figure.savefig(buffer, format="png", dpi=120)
-        write_file(folder / name, buffer.getvalue())
+        write_file(make_folder(folder) / name, buffer.getvalue())
     return tuple(folder / name for name in FILES)
 
 

@@ -37,7 +37,7 @@ from detcli.commands.eval.yolo_data import read_yolo
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
 from detcli.errors import UsageError, loading
-from detcli.files import AtomicFile, make_folder
+from detcli.files import make_folder, open_output
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
@@ -241,7 +241,7 @@ class Evaluation:
         with contextlib.ExitStack() as stack:
             sink = None
             if self.request.coco is not None:
-                sink = CocoSink(AtomicFile(self.request.coco), self.collector)
+                sink = CocoSink(open_output(self.request.coco), self.collector)
                 stack.callback(sink.close)
             for record in self.pipeline.run(self.collector.items(self.request.decode)):
                 if sink is not None:

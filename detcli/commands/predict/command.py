@@ -4,7 +4,7 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,13 @@ from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
 from detcli.interrupts import interrupts
-from detcli.model.zoo import DEFAULT
+from detcli.model.zoo import DEFAULT, LocatedModel
+
+if TYPE_CHECKING:
+    from detcli.commands.shared.setup import RunOptions
+    from detcli.detector import Detector
+    from detcli.record import SettingsJson
+    from detcli.source.item import SourceOptions
 
 EXAMPLES = """
 detcli predict street.jpg --save out
@@ -128,6 +134,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "FILE", "Append JSON Lines to this file, and skip inputs already in it.", panel=GOES
         ),
     ] = None,
+    force: Annotated[
+        bool, flag("Let --resume mix records of other settings.", "--force", panel=GOES)
+    ] = False,
     save: Annotated[
         Path | None,
         option("DIR", "Write annotated pictures and videos to this folder.", panel=GOES),
@@ -219,6 +228,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         format=choose_format(output_format, output),
         output=output,
         journal=resume,
+        force=force,
         pictures=save,
         line_width=line_width,
         label_parts=parse_labels(labels),
@@ -248,13 +258,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         if fast_decode and not sink_options.need_pixels:
             fast = replace(decode, fast_for=detector.canvas)
             source_options = replace(source_options, decode=fast)
+        settings = None if resume is None else _settings(run, located, detector, source_options)
         pipeline = run.open_pipeline(detector, input_timeout)
         tally = Tally(quiet=quiet, errors_shown=sink_options.show_errors)
         bar = not quiet and not is_terminal(sys.stdout)  # which shows progress by its records
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             Sources(source or [], source_options) as sources,
-            open_sinks(sink_options, guard) as (sinks, skip),
+            open_sinks(sink_options, guard, settings) as (sinks, skip),
             progress(lambda: sources.progress.total, wanted=bar, status=tally.status) as advance,
         ):
             for record in pipeline.run(sources, skip):
@@ -267,6 +278,37 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)
+
+
+def _settings(
+    run: "RunOptions", model: LocatedModel, detector: "Detector", source: "SourceOptions"
+) -> "SettingsJson":
+    """What the detections of a run depend on, for its journal."""
+    from detcli.model.hub_cache import sha256
+    from detcli.settings import class_ids
+
+    chosen, names = run.settings, detector.contract.names
+    return {
+        "model": detector.model_name,
+        "model_sha256": sha256(model.path),
+        "conf": chosen.conf,
+        "class_conf": {
+            str(class_id): least
+            for entry, least in chosen.class_conf
+            for class_id in sorted(class_ids([entry], names) or ())
+        },
+        "max_det": chosen.max_det,
+        "classes": sorted(class_ids(chosen.classes, names) or ()),
+        "nms": chosen.nms,
+        "unique": chosen.unique,
+        "imgsz": chosen.imgsz,
+        "rect": chosen.rect,
+        "box_format": chosen.box_format,
+        "names": None if chosen.names is None else list(names),
+        "half": run.device_options.half,
+        "fast_decode": source.decode.fast_for is not None,
+        "vid_stride": source.stride,
+    }
 
 
 def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from detcli.commands.predict.options import LABEL_PARTS, Format
 from detcli.errors import UsageError
-from detcli.files import AtomicFile, StandardOutput
+from detcli.files import AtomicFile, DirectFile, StandardOutput, open_output
 from detcli.interrupts import interrupts
+from detcli.record import SettingsJson
 from detcli.sink import Sink
 from detcli.source.item import Item
 
@@ -33,6 +34,7 @@ class SinkOptions:
     format: Format
     output: Path | None = None  # file for records; None for standard output
     journal: Path | None = None  # file that an earlier run began, instead of `output`
+    force: bool = False  # continue it even if it was made with other settings
     pictures: Path | None = None  # folder for annotated pictures and videos
     line_width: int | None = None  # of boxes in these and in the window; None for the default
     label_parts: frozenset[str] = frozenset(LABEL_PARTS)  # what labels in them say
@@ -46,6 +48,8 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.journal is not None and self.output is not None:
             raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
+        if self.force and self.journal is None:
+            raise UsageError("--force needs --resume", "leave it out: -o replaces its file")
         if self.label_scores and self.labels is None:
             raise UsageError("--save-conf needs --save-txt", "name a folder for labels")
         if self.coco_images is not None and self.coco is None:
@@ -89,7 +93,9 @@ RECORD_SINKS = {
 
 
 @contextlib.contextmanager
-def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[list[Sink], Skip]]:
+def open_sinks(
+    options: SinkOptions, guard: Container[Path], settings: SettingsJson | None = None
+) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
     Records come after the folders: what a journal has, the folders have. The window comes last,
@@ -98,6 +104,7 @@ def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[l
     Args:
         options: Which sinks.
         guard: Input files, which are never written over.
+        settings: What the detections depend on, for a journal.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
@@ -110,7 +117,7 @@ def open_sinks(options: SinkOptions, guard: Container[Path]) -> Iterator[tuple[l
         if path is not None and path in guard:
             raise UsageError(f"{path} is one of the inputs", "write to another file")
     with contextlib.ExitStack() as undo:
-        sinks, skip = _open(options, guard, undo)
+        sinks, skip = _open(options, guard, settings, undo)
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
         for sink in sinks:
@@ -125,12 +132,15 @@ def _close(sink: Sink) -> None:
 
 
 def _open(
-    options: SinkOptions, guard: Container[Path], undo: contextlib.ExitStack
+    options: SinkOptions,
+    guard: Container[Path],
+    settings: SettingsJson | None,
+    undo: contextlib.ExitStack,
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; the stack takes back what an error leaves behind."""
 
-    def open_file(path: Path, *, binary: bool = False) -> AtomicFile:
-        file = AtomicFile(path, binary=binary)
+    def open_file(path: Path) -> AtomicFile | DirectFile:
+        file = open_output(path)
         undo.callback(file.discard)
         return file
 
@@ -173,13 +183,10 @@ def _open(
     if options.journal is not None:
         from detcli.sink.journal import Journal
 
-        journal = Journal(options.journal)
+        journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    binary = options.format is Format.PARQUET
-    output = (
-        StandardOutput() if options.output is None else open_file(options.output, binary=binary)
-    )
+    output = StandardOutput() if options.output is None else open_file(options.output)
     module, name = RECORD_SINKS[options.format]
     records: Sink = getattr(import_module(module), name)(output)
     return [*sinks, records, *windows], lambda _: False

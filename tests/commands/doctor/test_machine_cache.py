@@ -16,7 +16,7 @@ OWN = [
     f"prepared/{HASH}-1.contract",
     f"prepared/{HASH}-1-cxcywh.contract",
     f"prepared/{HASH}.graph",
-    "prepared/.0123456789abcdef.part",
+    "prepared/.detcli-0123456789abcdef.part",
     f"kernels/{HASH}.cubin",
     "kernels/.0123456789abcdef.part",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_fp16_sm90.engine",

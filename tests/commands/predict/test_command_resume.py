@@ -1,0 +1,91 @@
+"""`detcli predict --resume`: what one journal may hold."""
+
+import hashlib
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+
+SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
+
+
+@pytest.fixture
+def resume(invoke, make_model, make_picture, tmp_path):
+    """Run over one more picture each time."""
+    pictures = []
+    model = make_model()
+
+    def run(*options):
+        pictures.append(make_picture(f"{len(pictures)}.png", ("red", 2, 3)))
+        journal = tmp_path / "run.jsonl"
+        return invoke("predict", *pictures, "-m", model, "--resume", journal, *options)
+
+    run.journal, run.model = tmp_path / "run.jsonl", model
+    return run
+
+
+def test_the_first_record_of_a_run_has_the_settings(resume):
+    assert resume("--conf", "0.5,red=0.2", "--classes", "red,2").returncode == 0
+    assert resume("--conf", "0.5,0=0.2", "--classes", "0,blue").returncode == 0
+    first, second = map(json.loads, resume.journal.read_text().splitlines())
+    jsonschema.validate(first, SCHEMA)
+    assert first["settings"] == second["settings"]
+    assert first["settings"] == {
+        "model": "colours",
+        "model_sha256": hashlib.sha256(resume.model.read_bytes()).hexdigest(),
+        "conf": 0.5,
+        "class_conf": {"0": 0.2},
+        "max_det": 300,
+        "classes": [0, 2],
+        "nms": None,
+        "unique": False,
+        "imgsz": None,
+        "rect": False,
+        "box_format": None,
+        "names": None,
+        "half": False,
+        "fast_decode": False,
+        "vid_stride": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--conf", 0.3], ["--conf", "red=0.3"], ["--max-det", 7], ["--classes", "red"]),
+        *(["--nms", 0.5], ["--unique"], ["--fast-decode"], ["--vid-stride", 2]),
+    ],
+)
+def test_other_settings_need_force(resume, options):
+    resume()
+    before = resume.journal.read_bytes()
+    finished = resume(*options)
+    assert finished.returncode == 2
+    assert "its records were made with" in finished.stderr
+    assert "--force" in finished.stderr
+    assert resume.journal.read_bytes() == before
+    assert resume("--force", *options).returncode == 0
+    assert len(resume.journal.read_text().splitlines()) == 3
+
+
+def test_another_model_of_the_same_name_needs_force(resume, make_model):
+    resume()
+    before = resume.model.read_bytes()
+    resume.model.write_bytes(make_model("other.onnx", "transposed").read_bytes())
+    assert resume.model.read_bytes() != before
+    finished = resume()
+    assert finished.returncode == 2
+    assert "another file of the model" in finished.stderr
+
+
+def test_what_changes_no_detection_may_differ(resume, tmp_path):
+    resume("--batch", 1)
+    options = ["--save-txt", tmp_path / "labels", "-q", "--workers", 1]
+    assert resume("--batch", 2, *options).returncode == 0
+
+
+def test_force_without_a_journal_is_a_usage_error(invoke, make_model, make_picture):
+    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), "--force")
+    assert finished.returncode == 2
+    assert "--resume" in finished.stderr
