@@ -16,6 +16,7 @@ from typing import IO, Any, ClassVar
 
 from detcli.errors import DetcliError, OutputError, system_reason
 from detcli.interrupts import interrupts
+from detcli.trust import distrust, warn_once
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     """Read an entry of the cache, or build and store it.
 
     Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
-    cache, an entry is built each time.
+    cache, or with one that others can write to, an entry is built each time.
 
     Args:
         name: Path of the entry's file in the cache folder.
@@ -58,9 +59,16 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     import hashlib  # `--help` needs none
 
     try:
-        path = cache_folder() / name
+        folder = cache_folder()
     except OutputError as error:
         log.info("no cache: %s", error)
+        return build()
+    path = folder / name
+    if reason := distrust(folder) or distrust(path.parent) or distrust(path):
+        warn_once(
+            f"the cache is not used, since {reason}; "
+            "chmod -R go-w mends that, and DETCLI_CACHE_DIR moves the cache"
+        )
         return build()
     try:
         with path.open("rb") as file:
@@ -73,9 +81,12 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         log.info("%s is damaged: building it again", name)
     entry = build()
     try:
-        folder = make_folder(path.parent)
-        write_file(folder / path.name, hashlib.sha256(entry).digest() + entry)
-    except OutputError as error:
+        for new in (folder, path.parent):
+            make_folder(new.parent)
+            new.mkdir(mode=0o700, exist_ok=True)
+        write_file(make_folder(path.parent) / path.name, hashlib.sha256(entry).digest() + entry)
+        path.chmod(0o600)
+    except (OutputError, OSError) as error:
         log.info("cannot cache %s: %s", name, error)
     return entry
 

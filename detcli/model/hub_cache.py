@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.errors import ModelError, OutputError, system_reason
+from detcli.trust import distrust, warn_once
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA_256 = re.compile(r"[0-9a-f]{64}")
@@ -46,8 +47,26 @@ class HubFile:
 
     @property
     def storage(self) -> Path:
-        """The cache folder of its repository."""
-        return hub_folder() / f"models--{self.repository.replace('/', '--')}"
+        """The cache folder of its repository.
+
+        Raises:
+            OutputError: Others can write to it, and to detcli's own cache.
+        """
+        name = f"models--{self.repository.replace('/', '--')}"
+        shared = hub_folder()
+        if not (reason := _distrusted(shared, name)):
+            return shared / name
+        from detcli.files import cache_folder  # `--help` needs none
+
+        own = cache_folder() / "hub"
+        warn_once(
+            f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"
+        )
+        if reason := _distrusted(own, name):
+            raise OutputError(
+                f"no place for models: {reason}", "set HF_HOME to a folder that only you write to"
+            )
+        return own / name
 
     def cached(self) -> Path | None:
         """Path of the cached file; None if it has to be fetched."""
@@ -154,6 +173,14 @@ def hub_folder() -> Path:
     home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
     folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
     return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
+
+
+def _distrusted(hub: Path, name: str) -> str:
+    """Why a repository's folder in a cache, or anything in it, may be somebody else's."""
+    paths = [hub, hub / name]
+    for folder, folders, files in os.walk(hub / name):
+        paths.extend(Path(folder, entry) for entry in (*folders, *files))
+    return next(filter(None, map(distrust, paths)), "")
 
 
 def _branch(ref: Path) -> str | None:

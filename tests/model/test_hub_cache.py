@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from hub_server import COMMIT, NEWER
 
+from detcli.errors import OutputError
+from detcli.model.hub import fetch
 from detcli.model.hub_cache import HubFile, hub_folder, is_intact, sha256
+from detcli.model.zoo import MODELS
 
 FILE = HubFile("someone/model", "onnx/model.onnx", "main")
 HALF = HubFile("someone/model", "onnx/model_fp16.onnx", "main")
@@ -144,3 +147,22 @@ def test_forgetting_counts_a_file_that_is_not_a_link(monkeypatch):
     assert not path.is_symlink()
     assert FILE.forget() == len(b"content")
     assert not FILE.storage.exists()
+
+
+@pytest.mark.parametrize("place", ["", "models--onnx-community--yolov10n", "blobs", "content"])
+def test_a_cache_that_others_can_write_to_is_not_used(hub, cache, caplog, place):
+    hub.add("yolov10n", b"content")
+    file = MODELS["yolov10n"].file()
+    first = fetch(file, "yolov10n", "AGPL-3.0")
+    storage = file.storage
+    folder = {"": hub_folder(), "blobs": storage / "blobs", "content": first.resolve()}
+    folder.get(place, storage).chmod(0o777)
+    caplog.clear()
+    assert file.cached() is None
+    second = fetch(file, "yolov10n", "AGPL-3.0")
+    assert second.is_relative_to(cache)
+    assert file.cached() == second
+    assert sum("Hugging Face cache is not used" in one.message for one in caplog.records) == 1
+    (cache / "hub").chmod(0o777)
+    with pytest.raises(OutputError, match="no place for models: others can write"):
+        file.cached()

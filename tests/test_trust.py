@@ -1,0 +1,96 @@
+"""What others can write to is not trusted."""
+
+import grp
+import logging
+import os
+import pwd
+import types
+
+import pytest
+
+from detcli import trust
+from detcli.files import cached
+from detcli.trust import distrust
+
+USER = pwd.getpwuid(os.geteuid())
+
+
+@pytest.fixture(params=["file", "folder"])
+def mine(request, tmp_path):
+    path = tmp_path / "mine"
+    path.touch() if request.param == "file" else path.mkdir()
+    path.chmod(0o755)
+    return path
+
+
+def test_what_only_the_user_can_write_to_is_trusted(mine):
+    assert distrust(mine) == ""
+    assert distrust(mine.with_name("missing")) == ""
+
+
+def test_what_others_can_write_to_is_not(mine):
+    mine.chmod(0o757)
+    assert distrust(mine) == f"others can write to {mine}"
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "trusted"),
+    [
+        (USER.pw_name, [], True),
+        (USER.pw_name, [USER.pw_name], True),
+        (USER.pw_name, [USER.pw_name, "mallory"], False),
+        ("users", [], False),
+    ],
+)
+def test_only_a_private_group_may_write(mine, monkeypatch, name, members, trusted):
+    mine.chmod(0o775)
+    group = types.SimpleNamespace(gr_name=name, gr_mem=members)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    user = types.SimpleNamespace(pw_name=USER.pw_name, pw_gid=mine.stat().st_gid)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    assert distrust(mine) == ("" if trusted else f"its group can write to {mine}")
+    monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"], raising=False)
+    assert distrust(mine) == f"its group can write to {mine}"
+
+
+def test_what_belongs_to_another_user_is_not(mine, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: mine.stat().st_uid + 1)
+    expected = "" if mine.stat().st_uid == 0 else f"{mine} belongs to another user"
+    assert distrust(mine) == expected
+
+
+def test_root_is_trusted(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert distrust(trust.Path("/")) == ""
+
+
+@pytest.mark.parametrize("part", ["", "prepared", "prepared/entry"])
+def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, part):
+    made = []
+
+    def build():
+        made.append(1)
+        return b"entry"
+
+    for _ in range(2):
+        assert cached("prepared/entry", build) == b"entry"
+    assert len(made) == 1
+    place = cache / part
+    place.chmod(0o777)
+    caplog.set_level(logging.WARNING)
+    for _ in range(2):
+        assert cached("prepared/entry", build) == b"entry"
+    assert len(made) == 3
+    (record,) = caplog.records
+    assert f"the cache is not used, since others can write to {place}" in record.message
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_a_new_cache_is_the_users_alone(cache, umask):
+    before = os.umask(umask)
+    try:
+        cached("prepared/entry", lambda: b"entry")
+    finally:
+        os.umask(before)
+    for path in (cache, cache / "prepared", cache / "prepared/entry"):
+        assert path.stat().st_mode & 0o077 == 0
