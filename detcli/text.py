@@ -13,9 +13,9 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LIKE_AN_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@", re.IGNORECASE | re.DOTALL)
 _WITHOUT_SCHEME = re.compile(r"^(?![a-z]:[\\/])[^/\\]*:.*@", re.IGNORECASE | re.DOTALL)
 _ADDRESS_IN_TEXT = re.compile(
-    r"""[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]""", re.IGNORECASE
+    r"""(?<![a-z0-9+.-])[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]""", re.IGNORECASE
 )
-_USER_IN_TEXT = re.compile(r"""[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])""")
+_USER_IN_TEXT = re.compile(r"""(?<![^\s/:@"'<>])[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])""")
 
 
 def printable(text: str) -> str:

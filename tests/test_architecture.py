@@ -32,6 +32,7 @@ LAYERS = [
         "text",
         "timing",
         "topk",
+        "trust",
     },
 ]
 """Rooms from the top down: each imports its own layer and those below, see docs/design.md."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 """How long a message waits for the reader of stderr, once; then messages are dropped."""
 
+MAX_MESSAGE = 8000
+"""Characters; a damaged model can have names of any length."""
+
 TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in steps of this size
 
 
@@ -97,8 +100,8 @@ def say(text: str, prefix: str = "detcli: ") -> None:
 
 
 def safe(text: str) -> str:
-    """A text as one line without control codes and passwords."""
-    return printable(public_text(text))
+    """A text as one line without control codes and passwords; cut off if it is very long."""
+    return printable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
 
 
 class _LogFormatter(logging.Formatter):

@@ -3,6 +3,8 @@
 import logging
 import warnings
 
+import pytest
+
 from detcli.commands.shared.messages import report, say, set_verbosity
 from detcli.errors import DetcliError
 
@@ -20,6 +22,12 @@ def test_an_error_without_a_hint(capsys):
 def test_control_codes_in_names_do_not_reach_the_terminal(capsys):
     say("no such file: \x1b]0;owned\x07\nnext")
     assert capsys.readouterr().err == "detcli: no such file: \\x1b]0;owned\\x07\\nnext\n"
+
+
+@pytest.mark.parametrize("part", ["a", "a:", "a:/", "a@", ":@", "x://"])
+def test_long_messages_are_cut_off(capsys, part):
+    say(part * 1_000_000)
+    assert len(capsys.readouterr().err) < 9000
 
 
 def test_passwords_do_not_reach_the_terminal(capsys):
