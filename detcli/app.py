@@ -23,6 +23,7 @@ from detcli.commands.eval import command as evaluation
 from detcli.commands.inspect import command as inspect
 from detcli.commands.models import command as models
 from detcli.commands.predict import command as predict
+from detcli.commands.shared import completion
 from detcli.commands.shared.defaults import DefaultsContext
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
@@ -58,6 +59,11 @@ class Commands(Group):
             report(error)
             sys.exit(error.exit_code)
         sys.exit(code)
+
+    def _main_shell_completion(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        """Complete in the shell, if one asks."""
+        completion.register()
+        super()._main_shell_completion(*args, **more)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parse what comes before the command."""

@@ -51,6 +51,7 @@ SLOW = {
     "commands/verify/test_command.py",
     "source/test_video.py",
     "source/test_video_damage.py",
+    "test_app_completion.py",
     "test_docs.py",
     "test_gpu_benchmark.py",
     "test_gpu_check.py",

@@ -1,87 +1,159 @@
-"""Completion in bash, zsh and fish: the candidates, and the real shells if installed."""
+"""Completion in real shells, where they are installed: keys go in, the line comes out."""
 
+import contextlib
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+DUMP = "\x07"  # Ctrl-G: print the line, and clear it
+
+START = {
+    "bash": r"""
+        PS1='READY> '; HISTFILE=; bind 'set bell-style none'; bind 'set enable-bracketed-paste off'
+        bind 'set page-completions off'; bind 'set completion-query-items 0'
+        dump() { printf '\n<<%s>>\n' "$READLINE_LINE"; READLINE_LINE= READLINE_POINT=0; }
+        bind -x '"\C-g": dump'
+        eval "$(detcli --show-completion bash)"
+    """,
+    "zsh": r"""
+        PS1='READY> '; unsetopt prompt_cr prompt_sp zle_bracketed_paste list_beep; LISTMAX=1000
+        autoload -Uz compinit; compinit -u -D
+        dump() { zle -I; print -r -- "<<$BUFFER>>"; BUFFER= }; zle -N dump; bindkey '^G' dump
+        eval "$(detcli --show-completion zsh)"
+    """,
+}
 
 
 @pytest.fixture
 def environment(tmp_path):
     """An environment with this `detcli` and a temporary home."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+    own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    return {**os.environ, **own, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
 @pytest.fixture
-def shell(environment):
-    """Run a script in a shell; skips if the shell is not installed."""
-
-    def run(name, script):
-        if shutil.which(name) is None:
-            pytest.skip(f"{name} is not installed")
-        done = subprocess.run(
-            [name, "-c", script],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
-
-    return run
+def folder(tmp_path):
+    """Models with odd names, and files that are none."""
+    place = tmp_path / "place"
+    for name in ("my model.onnx", "it's $5.onnx", "run:1.onnx", "notes.txt",
+                 "sub dir/deep.onnx", "猫.onnx", "street.jpg"):  # fmt: skip
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    (tmp_path / "homely.onnx").touch()
+    return place
 
 
-def asked(shell, line):
-    """Variables with which a shell asks for completions of a line."""
-    words = line.split(" ")
-    if shell == "bash":
-        return {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"} if shell == "fish" else {}
-    return {"_TYPER_COMPLETE_ARGS": line, **action}
+class Terminal:
+    """A shell in a terminal of its own."""
+
+    def __init__(self, name, environment, folder):
+        process, self._terminal = pty.fork()
+        if not process:
+            os.chdir(folder)
+            options = ["--norc", "--noprofile"] if name == "bash" else ["-f"]
+            os.execvpe(name, [name, *options, "-i"], environment)  # noqa: S606
+        self._process, self._read = process, b""
+        self._send("stty -echo\n")
+        for line in START[name].strip().splitlines():
+            self._send(line.strip() + "\n")
+        self._send("echo st''arted\n")
+        self._read_until("started\r?\n(?s:.*)READY> ")
+
+    def complete(self, keys):
+        """The line after these keys."""
+        self._send(keys + DUMP)
+        return self._read_until("<<(.*)>>")[1]
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process, 9)
+        os.waitpid(self._process, 0)
+        os.close(self._terminal)
+
+    def _send(self, text):
+        os.write(self._terminal, text.encode())
+
+    def _read_until(self, pattern):
+        end = time.monotonic() + 60
+        while not (found := re.search(pattern, self._read.decode(errors="replace"))):
+            assert time.monotonic() < end, self._read
+            if select.select([self._terminal], [], [], 1)[0]:
+                self._read += os.read(self._terminal, 65536)
+        self._read = b""  # the shell waits for keys
+        return found
 
 
-@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("detcli pre", "predict"),
-        ("detcli doctor --clear", "--clear-cache"),
-        ("detcli predict --format ", "jsonl"),
-        ("detcli doctor --format ", "table"),
-    ],
-)
-def test_candidates(detcli, name, line, found):
-    variables = {"_DETCLI_COMPLETE": f"complete_{name}", **asked(name, line)}
-    done = detcli(env={**os.environ, **variables})
-    assert found in done.stdout
-    assert "Usage" not in done.stdout + done.stderr
+@pytest.fixture(params=["bash", "zsh"])
+def terminal(request, environment, folder):
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    opened = Terminal(request.param, environment, folder)
+    opened.name = request.param
+    yield opened
+    opened.close()
 
 
-def test_bash_completes(shell):
-    script = """
-    eval "$(_DETCLI_COMPLETE=source_bash detcli)"
-    COMP_WORDS=(detcli do) COMP_CWORD=1
-    _detcli_completion detcli
-    echo "${COMPREPLY[@]}"
-    """
-    assert shell("bash", script) == ["doctor"]
+def words(line):
+    """What a shell makes of a line."""
+    return subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {line}"],  # noqa: S607
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
 
 
-def test_fish_completes(shell):
+CASES = [
+    ("detcli pre\t", ["detcli", "predict"]),
+    ("detcli predict --format=p\t", ["detcli", "predict", "--format=parquet"]),
+    ("detcli predict --device c\t", ["detcli", "predict", "--device", "cpu"]),
+    ("detcli predict --device=cpu,c\t", ["detcli", "predict", "--device=cpu,cpu"]),
+    ("detcli predict -m cod\t", ["detcli", "predict", "-m", "codes"]),
+    ("detcli predict -m my\t", ["detcli", "predict", "-m", "my model.onnx"]),
+    ("detcli predict -m my\\ m\t", ["detcli", "predict", "-m", "my model.onnx"]),
+    ('detcli predict -m "my m\t', ["detcli", "predict", "-m", "my model.onnx"]),
+    ("detcli predict -m 'my m\t", ["detcli", "predict", "-m", "my model.onnx"]),
+    ("detcli predict -m it\t", ["detcli", "predict", "-m", "it's $5.onnx"]),
+    ("detcli predict -m ru\t", ["detcli", "predict", "-m", "run:1.onnx"]),
+    ("detcli predict -m run:\t", ["detcli", "predict", "-m", "run:1.onnx"]),
+    ("detcli predict -m run\\:\t", ["detcli", "predict", "-m", "run:1.onnx"]),
+    ("detcli predict -m 猫\t", ["detcli", "predict", "-m", "猫.onnx"]),
+    ("detcli predict -m su\tde\t", ["detcli", "predict", "-m", "sub dir/deep.onnx"]),
+    ("detcli predict str\t", ["detcli", "predict", "street.jpg"]),
+]
+
+
+def test_completed_lines(terminal):
+    """One shell for all lines, as each key costs a process."""
+    completed = [(keys, words(terminal.complete(keys))) for keys, _ in CASES]
+    assert completed == CASES
+
+
+def test_a_path_in_the_home_folder(terminal, tmp_path):
+    (line,) = [terminal.complete("detcli predict -m ~/home\t")]
+    assert line.strip() == "detcli predict -m ~/homely.onnx"
+    assert (tmp_path / "homely.onnx").exists()
+
+
+def test_fish_completes(environment):
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
     script = "_DETCLI_COMPLETE=source_fish detcli | source; complete -C 'detcli doct'"
-    assert shell("fish", script)[0] == "doctor"
-
-
-def test_zsh_takes_the_script(shell):
-    script = """
-    autoload -Uz compinit; compinit -u -D  # -D: no file of what it found
-    eval "$(_DETCLI_COMPLETE=source_zsh detcli)"
-    echo $_comps[detcli]
-    """
-    assert shell("zsh", script) == ["_detcli_completion"]
+    done = subprocess.run(
+        ["fish", "-c", script],  # noqa: S607
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert done.stdout.split()[0] == "doctor"

@@ -3,11 +3,12 @@
 Nothing else takes a device's name apart. This imports nothing heavy, so `--help` can use it.
 """
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from enum import StrEnum
 
-from detcli.errors import UsageError
+from detcli.errors import DeviceError, UsageError
 
 DEVICE_NAMES = "cpu, cuda, cuda:N, tensorrt or tensorrt:N"
 """What `--device` accepts besides auto."""
@@ -157,6 +158,20 @@ class DeviceOptions:
                 "provider replays one graph whatever the addresses are",
                 "use --device cuda, or leave it out",
             )
+
+
+def names_here() -> list[str]:
+    """Names of the devices that this machine has, without asking whether they work."""
+    from detcli.backend.nvidia import count_gpus
+
+    try:
+        gpus = range(count_gpus())
+    except DeviceError:
+        gpus = range(0)
+    has_tensorrt = importlib.util.find_spec("tensorrt_libs") is not None
+    kinds = [DeviceKind.CUDA, *[DeviceKind.TENSORRT] * has_tensorrt] if gpus else []
+    named = [name for kind in kinds for name in (kind, *(Device(kind, gpu) for gpu in gpus))]
+    return [*map(str, (DeviceKind.AUTO, DeviceKind.CPU, *named))]
 
 
 def available_cores() -> int:

@@ -12,6 +12,7 @@ import typer
 from detcli.backend.device import available_cores
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
+from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
 from detcli.commands.shared.layout import DEVICES, GOES, MODEL
 from detcli.commands.shared.messages import say, set_verbosity
@@ -44,6 +45,7 @@ ModelOption = Annotated[
         show_default=False,
         rich_help_panel=MODEL,
         envvar=MODEL_VARIABLE,
+        autocompletion=complete_model,
     ),
 ]
 DeviceOption = Annotated[
@@ -53,6 +55,7 @@ DeviceOption = Annotated[
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
         panel=DEVICES,
         envvar=DEVICE_VARIABLE,
+        autocompletion=complete_device,
     ),
 ]
 ModeOption = Annotated[

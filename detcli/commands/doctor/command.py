@@ -6,6 +6,7 @@ import typer
 
 from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
+from detcli.commands.shared.completion import complete_device
 from detcli.commands.shared.defaults import DefaultsContext
 from detcli.errors import CheckError, DeviceError, UsageError
 
@@ -15,7 +16,11 @@ def doctor(
     *,
     device: Annotated[
         str | None,
-        options.option("DEVICE", f"Exit with 5 unless this device can be used: {DEVICE_NAMES}."),
+        options.option(
+            "DEVICE",
+            f"Exit with 5 unless this device can be used: {DEVICE_NAMES}.",
+            autocompletion=complete_device,
+        ),
     ] = None,
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove everything detcli has cached first.")

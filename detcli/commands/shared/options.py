@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT, MODEL
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
@@ -53,6 +54,7 @@ ModelOption = Annotated[
         *("--model", "-m"),
         panel=MODEL,
         envvar=MODEL_VARIABLE,
+        autocompletion=complete_model,
     ),
 ]
 ModelFileOption = Annotated[
@@ -62,6 +64,7 @@ ModelFileOption = Annotated[
         help="ONNX file, or a name from `detcli models list`.",
         show_default=False,
         envvar=MODEL_VARIABLE,
+        autocompletion=complete_model,
     ),
 ]
 DeviceOption = Annotated[
@@ -71,6 +74,7 @@ DeviceOption = Annotated[
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
         panel=DEVICES,
         envvar=DEVICE_VARIABLE,
+        autocompletion=complete_device,
     ),
 ]
 ImageSizeOption = Annotated[

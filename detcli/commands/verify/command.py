@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults import DEVICE_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import report, set_verbosity
@@ -18,7 +19,10 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     other: Annotated[
         str | None,
         typer.Argument(
-            metavar="OTHER", help="ONNX file to compare with; default: MODEL.", show_default=False
+            metavar="OTHER",
+            help="ONNX file to compare with; default: MODEL.",
+            show_default=False,
+            autocompletion=complete_model,
         ),
     ] = None,
     *,
@@ -49,6 +53,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
             panel=DEVICES,
             envvar=DEVICE_VARIABLE,
+            autocompletion=complete_device,
         ),
     ] = "cpu",
     against: Annotated[
@@ -58,6 +63,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "Where the other side runs; graph for the graph's own selection, on the CPU. "
             "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
             panel=DEVICES,
+            autocompletion=complete_device,
         ),
     ] = None,
     half: options.HalfOption = False,
