@@ -1,6 +1,8 @@
 """YOLO labels: a text file per picture, a line per box."""
 
+from detcli.detections import Detections
 from detcli.files import write_file
+from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.sink.folder import FolderSink, OutputFolder
 
@@ -20,15 +22,20 @@ class LabelSink(FolderSink):
         """Write the labels of one picture or frame."""
         if record.picture is None or record.detections is None:
             return
-        height, width = record.picture.size
-        lines = []
-        for box, score, class_id, _ in record.detections:
-            left, top, right, bottom = map(float, box)
-            numbers = [
-                *((left + right) / 2 / width, (top + bottom) / 2 / height),
-                *((right - left) / width, (bottom - top) / height),
-                *([score] if self._scores else []),
-            ]
-            lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
-        text = "".join(f"{line}\n" for line in lines)
+        text = label_text(record.picture, record.detections, scores=self._scores)
         write_file(self._folder.file_of(record, ".txt"), text.encode())
+
+
+def label_text(picture: Picture, detections: Detections, *, scores: bool = False) -> str:
+    """The labels of a picture: `class cx cy w h` and a line feed for each detection."""
+    height, width = picture.size
+    lines = []
+    for box, score, class_id, _ in detections:
+        left, top, right, bottom = map(float, box)
+        numbers = [
+            *((left + right) / 2 / width, (top + bottom) / 2 / height),
+            *((right - left) / width, (bottom - top) / height),
+            *([score] if scores else []),
+        ]
+        lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
+    return "".join(f"{line}\n" for line in lines)

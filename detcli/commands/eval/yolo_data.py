@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from detcli.commands.eval.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
-from detcli.errors import SourceError, UsageError, loading
+from detcli.errors import SourceError, UsageError
 from detcli.model.names import COCO, parse_names
 from detcli.sink.coco import COCO_IDS
 from detcli.source.folders import is_video, search
@@ -44,7 +44,6 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
     Raises:
         UsageError: The data cannot be read, or has no such part.
-        DependencyError: PyYAML is not installed.
     """
     if data.is_dir():
         data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
@@ -66,8 +65,8 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
     """A `data.yaml`; scalars are text, so that a class may be named no."""
-    with loading("PyYAML", "pip install 'detcli[eval]'"):
-        import yaml
+    import yaml
+
     hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
     try:
         text = path.read_text(encoding="utf-8-sig")

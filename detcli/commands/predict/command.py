@@ -169,6 +169,10 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         Path | None,
         option("DIR", "Write each detection as a picture, in one folder per class.", panel=GOES),
     ] = None,
+    save_dataset: Annotated[
+        Path | None,
+        option("DIR", "Add pictures and labels to a dataset that trainers read.", panel=GOES),
+    ] = None,
     show: Annotated[
         bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
@@ -235,6 +239,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         labels=save_txt,
         label_scores=save_conf,
         crops=save_crops,
+        dataset=save_dataset,
         coco=save_coco,
         coco_images=coco_images,
         show=show,
@@ -265,7 +270,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             Sources(source or [], source_options) as sources,
-            open_sinks(sink_options, guard, settings) as (sinks, skip),
+            open_sinks(sink_options, guard, settings, detector.contract.names) as (sinks, skip),
             progress(lambda: sources.progress.total, wanted=bar, status=tally.status) as advance,
         ):
             for record in pipeline.run(sources, skip):

@@ -1,7 +1,7 @@
 """Opens the sinks that the options ask for; each is imported only when it is used."""
 
 import contextlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +41,7 @@ class SinkOptions:
     labels: Path | None = None  # folder for YOLO labels
     label_scores: bool = False  # add the score to each label as a sixth column
     crops: Path | None = None  # folder for a picture of each detection
+    dataset: Path | None = None  # folder for a dataset in YOLO's layout
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
     show: bool = False  # in a window
@@ -69,12 +70,12 @@ class SinkOptions:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Folders to write to."""
-        return tuple(filter(None, (self.pictures, self.labels, self.crops)))
+        return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset)))
 
     @property
     def need_pixels(self) -> bool:
         """Whether a sink shows pictures, which then have to be decoded in full size."""
-        return self.show or self.pictures is not None or self.crops is not None
+        return self.show or any((self.pictures, self.crops, self.dataset))
 
     @property
     def show_errors(self) -> bool:
@@ -94,7 +95,10 @@ RECORD_SINKS = {
 
 @contextlib.contextmanager
 def open_sinks(
-    options: SinkOptions, guard: Container[Path], settings: SettingsJson | None = None
+    options: SinkOptions,
+    guard: Container[Path],
+    settings: SettingsJson | None = None,
+    class_names: Sequence[str] = (),
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
@@ -105,6 +109,7 @@ def open_sinks(
         options: Which sinks.
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a journal.
+        class_names: The model's classes, for a dataset.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
@@ -117,7 +122,7 @@ def open_sinks(
         if path is not None and path in guard:
             raise UsageError(f"{path} is one of the inputs", "write to another file")
     with contextlib.ExitStack() as undo:
-        sinks, skip = _open(options, guard, settings, undo)
+        sinks, skip = _open(options, guard, settings, class_names, undo)
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
         for sink in sinks:
@@ -131,10 +136,11 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-def _open(
+def _open(  # noqa: C901 - one branch an option
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None,
+    class_names: Sequence[str],
     undo: contextlib.ExitStack,
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; the stack takes back what an error leaves behind."""
@@ -174,6 +180,10 @@ def _open(
         from detcli.sink.image import CropSink
 
         sinks.append(CropSink(make_folder(options.crops)))
+    if options.dataset is not None:
+        from detcli.sink.dataset import DatasetSink
+
+        sinks.append(DatasetSink(options.dataset, class_names))
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 

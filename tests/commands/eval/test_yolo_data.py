@@ -1,11 +1,10 @@
-import sys
 
 import pytest
 from labelled import MIXED, Scene, write_yolo
 
 from detcli.commands.eval.dataset import Findings
 from detcli.commands.eval.run import open_dataset
-from detcli.errors import DependencyError, UsageError
+from detcli.errors import UsageError
 
 
 def read(path, class_count=3, images=None, split=None):
@@ -209,13 +208,6 @@ def test_malformed_data(text, reason, tmp_path):
     path.write_text(text)
     with pytest.raises(UsageError, match=reason):
         read(path)
-
-
-def test_without_yaml_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(DependencyError, match="PyYAML") as caught:
-        read(write_yolo(tmp_path, MIXED))
-    assert caught.value.hint == "pip install 'detcli[eval]'"
 
 
 def test_pictures_without_any_label_are_refused(tmp_path):

@@ -167,6 +167,38 @@ def test_lines_and_labels_of_annotated_pictures(invoke, make_model, make_picture
     assert 0 < without_labels < plain < wide
 
 
+def test_a_dataset_on_which_the_model_is_perfect(
+    invoke, make_model, make_picture, make_video, tmp_path
+):
+    """`eval` finds every box of it where the model found it."""
+    model = make_model(size=None, batch=None)
+    make_picture("pics/a.png", ("red", 2, 3), ("blue", 5, 1))
+    make_picture("pics/b.jpg", ("green", 1, 1), size=(128, 64))
+    make_picture("pics/none.png")
+    video = make_video(frames=3)
+    dataset = tmp_path / "dataset"
+    command = ["predict", tmp_path / "pics", video, "-m", model, "--conf", 0.6, "-q"]
+    command += ["--save-dataset", dataset]
+    assert invoke(*command).returncode == 0
+    assert len([*(dataset / "images").iterdir()]) == 3 + 3
+    finished = invoke("eval", model, "--data", dataset / "data.yaml", "--format", "json")
+    assert finished.returncode == 0
+    assert json.loads(finished.stdout)["metrics"]["map50_95"] == 1
+    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+    assert invoke(*command).returncode == 0  # again, with nothing new
+    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+
+
+def test_a_dataset_of_another_model_is_refused(invoke, make_model, make_picture, tmp_path):
+    (tmp_path / "data.yaml").write_text("names: [cat]\n")
+    picture, boxes = make_picture("a.png"), tmp_path / "boxes.jsonl"
+    command = ["predict", picture, "-m", make_model(), "--save-dataset", tmp_path, "-o", boxes]
+    finished = invoke(*command)
+    assert finished.returncode == 2
+    assert "does not list the classes of this model" in finished.stderr
+    assert not boxes.exists()
+
+
 def test_an_input_is_never_overwritten(invoke, make_model, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 2, 3))
     before = picture.read_bytes()

@@ -46,6 +46,28 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     assert all("detections" in record for record in records)
 
 
+def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
+    """A run killed at 10 moments: each picture has labels at any time, and in the end, once."""
+    folder, dataset = make_pictures(60), tmp_path / "dataset"
+    command = [sys.executable, "-m", "detcli", "predict", str(folder), "-m", str(make_model())]
+    command += ["-q", "--resume", str(tmp_path / "run.jsonl"), "--save-dataset", str(dataset)]
+    killed = 0
+    for wanted in range(2, 60, 6):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            while len([*dataset.glob("images/[!.]*")]) < wanted and process.poll() is None:
+                time.sleep(0.001)
+            process.kill()
+            killed += process.wait() == -signal.SIGKILL
+        pictures = {path.stem for path in dataset.glob("images/[!.]*")}
+        assert pictures <= {path.stem for path in dataset.glob("labels/[!.]*")}
+        assert (dataset / "data.yaml").exists()
+    assert killed > 5
+    subprocess.run(command, check=True, capture_output=True)
+    names = {path.name for path in folder.iterdir()}
+    assert {path.name for path in dataset.glob("images/[!.]*")} == names
+    assert {path.stem for path in dataset.glob("labels/[!.]*")} == {name[:-4] for name in names}
+
+
 def test_frames_of_a_camera_are_never_skipped(tmp_path):
     journal = tmp_path / "run.jsonl"
     frame = {"source": "camera:0", "frame": 0, "detections": []}

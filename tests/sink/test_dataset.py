@@ -1,0 +1,264 @@
+"""Datasets: complete at every moment, never changed, and read by others."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nasty_names import anything
+from sample_records import Film, failed_frame, failure, frame, numbered, picture
+from small_disk import small_disk
+
+from detcli.errors import OutputError, UsageError
+from detcli.geometry import Picture
+from detcli.record import Origin
+from detcli.sink import dataset as module
+from detcli.sink.dataset import DatasetSink
+
+NAMES = ("cat",)
+CAMERA = Film("camera:0", 0, live=True)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "dataset"
+
+
+def save(place, *records, names=NAMES):
+    sink = DatasetSink(place, names)
+    for record in records:
+        sink.write(record)
+    sink.close()
+    return contents(place)
+
+
+def contents(place):
+    """The names in both folders: of pictures with their suffix, of labels without."""
+    images, labels = (sorted(path.name for path in (place / name).iterdir())
+                      for name in ("images", "labels"))  # fmt: skip
+    return images, sorted(name.removesuffix(".txt") for name in labels)
+
+
+def stored(folder, name="a.png", shade=0, **options):
+    """A picture in a file."""
+    pixels = np.full((40, 60, 3), shade, np.uint8)
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = options.pop("suffix", path.suffix)
+    path.write_bytes(cv2.imencode(suffix, pixels)[1].tobytes())
+    record = picture(str(path), **options)
+    return replace(record, origin=Origin(str(path), path), picture=Picture.whole(pixels))
+
+
+def test_the_layout(place, tmp_path):
+    record = stored(tmp_path, "in/a.png")
+    assert save(place, record) == (["a.png"], ["a"])
+    assert sorted(path.name for path in place.iterdir()) == ["data.yaml", "images", "labels"]
+    assert (place / "images/a.png").read_bytes() == (tmp_path / "in/a.png").read_bytes()
+    assert (place / "labels/a.txt").read_text() == "0 0.033333 0.081250 0.033333 0.062500\n"
+    description = yaml.safe_load((place / "data.yaml").read_text())
+    assert description == {"train": "images", "val": "images", "names": {0: "cat"}}
+
+
+def test_a_picture_without_detections_is_background_and_a_failure_is_nothing(place, tmp_path):
+    assert save(place, stored(tmp_path, count=0), failure(), failed_frame(1)) == (["a.png"], ["a"])
+    assert (place / "labels/a.txt").read_bytes() == b""
+
+
+def test_frames(place):
+    assert save(place, frame(0), frame(7, count=1), numbered(3)) == (
+        ["film_0.jpg", "film_7.jpg", "stdin_3.jpg"],
+        ["film_0", "film_7", "stdin_3"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kept"),
+    [
+        ("a.JPEG", ".jpg", "a.jpg"),
+        ("a.jpg", ".png", "a.png"),  # named wrongly
+        ("a", ".jpg", "a.jpg"),
+        ("a.b.webp", ".webp", "a.b.webp"),
+        ("a.dib", ".bmp", "a.bmp"),
+        ("a.tiff", ".tiff", "a.tif"),
+        ("a.avif", ".avif", "a.avif"),
+    ],
+)
+def test_files_that_trainers_open_are_copied(place, tmp_path, name, content, kept):
+    record = stored(tmp_path, name, suffix=content)
+    assert save(place, record)[0] == [kept]
+    assert (place / "images" / kept).read_bytes() == (tmp_path / name).read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".ppm", ".jp2", ".gif"])
+def test_others_are_encoded_without_loss(place, tmp_path, suffix):
+    record = stored(tmp_path, f"a{suffix}", shade=99)
+    assert save(place, record)[0] == ["a.png"]
+    np.testing.assert_array_equal(cv2.imread(place / "images/a.png"), record.picture.pixels)
+
+
+def test_an_input_that_has_been_removed_is_encoded(place, tmp_path):
+    record = stored(tmp_path)
+    record.origin.path.unlink()
+    assert save(place, record)[0] == ["a.png"]
+
+
+def test_a_copy_is_no_link(place, tmp_path):
+    """A trainer that repairs a picture of the dataset must not change the input."""
+    save(place, stored(tmp_path, "in/a.png"))
+    assert (place / "images/a.png").stat().st_nlink == 1
+    (place / "images/a.png").write_bytes(b"")
+    assert (tmp_path / "in/a.png").stat().st_size > 0
+
+
+def test_pictures_that_differ_in_their_suffix_have_labels_of_their_own(place, tmp_path):
+    one, two = stored(tmp_path, "a.png"), stored(tmp_path, "a.jpg", count=0)
+    assert save(place, one, two) == (["a-2.jpg", "a.png"], ["a", "a-2"])
+    assert (place / "labels/a-2.txt").read_bytes() == b""
+
+
+def test_across_runs_too(place, tmp_path):
+    save(place, stored(tmp_path, "a.png"))
+    assert save(place, stored(tmp_path, "a.jpg", count=0)) == (["a-2.jpg", "a.png"], ["a", "a-2"])
+    assert (place / "labels/a.txt").read_bytes()
+
+
+def test_corrected_labels_are_kept(place, tmp_path, caplog):
+    records = [stored(tmp_path), frame(0), frame(1)]
+    before = save(place, *records)
+    assert caplog.messages == []
+    (place / "labels/a.txt").write_text("corrected")
+    assert save(place, *records) == before
+    assert (place / "labels/a.txt").read_text() == "corrected"
+    assert caplog.messages == [
+        f"{place} had 3 of the pictures already; their labels are as they were"
+    ]
+
+
+def test_another_picture_of_a_name_gets_a_number(place, tmp_path):
+    save(place, stored(tmp_path, "x/a.png", shade=1))
+    images, labels = save(place, stored(tmp_path, "y/a.png", shade=2))
+    assert (images, labels) == (["a-2.png", "a.png"], ["a", "a-2"])
+    assert cv2.imread(place / "images/a.png")[0, 0, 0] == 1
+
+
+def test_frames_of_a_camera_never_replace_earlier_ones(place):
+    save(place, frame(0, CAMERA, shade=1))
+    images, labels = save(place, frame(0, CAMERA, shade=200))
+    assert (images, labels) == (
+        ["camera-0_0.jpg", "camera-0_0_2.jpg"],
+        ["camera-0_0", "camera-0_0_2"],
+    )
+
+
+def test_its_own_pictures_as_inputs_change_nothing(place, tmp_path):
+    save(place, stored(tmp_path))
+    path = place / "images/a.png"
+    again = stored(tmp_path, count=0)
+    again = replace(again, origin=Origin(str(path), path))
+    before = (place / "labels/a.txt").read_text()
+    assert save(place, again) == (["a.png"], ["a"])
+    assert (place / "labels/a.txt").read_text() == before
+
+
+def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
+    place, tmp_path, monkeypatch
+):
+    """Each picture has labels, and there is a description; the next run adds what is missing."""
+    records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
+    write = module.write_file
+    for survived in range(7):
+        left = iter(range(survived))
+
+        def killed(path, data, left=left):
+            next(left)
+            write(path, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "write_file", killed)
+            with pytest.raises(StopIteration):
+                save(place / str(survived), *records)
+        images, labels = contents(place / str(survived))
+        assert {name.rpartition(".")[0] for name in images} <= {*labels}
+        assert (place / str(survived) / "data.yaml").exists() == (survived > 0)
+        assert save(place / str(survived), *records) == (
+            ["a.png", "b.png", "film_0.jpg"],
+            ["a", "b", "film_0"],
+        )
+    with monkeypatch.context() as patch:  # there are seven writes in all
+        patch.setattr(module, "write_file", lambda *_: next(left))
+        left = iter(range(7))
+        save(place / "all", *records)
+        assert next(left, None) is None
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        *("", "names: [dog]", "names: [cat, dog]", "names: cat", "a", "[", "names: {x: cat}"),
+        *("path: .\nnames:\n- [cat]", "\0", "- cat", "names: null", "{" * 5000),
+    ],
+)
+def test_a_dataset_of_other_classes_is_refused(place, tmp_path, description):
+    place.mkdir()
+    (place / "data.yaml").write_text(description)
+    with pytest.raises(UsageError, match=r"data\.yaml"):
+        save(place, stored(tmp_path))
+    assert (place / "data.yaml").read_text() == description
+
+
+def test_a_description_that_somebody_has_edited_is_kept(place, tmp_path):
+    place.mkdir()
+    text = "path: /data\ntrain: images\nval: chosen.txt\nnc: 1\nnames: [cat]\n"
+    (place / "data.yaml").write_text(text)
+    save(place, stored(tmp_path))
+    assert (place / "data.yaml").read_text() == text
+
+
+@given(names=st.lists(anything, min_size=1, max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_class_names_are_read_back(tmp_path_factory, names):
+    place = tmp_path_factory.mktemp("dataset")
+    record = picture(name=names[0])
+    record = replace(record, model="odd\n- \udcff: [")
+    save(place, record, names=names)
+    description = yaml.safe_load((place / "data.yaml").read_text(encoding="utf-8"))
+    assert description["names"] == dict(enumerate(names))
+    save(place, record, names=names)  # the same classes
+
+
+@given(sources=st.lists(anything, min_size=1, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_inputs_are_called(tmp_path_factory, sources):
+    place = tmp_path_factory.mktemp("outer") / "dataset"
+    images, labels = save(place, *map(picture, sources))
+    assert sorted(name.rpartition(".")[0] for name in images) == labels
+    assert len(images) == len(sources)
+    assert [path.name for path in place.parent.iterdir()] == ["dataset"]
+
+
+def test_links_are_not_followed(place, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    place.mkdir()
+    (place / "images").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="link"):
+        save(place, stored(tmp_path))
+    (place / "images").unlink()
+    save(place)
+    for name in ("images/a.png", "labels/b.txt"):
+        (place / name).symlink_to(tmp_path / "elsewhere" / "new")
+    images, _ = save(place, stored(tmp_path, "a.png"), stored(tmp_path, "b.png"))
+    assert images == ["a-2.png", "a.png", "b-2.png"]
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_full_disk_is_an_output_error_and_leaves_a_dataset(place, tmp_path):
+    random = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    large = replace(stored(tmp_path, "b.png"), picture=Picture.whole(random))
+    large.origin.path.write_bytes(cv2.imencode(".png", random)[1].tobytes())
+    with small_disk(2000), pytest.raises(OutputError):
+        save(place, stored(tmp_path), large)
+    assert contents(place)[0] == ["a.png"]
