@@ -1,4 +1,3 @@
-
 import pytest
 from labelled import MIXED, Scene, write_yolo
 
