@@ -105,8 +105,7 @@ class DatasetSink:
                 return True
             # Labels without a picture are those of a run that was killed between the two.
             pictures = (self._images / f"{name}{other}" for other in SUFFIXES)
-            is_link = (self._labels / f"{name}.txt").is_symlink()
-            return not is_link and not any(map(os.path.lexists, pictures))
+            return not any(map(os.path.lexists, pictures))
 
         origin = record.origin
         if origin.frame is None:
@@ -117,7 +116,8 @@ class DatasetSink:
 
     def _describe(self, model: str) -> None:
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
         write_file(
             self._path / "data.yaml", (HEADER.format(model=printable(model)) + text).encode()
         )

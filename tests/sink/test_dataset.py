@@ -251,7 +251,8 @@ def test_links_are_not_followed(place, tmp_path):
     for name in ("images/a.png", "labels/b.txt"):
         (place / name).symlink_to(tmp_path / "elsewhere" / "new")
     images, _ = save(place, stored(tmp_path, "a.png"), stored(tmp_path, "b.png"))
-    assert images == ["a-2.png", "a.png", "b-2.png"]
+    assert images == ["a-2.png", "a.png", "b.png"]
+    assert not (place / "labels/b.txt").is_symlink()
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
