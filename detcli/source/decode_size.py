@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 
 from detcli.errors import DecodeError
-from detcli.source import decode_jpeg
+from detcli.source import decode_avif, decode_jpeg
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -18,7 +18,11 @@ _BLANK = r"(?:\s|#[^\n\r]*[\n\r])*"  # between the fields of PNM and related for
 _WIDTH, _HEIGHT = r"(?P<width>\d{1,10})(?!\d)", r"(?P<height>\d{1,10})(?!\d)"
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_MAX_HEADER = 65536  # bytes of text
 _MAX_FIELDS = 65535  # of a TIFF directory; libtiff reads no more of a BigTIFF either
+
+# Of JPEG 2000. OpenCV reads up to four components, and a tile takes some 10 KiB.
+_MAX_COMPONENTS, _FEW_TILES, _TILE_AREA = 8, 4096, 4096
 
 
 def is_known(data: bytes) -> bool:
@@ -82,7 +86,7 @@ def _text(pattern: str) -> Callable[[bytes], Size | None]:
     header = re.compile(pattern.encode(), re.DOTALL)
 
     def read(data: bytes) -> Size | None:
-        found = header.match(data)
+        found = header.match(data[:_MAX_HEADER])  # each blank takes memory until it matches
         return (int(found["height"]), int(found["width"])) if found else None
 
     return read
@@ -131,33 +135,36 @@ def _tiff(data: bytes) -> Size | None:
 
 
 def _jpeg2000(data: bytes) -> Size | None:
-    """The largest codestream, since a box before the first may hold anything."""
+    """The largest codestream, since a box before the first may hold anything.
+
+    None if there are more tiles or components than any writer makes: each takes kilobytes.
+    """
     sizes: list[Size] = []
     for found in re.finditer(rb"\xff\x4f\xff\x51", data):
         start = found.start()
         (length,) = struct.unpack_from(">H", data, start + 4)
         right, bottom, left, top = struct.unpack_from(">IIII", data, start + 8)
+        wide, high, x, y = struct.unpack_from(">IIII", data, start + 24)
         (components,) = struct.unpack_from(">H", data, start + 40)
-        if length == 38 + 3 * components:  # or these bytes are pixels
-            # In a damaged file, the start may lie behind the end.
-            sizes.append((max(bottom - top, 0), max(right - left, 0)))
+        if length != 38 + 3 * components:  # these bytes are pixels
+            continue
+        # In a damaged file, the start may lie behind the end.
+        height, width = max(bottom - top, 0), max(right - left, 0)
+        tiles = -(-(right - x) // max(wide, 1)) * -(-(bottom - y) // max(high, 1))
+        if components > _MAX_COMPONENTS or tiles > max(_FEW_TILES, height * width // _TILE_AREA):
+            return None
+        sizes.append((height, width))
     return _largest(sizes)
 
 
 def _avif(data: bytes) -> Size | None:
-    """The largest picture or track in the file, since a grid consists of smaller ones."""
-    found = re.findall(rb"ispe.{4}(.{4})(.{4})", data, re.DOTALL)
-    for track in re.finditer(b"tkhd", data):
-        start = track.start() - 4
-        (length,) = struct.unpack_from(">I", data, start)
-        # Width and height are its last fields, in 1/65536.
-        sides = data[start + length - 8 : start + length]
-        found.append((b"\0\0" + sides[:2], b"\0\0" + sides[4:6]))
-    return _largest([(int.from_bytes(height), int.from_bytes(width)) for width, height in found])
+    return _largest([*decode_avif.sizes(data)])
 
 
 def _pam(data: bytes) -> Size | None:
-    header = data.partition(b"ENDHDR")[0]
+    header, end, _ = data[:_MAX_HEADER].partition(b"ENDHDR")
+    if not end:
+        return None
     sides = [
         max(map(int, re.findall(rb"\s%b\s+(\d{1,10})(?!\d)" % name, header)), default=0)
         for name in (b"HEIGHT", b"WIDTH")

@@ -1,0 +1,40 @@
+"""No file takes more memory than its declared size needs: 60 bombs of every format."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("resource", reason="the memory of a process cannot be read here")
+
+LIMIT_MIB = 60
+"""For a megapixel, the file itself, and what a library keeps when it is first used."""
+
+
+@pytest.fixture(scope="module")
+def bombs():
+    """The memory that each bomb took, and what was said about it."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "source.bombs"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return json.loads(finished.stdout)
+
+
+def test_no_bomb_takes_the_memory_that_it_asks_for(bombs):
+    assert len(bombs) >= 60
+    assert {name: mib for name, (mib, _) in bombs.items() if mib > LIMIT_MIB} == {}
+
+
+def test_each_bomb_is_a_picture_or_an_error(bombs):
+    assert [name for name, (_, said) in bombs.items() if said.startswith("ended")] == []
+    for name, (_, said) in bombs.items():
+        if name.startswith(("whole", "hidden", "decoy", "comment", "two")):
+            assert "too large" in said or "not a picture" in said, name
