@@ -86,8 +86,10 @@ class DatasetSink:
         if image.exists():
             self._kept += 1
         else:
-            write_file(labels, label_text(record.picture, record.detections).encode())
-            write_file(image, data)
+            text = label_text(record.picture, record.detections)
+            for path, content in ((labels, text.encode()), (image, data)):
+                write_file(make_folder(path.parent) / path.name, content)
+                record.saved.append(path)
 
     def close(self) -> None:
         """Say how many pictures were not written because they were there."""
@@ -118,9 +120,8 @@ class DatasetSink:
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
         legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
-        write_file(
-            self._path / "data.yaml", (HEADER.format(model=printable(model)) + text).encode()
-        )
+        text = HEADER.format(model=printable(model)) + text
+        write_file(make_folder(self._path) / "data.yaml", text.encode())
         self._described = True
 
     def _is_described(self) -> bool:

@@ -4,19 +4,25 @@ import contextlib
 import itertools
 import os
 import re
+import secrets
+import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.files import make_folder
-from detcli.record import Record
+from detcli.files import make_folder, write_file
+from detcli.record import Origin, Record
+from detcli.sink.index import FolderIndex
 
 State = TypeVar("State")
 
 MAX_NAME_BYTES = 220
 """Limit of a name without numbers and suffix; file systems allow 255 in all."""
+
+PREFIX = "/"
+"""Stands for the rest of a name in the index, where only a prefix is given; in no file's name."""
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
 # Separators and control characters. Windows forbids more, which are common elsewhere.
@@ -84,45 +90,60 @@ class UniqueNames:
         self._prefixes: set[str] = set()
         self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
 
-    def file(self, name: str, suffix: str, usable: Callable[[str], bool] = bool) -> str:
+    def file(
+        self,
+        name: str,
+        suffix: str,
+        usable: Callable[[str], bool] = bool,
+        earlier: Iterable[int] = (),
+    ) -> str:
         """Give a name to one file.
 
         Args:
             name: Any text.
             suffix: The file's suffix with its dot; empty for a folder.
             usable: Tells whether a name that is free here can be used; by default, any can.
+            earlier: Numbers to try first.
 
         Returns:
             The file's whole name.
         """
-        for candidate in self._candidates(name, suffix):
+        for candidate in self._candidates(name, suffix, earlier):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
             if key in self._taken or not self._prefixes.isdisjoint(prefixes):
                 continue
-            self._taken.add(key)
             if usable(candidate + suffix):
                 break
+        self._taken.add(key)
         self._barred.update(prefixes)
         return candidate + suffix
 
-    def prefix(self, name: str) -> str:
-        """Give a name for files that append `_` and numbers to it."""
-        for candidate in self._candidates(name, "_"):
+    def prefix(
+        self, name: str, usable: Callable[[str], bool] = bool, earlier: Iterable[int] = ()
+    ) -> str:
+        """Give a name for files that append `_` and numbers to it; as for `file`."""
+        for candidate in self._candidates(name, "_", earlier):
             key, prefixes = _fold(candidate), _prefixes_of(candidate)
-            if key not in self._barred and self._prefixes.isdisjoint([key, *prefixes]):
+            if (
+                key not in self._barred
+                and self._prefixes.isdisjoint([key, *prefixes])
+                and usable(candidate)
+            ):
                 break
         self._prefixes.add(key)
         self._barred.update(prefixes)
         return candidate
 
-    def _candidates(self, name: str, suffix: str) -> Iterator[str]:
-        """The name, then the name with numbers, each tried only once."""
+    def _candidates(self, name: str, suffix: str, earlier: Iterable[int]) -> Iterator[str]:
+        """The name with numbers, those of earlier runs first, then each from 1 on only once."""
         name = safe(name)
         key = (_fold(name), suffix.lower())
-        while True:
-            self._given[key] += 1
-            number = self._given[key]
+        for number in itertools.chain(earlier, iter(lambda: self._next(key), None)):
             yield name if number == 1 else f"{name}-{number}"
+
+    def _next(self, key: tuple[str, str]) -> int:
+        self._given[key] += 1
+        return self._given[key]
 
 
 def _fold(name: str) -> str:
@@ -179,60 +200,147 @@ class PerClip(Generic[State]):
 
 
 class OutputFolder:
-    """A folder that is made if it does not exist, and the paths of files in it.
+    """A folder that is made if it does not exist, and the files in it.
 
-    All paths lie in this folder, whatever the inputs are called. No path is given twice, and none
-    is one of `inputs`. Files of an earlier run are overwritten unless `keep` is set.
+    All files lie in this folder, whatever the inputs are called and whatever links are in it. No
+    path is given twice, none is one of `inputs`, and none has a file that was made from another
+    input in an earlier run, or by anybody else; a file made from the same input is replaced.
+    Standard input and live sources are another input in every run.
+
+    Args:
+        path: The folder.
+        inputs: Files that are never written over.
+        resumed: Whether this run continues another one, whose videos are kept: this one has the
+            rest of their frames.
 
     Raises:
-        OutputError: The folder cannot be made.
+        OutputError: The folder cannot be made, or its index cannot be read.
     """
 
-    def __init__(self, path: Path, inputs: Container[Path] = (), *, keep: bool = False) -> None:
-        make_folder(path)
+    def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
+        self._real = make_folder(path)
         self.path = path
         self._inputs = inputs
-        self._keep = keep
+        self._resumed = resumed
         self._names = UniqueNames()
-        self._prefixes = PerClip(lambda record: self._names.prefix(stem(record.origin.source)))
-
-    def file_for(self, source: str, suffix: str) -> Path:
-        """Path of a file that is named after an input."""
-        return self.path / self._names.file(
-            stem(source), suffix, lambda name: self._may_write(self.path / name)
-        )
+        self._index = FolderIndex(self._real)
+        self._run = secrets.token_hex(8)
+        self._prefixes = PerClip(self._prefix)
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.
 
         Call either this or `prefix_of`, once per record.
         """
-        if record.origin.frame is None:
-            return self.file_for(record.origin.source, suffix)
-        return self.member(self.path, self.prefix_of(record), suffix)
+        if record.origin.frame is not None:
+            return self.member(record, self.path, self.prefix_of(record), suffix)
+        return self._file(record.origin, suffix, keep=False)
+
+    def video_of(self, record: Record, suffix: str) -> Path:
+        """Path of a video that begins with this frame."""
+        return self._file(record.origin, suffix, keep=self._resumed)
 
     def prefix_of(self, record: Record) -> str:
         """Prefix of a record's files: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:
-            return self._names.prefix(stem(record.origin.source))
+            return self._prefix(record)
         return f"{self._prefixes.of(record)}_{record.origin.frame}"
 
-    def member(self, folder: Path, name: str, suffix: str) -> Path:
+    def member(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
         """Path of a file whose name has a number already; it gets another to keep existing files.
 
         Args:
+            record: The record that the file belongs to.
             folder: This folder, or one below.
             name: Begins with the result of `prefix_of`.
             suffix: The file's suffix.
         """
-        paths = (
-            folder / f"{name}{further}{suffix}"
-            for further in itertools.chain([""], (f"_{n}" for n in itertools.count(2)))
-        )
-        return next(filter(self._may_write, paths))
+        source = self._source(record.origin, suffix)
+        for number in itertools.count(1):
+            path = folder / (f"{name}_{number}{suffix}" if number > 1 else f"{name}{suffix}")
+            if self._may_write(path, source):
+                self._index.add(self._name(path), source, number)
+                break
+        return path
 
-    def _may_write(self, path: Path) -> bool:
-        return path not in self._inputs and not (self._keep and os.path.lexists(path))
+    def subfolder(self, path: Path) -> None:
+        """Make a folder in this one.
+
+        Raises:
+            OutputError: It cannot be made.
+        """
+        make_folder(self.real(path))
+
+    def is_usable(self, name: str) -> bool:
+        """Whether a name is free for a folder in this one, or has one: a link is none."""
+        path = self._real / name
+        return not os.path.lexists(path) or stat.S_ISDIR(path.lstat().st_mode)
+
+    def write(self, record: Record, path: Path, data: bytes) -> None:
+        """Write a file for a record.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        write_file(self.real(path), data)
+        record.saved.append(path)
+
+    def real(self, path: Path) -> Path:
+        """The path of a file in this folder, without links."""
+        return self._real / path.relative_to(self.path)
+
+    def close(self) -> None:
+        """Put the index on the disk; all files are there already.
+
+        Raises:
+            OutputError: The disk is full or broken.
+        """
+        self._index.sync()
+
+    def _file(self, origin: Origin, suffix: str, *, keep: bool) -> Path:
+        wanted, source = stem(origin.source), self._source(origin, suffix)
+        name = self._names.file(
+            wanted,
+            suffix,
+            lambda name: self._may_write(self.path / name, source, keep=keep),
+            self._index.numbers(source),
+        )
+        self._index.add(name, source, _number(name.removesuffix(suffix), wanted))
+        return self.path / name
+
+    def _prefix(self, record: Record) -> str:
+        wanted, source = stem(record.origin.source), self._source(record.origin, PREFIX)
+        name = self._names.prefix(
+            wanted,
+            lambda name: self._index.owner_is(name + PREFIX, source, unknown=True),
+            self._index.numbers(source),
+        )
+        self._index.add(name + PREFIX, source, _number(name, wanted))
+        return name
+
+    def _source(self, origin: Origin, suffix: str) -> str:
+        """What identifies an input across runs, for its files of one kind."""
+        if origin.source == "-" or (origin.clip is not None and origin.clip.live):
+            return f"{self._run} {origin.source} {suffix}"
+        if origin.path is None and "://" in origin.source:
+            return f"{origin.source} {suffix}"
+        path = os.path.abspath(origin.path or origin.source)  # noqa: PTH100 - keeps links
+        return f"{path} {suffix}"
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def _may_write(self, path: Path, source: str, *, keep: bool = False) -> bool:
+        if path in self._inputs:
+            return False
+        if not os.path.lexists(self.real(path)):
+            return True
+        return not keep and self._index.owner_is(self._name(path), source, unknown=False)
+
+
+def _number(name: str, wanted: str) -> int:
+    """The number in a name that `UniqueNames` gave: 3 in `bus-3`, 1 in `bus`."""
+    return int(name[len(safe(wanted)) + 1 :] or 1)
 
 
 class FolderSink:
@@ -242,4 +350,5 @@ class FolderSink:
         self._folder = folder
 
     def close(self) -> None:
-        """Do nothing: each file was complete when it was written."""
+        """Close the folder: each file was complete when it was written."""
+        self._folder.close()

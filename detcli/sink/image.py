@@ -4,7 +4,6 @@ import math
 from pathlib import PurePath
 
 from detcli.errors import OutputError
-from detcli.files import make_folder, write_file
 from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.record import Record
@@ -30,7 +29,7 @@ class ImageSink(FolderSink):
             return
         picture = annotate(record.picture.pixels, record.detections, self._style)
         data, suffix = encode(picture, record)
-        write_file(self._folder.file_of(record, suffix), data)
+        self._folder.write(record, self._folder.file_of(record, suffix), data)
 
 
 class CropSink(FolderSink):
@@ -48,12 +47,14 @@ class CropSink(FolderSink):
         prefix = self._folder.prefix_of(record)
         if record.detections.names != self._names:  # the same folders in every run of a model
             unique, self._names = UniqueNames(), record.detections.names
-            self._folders = [unique.file(name, "") for name in self._names]
+            usable = self._folder.is_usable
+            self._folders = [unique.file(name, "", usable) for name in self._names]
         for number, (box, _, class_id, _) in enumerate(record.detections):
             folder = self._folder.path / self._folders[class_id]
-            make_folder(folder)
+            self._folder.subfolder(folder)
             data, suffix = encode(crop(record.picture.pixels, box), record)
-            write_file(self._folder.member(folder, f"{prefix}_{number}", suffix), data)
+            path = self._folder.member(record, folder, f"{prefix}_{number}", suffix)
+            self._folder.write(record, path, data)
 
 
 def crop(image: Image, box: Boxes) -> Image:

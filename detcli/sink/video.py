@@ -1,6 +1,5 @@
 """Annotated videos in a folder: one per input video, of the same size and frame rate."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -59,7 +58,6 @@ class ClipWriter:
     def __init__(self, folder: OutputFolder, first: Record, style: Style) -> None:
         self._folder = folder
         self._style = style
-        self._source = first.origin.source
         clip = first.origin.clip
         rate = clip.frames_per_second if clip else 0.0
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
@@ -68,6 +66,7 @@ class ClipWriter:
         self._due = 0  # frames that all files together should have by now
         self._missing = 0  # frames of these that are not written yet
         self._file: VideoFile | None = None
+        self._path = Path()  # of this file
 
     def write(self, record: Record) -> None:
         """Write a frame, after those that are missing before it."""
@@ -82,11 +81,12 @@ class ClipWriter:
             self.close()
             self._missing = 1
         if self._file is None:
-            path = self._folder.file_for(self._source, SUFFIX)
-            self._file = VideoFile(path, picture.shape, self._rate)
+            self._path = self._folder.video_of(record, SUFFIX)
+            self._file = VideoFile(self._folder.real(self._path), picture.shape, self._rate)
         before, self._missing = self._missing - 1, 0
         self._file.repeat(before)
         self._file.append(picture)
+        record.saved.append(self._path)
 
     def close(self) -> None:
         """Finish the file, after the frames that are missing at its end."""
@@ -113,7 +113,9 @@ class ClipWriter:
 class VideoFile:
     """One video, which appears under its name when it is closed.
 
-    Its frames have the shape `(height, width, 3)`; an odd last row or column is cut off, as colours
+    The path is absolute: no library takes that for an address.
+
+    Frames have the shape `(height, width, 3)`; an odd last row or column is cut off, as colours
     are stored for squares of 2x2 pixels. The rate is in frames per second.
 
     Raises:
@@ -123,8 +125,7 @@ class VideoFile:
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
         self.shape = shape
         self._path = path
-        folder = os.path.realpath(path.parent)  # which no library takes for an address
-        self._part = AtomicFile(Path(folder, path.name), suffix=path.suffix)
+        self._part = AtomicFile(path, suffix=path.suffix)
         try:
             self._writer = _open_writer(self._part.written, shape, rate)
         except OutputError:

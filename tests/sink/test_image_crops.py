@@ -1,5 +1,6 @@
 """One picture per detection."""
 
+import os
 from dataclasses import replace
 
 import cv2
@@ -13,6 +14,7 @@ from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, crop
+from detcli.sink.index import NAME
 
 # Each pixel says where it is: blue is its column, green its row.
 COLUMNS, ROWS = np.meshgrid(np.arange(60, dtype=np.uint8), np.arange(40, dtype=np.uint8))
@@ -40,7 +42,7 @@ def save(tmp_path):
         for record in records:
             sink.write(record)
         sink.close()
-        files = sorted(path for path in out.rglob("*") if path.is_file())
+        files = sorted(path for path in out.rglob("*") if path.is_file() and path.name != NAME)
         return {str(path.relative_to(out)): cv2.imread(str(path)) for path in files}
 
     return write
@@ -77,7 +79,7 @@ def test_each_detection_is_a_picture_in_the_folder_of_its_class(save):
 
 def test_what_has_no_detections_makes_no_folder(save, tmp_path):
     assert save(found(), failure(), failed_frame(0)) == {}
-    assert list((tmp_path / "out").iterdir()) == []
+    assert list((tmp_path / "out").glob("[!.]*")) == []
 
 
 def test_crops_of_frames_have_the_frames_number(save):
@@ -112,7 +114,7 @@ def test_any_class_has_a_folder_inside(tmp_path):
         out = tmp_path / str(number)
         sink = CropSink(OutputFolder(out))
         sink.write(found((0, 0, 9, 9, 0), source=name, names=(name,)))
-        (folder,) = out.iterdir()
+        (folder,) = (path for path in out.iterdir() if path.name != NAME)
         (file,) = folder.iterdir()
         assert file.is_file(), name
     assert len(list(tmp_path.iterdir())) == len(NASTY)
@@ -129,8 +131,43 @@ def test_an_input_is_never_overwritten(save, tmp_path):
     assert mine.read_text() == "kept"
 
 
-def test_a_file_in_place_of_a_class_is_an_output_error(tmp_path):
+@pytest.mark.parametrize("planted", ["link", "file", "pipe"])
+def test_what_is_no_folder_is_not_taken_for_that_of_a_class(tmp_path, save, planted):
+    path, elsewhere = tmp_path / "out" / "cat", tmp_path / "elsewhere"
+    path.parent.mkdir()
+    elsewhere.mkdir()
+    match planted:
+        case "link":
+            path.symlink_to(elsewhere)
+        case "file":
+            path.write_text("kept")
+        case "pipe":
+            os.mkfifo(path)
+    before = path.lstat()
+    assert [name for name in save(found((0, 0, 9, 9, 0))) if "a_0" in name] == ["cat-2/a_0.png"]
+    assert path.lstat() == before
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
     sink = CropSink(OutputFolder(tmp_path / "out"))
-    (tmp_path / "out" / "cat").write_text("kept")
+    sink.write(found((0, 0, 9, 9, 0)))
+    (tmp_path / "out" / "cat").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "cat").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="out/cat"):
-        sink.write(found((0, 0, 9, 9, 0)))
+        sink.write(found((0, 0, 9, 9, 0), source="b.png"))
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a_0.png"]
+
+
+def test_crops_of_another_input_are_never_replaced(save):
+    box = (0, 0, 9, 9, 0)
+    assert list(save(found(box, source="x/a.png"))) == ["cat/a_0.png"]
+    both = ["cat/a-2_0.png", "cat/a_0.png"]
+    assert list(save(found(box, source="y/a.png"))) == both
+    assert list(save(found(box, source="x/a.png"), found(box, source="y/a.png"))) == both
+
+
+def test_a_record_knows_its_crops(tmp_path):
+    sink, record = CropSink(OutputFolder(tmp_path)), found((0, 0, 9, 9, 0), (0, 0, 9, 9, 1))
+    sink.write(record)
+    assert record.saved == [tmp_path / "cat" / "a_0.png", tmp_path / "dog" / "a_1.png"]

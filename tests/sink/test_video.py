@@ -28,7 +28,7 @@ def save(tmp_path):
         for record in records:
             sink.write(record)
         sink.close()
-        return {path.name: play(path) for path in sorted(out.iterdir(), reverse=True)}
+        return {path.name: play(path) for path in sorted(out.glob("[!.]*"), reverse=True)}
 
     return write
 
@@ -59,7 +59,7 @@ def test_the_video_is_named_after_its_source_and_appears_when_finished(tmp_path)
         sink.write(record)
         assert not (out / "film.mp4").exists()
     sink.close()
-    assert [path.name for path in out.iterdir()] == ["film.mp4"]
+    assert [path.name for path in out.glob("[!.]*")] == ["film.mp4"]
 
 
 @pytest.mark.parametrize("rate", [0.5, 1, 12.5, 12.5 / 3, 23.976, 30000 / 1001, 30, 59.94, 240])

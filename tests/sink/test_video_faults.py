@@ -26,7 +26,7 @@ def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path):
     with pytest.raises(OutputError, match="not Unicode"):
         sink.write(frame(0))
     sink.close()
-    assert list((tmp_path / "\udcff").iterdir()) == []
+    assert list((tmp_path / "\udcff").glob("[!.]*")) == []
 
 
 def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
@@ -34,13 +34,13 @@ def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
     with pytest.raises(OutputError, match="1x1 pixels"):
         sink.write(frame(0, size=(1, 1)))
     sink.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("[!.]*")) == []
 
 
 def test_a_removed_folder_is_an_output_error(tmp_path):
     sink = VideoSink(OutputFolder(tmp_path / "out"))
     (tmp_path / "out").rmdir()
-    with pytest.raises(OutputError, match=r"film\.mp4"):
+    with pytest.raises(OutputError, match="out"):
         sink.write(frame(0))
 
 
@@ -57,6 +57,7 @@ def test_before_the_disk_is_full_the_video_ends_and_can_be_played(tmp_path, monk
 
 
 def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random):
+    OutputFolder(tmp_path).video_of(frame(0), ".mp4")  # by an earlier run
     (tmp_path / "film.mp4").write_text("kept")
     sink = VideoSink(OutputFolder(tmp_path))
     with small_disk(5000):
@@ -65,7 +66,7 @@ def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random)
             sink.write(replace(record, picture=Picture.whole(noise)))
         with pytest.raises(OutputError, match=r"film\.mp4 is not complete: 0 of 50 frames"):
             sink.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
     assert (tmp_path / "film.mp4").read_text() == "kept"
 
 
@@ -120,7 +121,7 @@ def test_a_disk_that_fills_up(tmp_path):
         written, message = done.stdout.split(maxsplit=1)
         assert "film.mp4: no space left" in message
         assert len(play(disk / "film.mp4").shades) == int(written) > 10
-        assert [path.name for path in disk.iterdir()] == ["film.mp4"]
+        assert [path.name for path in disk.glob("[!.]*")] == ["film.mp4"]
     finally:
         subprocess.run([unmount, str(disk)], check=True)
 
@@ -147,5 +148,5 @@ def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
     assert len(play(tmp_path / "film.mp4").shades) > 20

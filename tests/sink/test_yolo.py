@@ -39,7 +39,7 @@ def save(tmp_path):
         for record in records:
             sink.write(record)
         sink.close()
-        return {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+        return {path.name: path.read_text() for path in (tmp_path / "out").glob("[!.]*")}
 
     return write
 
@@ -101,4 +101,4 @@ def test_a_full_disk_is_an_output_error_and_leaves_what_was_there(save, tmp_path
     sink = LabelSink(OutputFolder(Path(tmp_path / "out")))
     with small_disk(10), pytest.raises(OutputError, match=r"a\.txt"):
         sink.write(found((0, 0, 60, 40, 0.5, 0)))
-    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == before
+    assert {path.name: path.read_text() for path in (tmp_path / "out").glob("[!.]*")} == before

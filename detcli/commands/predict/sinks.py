@@ -153,8 +153,7 @@ def _open(  # noqa: C901 - one branch an option
     def make_folder(path: Path) -> "OutputFolder":
         from detcli.sink.folder import OutputFolder
 
-        # A resumed run never overwrites what an earlier part of it has written.
-        return OutputFolder(path, guard, keep=options.journal is not None)
+        return OutputFolder(path, guard, resumed=options.journal is not None)
 
     sinks: list[Sink] = []
     windows: list[Sink] = []

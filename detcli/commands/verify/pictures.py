@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.shared.comparison import Comparison
-from detcli.files import write_file
 from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
 from detcli.record import Origin, Record
@@ -59,7 +58,7 @@ class WorstPictures:
             record = Record(shown.origin, index=index, model="", device="", picture=picture)
             data, suffix = encode(draw(shown, titles), record)
             written[index] = folder.file_of(record, suffix)
-            write_file(written[index], data)
+            folder.write(record, written[index], data)
         return written
 
 

@@ -150,7 +150,7 @@ def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_
     two = make_picture("y/a.png", ("blue", 2, 3))
     finished = invoke("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
     assert finished.returncode == 0
-    saved = sorted((tmp_path / "out").iterdir())
+    saved = sorted((tmp_path / "out").glob("[!.]*"))
     assert [path.name for path in saved] == ["a-2.png", "a.png"]
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
 

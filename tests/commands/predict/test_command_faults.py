@@ -103,7 +103,7 @@ def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     capture = cv2.VideoCapture(str(tmp_path / "out" / "clip.mp4"))
     assert capture.read()[0]
     assert 4 <= capture.get(cv2.CAP_PROP_FRAME_COUNT) < 2000
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
+    assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["clip.mp4"]
 
 
 def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
@@ -133,7 +133,7 @@ def test_files_are_closed_after_three_interrupts(make_model, make_video, tmp_pat
         process.stdout.read()
         assert process.wait(60) == 130
         assert process.stderr.read() == b""
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["clip.mp4"]
+    assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["clip.mp4"]
 
 
 def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures):

@@ -89,3 +89,34 @@ def test_force_without_a_journal_is_a_usage_error(invoke, make_model, make_pictu
     finished = invoke("predict", make_picture("a.png"), "-m", make_model(), "--force")
     assert finished.returncode == 2
     assert "--resume" in finished.stderr
+
+
+def test_records_name_the_files_that_were_made_for_them(invoke, make_model, make_picture, tmp_path):
+    options = [f"--save{kind}={tmp_path / name}" for kind, name in KINDS.items()]
+    for folder in ("x", "y"):
+        picture = make_picture(f"{folder}/a.png", ("red", 2, 3))
+        command = ["predict", picture, "-m", make_model(), "--conf", 0.6, *options]
+        first, again = (json.loads(invoke(*command).stdout) for _ in range(2))
+        jsonschema.validate(first, SCHEMA)
+        assert first["saved"] == again["saved"]
+        number = "" if folder == "x" else "-2"
+        assert first["saved"] == [
+            str(tmp_path / "pictures" / f"a{number}.png"),
+            str(tmp_path / "labels" / f"a{number}.txt"),
+            str(tmp_path / "crops" / "red" / f"a{number}_0.png"),
+        ]
+
+
+KINDS = {"": "pictures", "-txt": "labels", "-crops": "crops"}
+
+
+def test_records_of_frames_name_their_video(invoke, make_model, make_video, tmp_path):
+    video, saved = make_video(frames=3), tmp_path / "out"
+    finished = invoke("predict", video, "-m", make_model(), "--save", saved)
+    records = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [record["saved"] for record in records] == [[str(saved / "clip.mp4")]] * 3
+
+
+def test_a_record_for_which_nothing_was_made_says_nothing(invoke, make_model, make_picture):
+    finished = invoke("predict", make_picture("a.png"), "-m", make_model())
+    assert "saved" not in json.loads(finished.stdout)

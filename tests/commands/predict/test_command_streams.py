@@ -109,12 +109,12 @@ def test_all_sinks_at_once(invoke, make_model, make_video, make_pictures, tmp_pa
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == ""
-    assert sorted(p.name for p in sinks["saved"].iterdir()) == [
+    assert sorted(p.name for p in sinks["saved"].glob("[!.]*")) == [
         *(f"{number:04}.png" for number in range(4)),
         "clip.mp4",
     ]
-    assert len(list(sinks["labels"].iterdir())) == 4 + 20
-    assert [p.name for p in sinks["crops"].iterdir()] == [NAMES[0]]
+    assert len(list(sinks["labels"].glob("[!.]*"))) == 4 + 20
+    assert [p.name for p in sinks["crops"].glob("[!.]*")] == [NAMES[0]]
     results = json.loads((tmp_path / "coco.json").read_text())
     records = [row for row in (tmp_path / "all.csv").read_text().splitlines()[1:] if row]
     assert len(results) == len(records) > 100

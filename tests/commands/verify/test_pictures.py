@@ -82,7 +82,7 @@ def test_the_worst_are_kept_and_saved(tmp_path):
     written = worst.save(OutputFolder(tmp_path), TITLES)
     assert list(written) == [99, *range(14, 5, -1)]
     assert written[99] == tmp_path / "99.jpg"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == sorted(
         ["99.jpg", *(f"{index}.png" for index in range(6, 15))]
     )
     assert cv2.imread(str(written[14])).shape[1] == 400
