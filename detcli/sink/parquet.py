@@ -2,6 +2,7 @@
 
 import io
 import typing
+from datetime import datetime
 from typing import Any
 
 from detcli.errors import loading
@@ -37,6 +38,8 @@ def _fields(kind: Any) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
         for name, annotation in typing.get_type_hints(kind).items()
         if name not in LEFT_OUT
     }
+    if "time" in columns:
+        columns["time"] = pa.timestamp("ms", "UTC")
     if kind is DetectionJson:
         columns = {name: columns[name] for name in columns if name != "box"}
         columns |= dict.fromkeys(BOX, pa.float64())
@@ -72,6 +75,8 @@ class ParquetSink:
                 found | dict(zip(BOX, found["box"], strict=True)) for found in row["detections"]
             ]
             self._size += len(row["detections"])
+        if "time" in row:
+            row["time"] = datetime.fromisoformat(row["time"])
         self._rows.append(_encodable(row))
         self._size += 1
         if self._size >= ROW_GROUP:

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import typing
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 import duckdb
@@ -90,6 +92,15 @@ def test_failed_inputs_can_be_found(write):
         ("torn.jpg", "DecodeError"),
         ("in/film.avi", "InferenceError"),
     ]
+
+
+def test_the_time_of_a_live_frame_is_a_time(write):
+    came = datetime(2026, 11, 22, 8, 5, 9, 125_000, UTC)
+    one = frame(count=1)
+    path = write(replace(one, origin=replace(one.origin, time=came)))
+    assert pq.read_table(path)["time"].to_pylist() == [came]
+    answer = duckdb.read_parquet(str(path)).select("epoch_ms(time)").fetchall()
+    assert answer == [(round(came.timestamp() * 1000),)]
 
 
 def test_polars_reads_it_too(write):

@@ -44,14 +44,12 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     if output is None:
         return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
     suffix = output.suffix.lower()
-    if not suffix or _is_special(output):
-        return Format.JSONL
-    if suffix not in SUFFIXES:
+    if suffix and suffix not in SUFFIXES and not _is_special(output):
         raise UsageError(
             f"--output {output}: the suffix {output.suffix} names no format",
             f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
         )
-    return SUFFIXES[suffix]
+    return SUFFIXES.get(suffix, Format.JSONL)
 
 
 def _is_special(path: Path) -> bool:

@@ -49,8 +49,9 @@ def test_an_unknown_suffix_is_refused(name):
 
 
 def test_a_pipe_may_be_called_anything(tmp_path):
-    os.mkfifo(tmp_path / "boxes.pipe")
-    assert choose_format(None, tmp_path / "boxes.pipe") is Format.JSONL
+    for name, chosen in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
+        os.mkfifo(tmp_path / name)
+        assert choose_format(None, tmp_path / name) is chosen
 
 
 NAMES = ("person", "traffic light", "a>b")
