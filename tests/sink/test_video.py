@@ -68,7 +68,7 @@ def test_the_rate_is_that_of_the_clip(save, rate):
     assert video.rate == pytest.approx(rate, rel=2e-4)
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf"), 90_000.0, 1e-9])
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), 90_000.0, 1e-9])
 def test_an_impossible_rate_becomes_the_default(save, rate):
     (video,) = save(*film(5, Film("a.mp4", rate))).values()
     assert video.rate == LIVE_RATE

@@ -62,8 +62,7 @@ class RuntimeFacts:
 def package_versions() -> dict[str, str | None]:
     """Version of each relevant package by name; None for what detcli requires and is missing."""
     installed: dict[str, str | None] = {}
-    for package in importlib.metadata.distributions():
-        name = _canonical(package.metadata["Name"] or "")
+    for name, package in _distributions():
         installed.setdefault(name, package.version)  # the first on the path counts
     required = _requirements()
     return {
@@ -80,7 +79,8 @@ def _requirements() -> set[str]:
     except importlib.metadata.PackageNotFoundError:  # run from its source
         return set()
     # What only some machines or only developers need is listed where it is installed.
-    everywhere = [line for line in lines if not re.search("platform_machine|extra == 'dev'", line)]
+    elsewhere = re.compile("platform_machine|extra == '(dev|train)'")
+    everywhere = [line for line in lines if not elsewhere.search(line)]
     return {_canonical(match[0]) for line in everywhere if (match := NAME.match(line))}
 
 
@@ -89,14 +89,21 @@ def owners(module: str) -> dict[str, str]:
 
     If there are several, they have overwritten each other's files.
     """
-    names = set(filter(None, importlib.metadata.packages_distributions().get(module, ())))
     folders: dict[Path, dict[str, str]] = {}
-    for package in importlib.metadata.distributions():
-        if package.metadata["Name"] in names:
+    for name, package in _distributions():
+        declared = (package.read_text("top_level.txt") or "").split()
+        installed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
+        if module in declared or installed:
             folder = Path(str(package.locate_file(""))).resolve()
-            name = _canonical(package.metadata["Name"])
             folders.setdefault(folder, {}).setdefault(name, package.version)
     return dict(sorted(next(iter(folders.values()), {}).items()))
+
+
+def _distributions() -> Iterator[tuple[str, importlib.metadata.Distribution]]:
+    """Installed packages by name, without the remains of interrupted removals, which have none."""
+    for package in importlib.metadata.distributions():
+        if "Name" in package.metadata:
+            yield _canonical(package.metadata["Name"]), package
 
 
 def _canonical(name: str) -> str:

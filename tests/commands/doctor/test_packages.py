@@ -126,7 +126,8 @@ def test_a_mixture_of_opencv_that_does_not_load(install):
 
 def test_only_relevant_packages_are_listed(install):
     asked = ["numpy>=2.1", "rich", "simplejpeg>=1.9; python_version < '3.15'",
-             "pytest>=8.3; extra == 'dev'", "matplotlib; extra == 'plots'",
+             "pytest>=8.3; extra == 'dev'", "torch; extra == 'train'",
+             "matplotlib; extra == 'plots'",
              "onnxruntime; platform_machine != 'x86_64'"]  # fmt: skip
     install("detcli", "0.1.0", "detcli", requires=asked)
     install("NumPy", "2.4.0", "numpy")
