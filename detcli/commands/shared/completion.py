@@ -59,7 +59,11 @@ ZSH = r"""
     (( $#folders )) && compadd -S '' -- $folders
 }
 
-compdef %(complete_func)s %(prog_name)s
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    %(complete_func)s "$@"  # the first completion loads this file
+else
+    compdef %(complete_func)s %(prog_name)s
+fi
 """
 
 SAFE = re.compile(r"([^\w@%+=:,./~-])")
