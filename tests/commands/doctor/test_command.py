@@ -192,10 +192,13 @@ def test_a_required_device_that_cannot_be_used(detcli):
     assert json.loads(done.stdout)["devices"]
 
 
+NO_DEFAULTS = SimpleNamespace(defaults={}, known={})
+
+
 @pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
 def test_an_unknown_device(device):
     with pytest.raises(UsageError, match=r"unknown device|cannot be required"):
-        command.doctor(device=device)
+        command.doctor(NO_DEFAULTS, device=device)
 
 
 def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
@@ -205,9 +208,9 @@ def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
     report = SimpleNamespace(devices=[usable, other], problems=())
     monkeypatch.setattr("detcli.commands.doctor.examine.examine", lambda *_: report)
     monkeypatch.setattr("detcli.commands.shared.reports.write_report", lambda *_: None)
-    command.doctor(device="cuda:0")
+    command.doctor(NO_DEFAULTS, device="cuda:0")
     with pytest.raises(DeviceError, match="cuda:1 cannot be used: there is no GPU number 1"):
-        command.doctor(device="cuda:1")
+        command.doctor(NO_DEFAULTS, device="cuda:1")
 
 
 def test_clearing_the_cache(detcli, cache, make_model, make_picture):
