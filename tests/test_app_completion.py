@@ -15,6 +15,13 @@ import pytest
 
 DUMP = "\x07"  # Ctrl-G: print the line, and clear it
 
+# `pty.fork` would do it, but not in a process with threads.
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])\n"
+)
+
 START = {
     "bash": r"""
         PS1='READY> '; HISTFILE=; bind 'set bell-style none'; bind 'set enable-bracketed-paste off'
@@ -34,6 +41,7 @@ def environment(tmp_path):
     """An environment with this `detcli` and a temporary home."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    own |= {"LC_ALL": "C.UTF-8"}
     return {**os.environ, **own, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
@@ -53,11 +61,14 @@ class Terminal:
     """A shell in a terminal of its own."""
 
     def __init__(self, name, environment, folder, *start):
-        process, self._terminal = pty.fork()
-        if not process:
-            os.chdir(folder)
-            os.execvpe(name, [name, "-i"], environment)  # noqa: S606
-        self._process, self._read = process, b""
+        self._terminal, inside = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, name, "-i"],
+            stdin=inside, stdout=inside, stderr=inside,
+            cwd=folder, env=environment, start_new_session=True,
+        )  # fmt: skip
+        os.close(inside)
+        self._read = b""
         self._send("stty -echo\n")
         for line in (*START[name].strip().splitlines(), *start):
             self._send(line.strip() + "\n")
@@ -70,9 +81,8 @@ class Terminal:
         return self._read_until("<<(.*)>>")[1]
 
     def close(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process, 9)
-        os.waitpid(self._process, 0)
+        self._process.kill()
+        self._process.wait()
         os.close(self._terminal)
 
     def _send(self, text):
