@@ -15,6 +15,9 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 MAX_NODES = 50_000
 """The largest detectors have some ten thousand, and ONNX Runtime takes long for more than these."""
 
+MAX_CALLS = 50
+"""Calls inside calls; onnx follows 100, and ONNX Runtime crashes at some thousand."""
+
 MAX_PARTS = 1_000_000
 """Nodes, attributes, shapes, names and so on; one may take a hundred times as much memory as the
 two bytes that it has in a file."""
@@ -45,9 +48,13 @@ def check_structure(model: ModelProto) -> None:
         key = _key(function.domain, function.name, getattr(function, "overload", ""))
         if functions.setdefault(key, function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
+    calls = {key: _called(one.node, functions) for key, one in functions.items()}
     sizes: dict[Key, int] = {}
-    order = TopologicalSorter({key: _called(one.node, functions) for key, one in functions.items()})
-    for key in _sorted(order, "functions call each other"):
+    depths: dict[Key, int] = {}
+    for key in _sorted(TopologicalSorter(calls), "functions call each other"):
+        depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
+        if depths[key] > MAX_CALLS:
+            raise ValueError(f"its functions call one another {MAX_CALLS} deep, and deeper")
         sizes[key] = _size(functions[key].node, sizes)
         _check_nodes(functions[key].node)
     _size(model.graph.node, sizes)

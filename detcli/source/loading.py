@@ -263,7 +263,7 @@ def as_error(error: BaseException) -> DetcliError:
     if isinstance(error, DetcliError):
         return error
     log.debug("%s", error, exc_info=error)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):  # in OpenCV's words
         return InferenceError(f"out of memory: {error}", "use a smaller --imgsz or --batch")
     return InferenceError(
         f"this is a bug in detcli: {type(error).__name__}: {error}",

@@ -1,12 +1,15 @@
 """A file gives a complete model or a ModelError; external data becomes part of the model."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from detcli.errors import ModelError
 from detcli.model import loading
-from detcli.model.loading import load
+from detcli.model.loading import ModelFile, damage_reported, load
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -212,3 +215,56 @@ def test_a_file_that_ends_after_its_graph_is_truncated(loaded):
 def test_a_model_without_external_data_is_unchanged(loaded):
     model = model_of(weights=[tensor_of()])
     assert loaded(model, None) == (model, [])
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def huge(path):
+    with path.open("wb") as file:
+        file.truncate(12 << 30)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (fifo, "it is not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
+        (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+        (Path.mkdir, "Is a directory"),
+        (huge, "it is larger than 2 GiB"),
+    ],
+)
+def test_what_is_no_file_of_a_model_is_neither_read_nor_waited_for(tmp_path, make, reason):
+    path = tmp_path / "model.onnx"
+    make(path)
+    with pytest.raises(ModelError, match=f"cannot read the model .*: {reason}"):
+        ModelFile.read(path)
+
+
+@pytest.mark.parametrize(
+    "make", [fifo, huge, lambda path: path.symlink_to("/dev/zero"), Path.mkdir]
+)
+def test_external_data_that_is_no_such_file_is_refused_unread(tmp_path, loaded, make):
+    make(tmp_path / "weights")
+    tensor = tensor_of()
+    outside(tensor)
+    with pytest.raises(ModelError, match=r"external data of .* cannot be read"):
+        loaded(model_of(weights=[tensor]), None)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), AssertionError(), RecursionError(), ZeroDivisionError()]
+)
+def test_whatever_breaks_on_a_graph_is_damage(error):
+    with (
+        pytest.raises(ModelError, match=r"model\.onnx is damaged: ."),
+        damage_reported("model.onnx"),
+    ):
+        raise error
+
+
+def test_a_graph_that_does_not_fit_into_memory_is_a_model_error():
+    with pytest.raises(ModelError, match="needs more memory"), damage_reported("model.onnx"):
+        raise MemoryError

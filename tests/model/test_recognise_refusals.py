@@ -181,6 +181,8 @@ def test_a_head_that_is_split_in_three_is_not_cut():
         ((1, 3, 64, "w"), "fixes one side"),
         (("b", "h", "w", 3), "channels last"),
         ((1, 64, 64, 3), "not a batch of colour"),
+        ((1, 3, 10**9, 10**9), "its input has 1000000000000000000 pixels"),
+        ((10**9, 3, 64, 64), "its input has 4096000000000 pixels"),
     ],
 )
 def test_other_inputs_are_refused(dims, reason):
@@ -189,3 +191,19 @@ def test_other_inputs_are_refused(dims, reason):
     old.CopyFrom(helper.make_tensor_value_info("images", TensorProto.FLOAT, dims))
     with pytest.raises(ModelError, match=reason):
         recognise(model, "input")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("imgsz", "[1000000000, 1000000000]"), ("stride", "1000000000")]
+)
+def test_absurd_sizes_in_metadata_are_ignored(entry, value):
+    contract = recognise(colour_model.build(size=None, metadata={entry: value}), "absurd")
+    assert (contract.default_size, contract.stride) == ((640, 640), 32)
+
+
+def test_of_many_outputs_some_are_listed():
+    model = colour_model.build()
+    model.graph.output.extend([model.graph.output[0]] * 99)
+    with pytest.raises(ModelError, match=r"Outputs: .* and 92 more$") as error:
+        recognise(model, "many")
+    assert len(str(error.value)) < 1000

@@ -123,6 +123,14 @@ def test_functions_count_wherever_they_are_called():
         check_structure(chain_of_functions(60))
 
 
+def test_calls_may_be_nested_fifty_deep():
+    first = function("F0", passing("a", "b"))
+    functions = [first, *(function(f"F{n + 1}", call(f"F{n}")) for n in range(50))]
+    check_structure(model_of(call("F49", "x", "y"), functions=functions[:50]))
+    with pytest.raises(ValueError, match="50 deep"):
+        check_structure(model_of(call("F50", "x", "y"), functions=functions))
+
+
 def test_nodes_in_branches_count(monkeypatch):
     inner = branch(passing("x", "a"), passing("a", "y"))
     model = model_of(helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner))

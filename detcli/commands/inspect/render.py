@@ -1,7 +1,8 @@
 """Renders a report on a model as a table."""
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -21,6 +22,8 @@ from detcli.text import printable
 
 MAX_NAMES = 8
 MAX_OPERATORS = 6
+MAX_ROWS = 20  # of one kind
+MAX_CELL = 2000  # characters
 MAX_ENTRY = 120  # characters of a metadata entry
 MAX_KEY = 24  # characters of its key; a long one would leave no room for the values
 
@@ -28,7 +31,7 @@ MAX_KEY = 24  # characters of its key; a long one would leave no room for the va
 def render(inspection: Inspection) -> Iterator[Table | Text]:
     """Lay out a report: facts first, then why it cannot be used, then what deserves attention."""
     yield Text(printable(inspection.model), style="bold")
-    yield facts(_facts(inspection))
+    yield facts((title, _truncated(value, MAX_CELL)) for title, value in _facts(inspection))
     if inspection.problem is not None:
         yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
     for advice in inspection.warnings:
@@ -36,7 +39,7 @@ def render(inspection: Inspection) -> Iterator[Table | Text]:
 
 
 def _entry(kind: str, message: str, fix: str, style: str) -> Text:
-    text = Text.assemble((kind, style), printable(message))
+    text = Text.assemble((kind, style), printable(_truncated(message, MAX_CELL)))
     return text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
 
 
@@ -50,19 +53,29 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "operator sets", opsets
     if inspection.detector is not None:
         yield from _promises(inspection.detector)
-    yield from (("input", _signature(tensor)) for tensor in inspection.inputs)
-    yield from (("output", _signature(tensor)) for tensor in inspection.outputs)
-    for axis in inspection.dynamic_axes:
-        yield "dynamic axis", f"{axis.name}: {', '.join(axis.places)}"
+    yield from _rows("input", map(_signature, inspection.inputs))
+    yield from _rows("output", map(_signature, inspection.outputs))
+    axes = (f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes)
+    yield from _rows("dynamic axis", axes)
     yield "precision", _precision(inspection.precision)
     yield "parameters", f"{inspection.parameters:,}"
     yield "operations", _operations(inspection.operations)
     yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
     for placement in inspection.placements:
         yield f"on {_short(placement.provider)}", _placement(placement)
-    for key, value in inspection.metadata.items():
-        if key != "names":  # shown with the classes
-            yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
+    entries = {key: value for key, value in inspection.metadata.items() if key != "names"}
+    for key, value in itertools.islice(entries.items(), MAX_ROWS):
+        yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
+    if len(entries) > MAX_ROWS:
+        yield "metadata", f"{len(entries) - MAX_ROWS} more"
+
+
+def _rows(title: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A row for each value, up to a number that a reader may want."""
+    listed = list(values)
+    yield from ((title, value) for value in listed[:MAX_ROWS])
+    if len(listed) > MAX_ROWS:
+        yield title, f"{len(listed) - MAX_ROWS} more"
 
 
 def _truncated(text: str, length: int) -> str:

@@ -57,6 +57,16 @@ def test_a_long_key_is_truncated(make_model):
     assert any("images float32 [1, 3, 64, 64]" in line for line in table)
 
 
+def test_only_so_many_rows_and_characters_are_shown(make_model):
+    metadata = {f"key{number}": "x" * 9999 for number in range(500)}
+    inspection = examine(make_model(metadata=metadata))
+    inspection = replace(inspection, inputs=inspection.inputs * 500)
+    text = shown(inspection)
+    assert text.count("metadata key") == text.count("images float32") == 20
+    assert text.count("480 more") == 2
+    assert len(text) < 30_000
+
+
 def test_dynamic_sizes(make_model):
     table = lines(examine(make_model(size=None, batch=None)))
     assert table["dynamic axis"].startswith("axis")
