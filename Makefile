@@ -13,6 +13,7 @@ RUN ?= build/codes
 TRAIN ?=
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL: # they share .venv
 .PHONY: help setup demo quick test test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
