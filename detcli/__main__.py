@@ -11,6 +11,8 @@ except KeyboardInterrupt:
 GRACE_S = 2.0
 """How long an interrupted command may take to flush standard output."""
 
+GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # the second in WSL
+
 LEAST_MEMORY = 4 << 30
 """Bytes that a process may take in any case; other programs may give memory back."""
 
@@ -30,7 +32,12 @@ def limit_memory(available: int) -> None:
 
 
 def _available_memory() -> int | None:
-    """Bytes that programs can take without swapping; None where Linux does not say it."""
+    """Bytes that programs can take without swapping; None where Linux does not say it.
+
+    None with a GPU, too: its driver maps more than it uses, which was not tried under a limit.
+    """
+    if any(map(os.path.exists, GPU_DRIVERS)):
+        return None
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - loads less
             return int(file.read().partition("MemAvailable:")[2].split()[0]) << 10

@@ -1,5 +1,6 @@
 """`detcli models`, and models by name on the command line."""
 
+import base64
 import json
 import os
 import pty
@@ -231,3 +232,18 @@ def test_names_are_completed():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment
     )
     assert finished.stdout.split() == [f"yolov10{size}" for size in "nsmblx"]
+
+
+def test_the_password_of_a_hub_is_in_no_log(hub, detcli):
+    hub.add("yolov10n", b"content")
+    address = hub.url.replace("://", "://user:S3cret%21@")
+    done = detcli("models", "pull", "yolov10n", "-vv", env={**os.environ, "HF_ENDPOINT": address})
+    assert done.returncode == 0
+    assert "HTTP Request" in done.stderr
+    refused = {**os.environ, "HF_ENDPOINT": "http://user:S3cret%21@127.0.0.1:9"}
+    failed = detcli("models", "pull", "yolov10s", "-vv", env=refused)
+    assert "Traceback" in failed.stderr
+    encoded = base64.b64encode(b"user:S3cret!").decode()
+    for text in (done.stdout, done.stderr, failed.stdout, failed.stderr):
+        assert "S3cret" not in text
+        assert encoded not in text
