@@ -58,15 +58,17 @@ def main() -> None:
         limit_memory(available)
     code: str | int | None = 0
     try:
-        from detcli.app import app
+        try:
+            from detcli.app import app
 
-        app(prog_name="detcli")
+            app(prog_name="detcli")
+        finally:
+            interrupts.end(GRACE_S)
     except SystemExit as end:
         code = end.code
     except BaseException:  # of the interrupt, whatever became of it
         if not interrupts.caught:
             raise
-    interrupts.end(GRACE_S)
     if interrupts.caught:
         code = EXIT_CODE
     if threading.active_count() > 1:

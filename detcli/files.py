@@ -126,6 +126,53 @@ class StandardOutput:
         """Do nothing: everything has been flushed."""
 
 
+class AppendedFile:
+    """A file that text is added to, each piece at once and whole; for runs without an end.
+
+    Attributes:
+        path: Its name.
+        file: The file, open.
+        first_line: What it begins with, as far as earlier runs have written it.
+
+    Raises:
+        OutputError: It cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # Unbuffered: a piece is one system call, which other processes cannot come between.
+            self.file = path.open("ab+", buffering=0)
+            self.file.seek(0)
+            self.first_line = self.file.readline(1 << 16).decode("utf-8", "replace")
+            if self.first_line:
+                self.file.seek(-1, os.SEEK_END)
+                if self.file.read(1) != b"\n":  # a power cut has torn the last line
+                    self.write("\n")
+        except OSError as error:
+            raise _output_error(path, error) from error
+
+    def write(self, text: str) -> None:
+        """Add text.
+
+        Raises:
+            OutputError: The text cannot be written; the file is as before.
+        """
+        start = self.file.seek(0, os.SEEK_END)
+        try:
+            write_all(self.file, text)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.file.truncate(start)
+            raise _output_error(self.path, error) from error
+
+    def commit(self) -> None:
+        """Put the file on the disk, and close it; every piece is in it already."""
+        with contextlib.suppress(OSError):
+            sync(self.file.fileno())
+        self.file.close()
+
+
 class DirectFile:
     """A named pipe or a device, which is written as the results come.
 

@@ -29,10 +29,9 @@ class Interrupts:
     def __init__(self) -> None:
         self.caught = False
         self._begun = self._over = False
+        self._handled: list[int] = []
         self._thread = -1  # the main one, when installed
-        self._limits: list[
-            float | None
-        ] = []  # of the blocks that are running, the outer ones first
+        self._limits: list[float | None] = []  # of the blocks that run now, the outer ones first
 
     def install(self) -> None:
         """Handle the signals from now on; until `begin`, there is nothing to finish."""
@@ -45,6 +44,7 @@ class Interrupts:
             ):
                 continue
             signal.signal(number, self._interrupt)
+            self._handled.append(number)
         if hasattr(signal, "SIGALRM"):
             signal.signal(signal.SIGALRM, self._expire)
         sys.unraisablehook = self._lost
@@ -64,6 +64,8 @@ class Interrupts:
         self._over = True
         if self.caught:
             self._arm(grace_s)
+        for number in self._handled:  # the interpreter's end would restore their own effect
+            signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
     def held(self, limit_s: float | None = None) -> Iterator[None]:
@@ -88,8 +90,8 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _interrupt(self, *_: object) -> None:
-        # None is set to SIG_IGN here: of two signals that come together, Python reports the second
-        # as an error if its handler has gone.
+        # No signal is set to SIG_IGN here: of two that come together, Python would then report the
+        # second as an error.
         if self.caught or self._over:
             return
         self.caught = True
@@ -107,9 +109,10 @@ class Interrupts:
 
     def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Raise an interrupt again that a destructor or callback could not pass on."""
+        if self._over:
+            return
         if self.caught and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            if not self._over:
-                self._arm(RETRY_S)
+            self._arm(RETRY_S)
         else:
             sys.__unraisablehook__(unraisable)
 

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from detcli.files import AtomicFile, DirectFile, StandardOutput
+from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.record import Record
 
-Output = AtomicFile | DirectFile | StandardOutput
+Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
 """Target of a text format."""
 
 

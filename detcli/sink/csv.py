@@ -9,6 +9,8 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+from detcli.errors import UsageError
+from detcli.files import AppendedFile
 from detcli.record import Record
 from detcli.sink import Output, TextSink
 from detcli.text import printable
@@ -25,12 +27,23 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 class CsvSink(TextSink):
     """Comma-separated values with a header; a picture without detections or warnings has no row.
 
-    The columns are always the same; `frame` and `time_s` are empty for pictures.
+    The columns are always the same; `frame` and `time_s` are empty for pictures. A file that is
+    added to has its header already.
+
+    Raises:
+        UsageError: A file that is added to has other columns.
     """
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
-        self._write_rows([dict(zip(COLUMNS, COLUMNS, strict=True))])
+        header = ",".join(COLUMNS) + "\n"
+        if not isinstance(output, AppendedFile) or not output.first_line:
+            output.write(header)
+        elif output.first_line != header:
+            output.commit()
+            raise UsageError(
+                f"{output.path} has other columns than are written now", "write to another file"
+            )
 
     def write(self, record: Record) -> None:
         """Write the rows of a record."""

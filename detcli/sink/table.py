@@ -14,10 +14,14 @@ UNLIMITED_WIDTH = 10_000
 
 
 class TableSink(TextSink):
-    """The detections of each picture, aligned, and coloured if the output is a terminal."""
+    """The detections of each picture, aligned.
+
+    On a terminal they are coloured, and frames of videos take a line only if something was found.
+    """
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
+        self._terminal = output.file.isatty()
         # The terminal wraps long names, so that they can be copied whole. The console only asks
         # whether the file is one.
         file: Any = output.file
@@ -25,6 +29,9 @@ class TableSink(TextSink):
 
     def write(self, record: Record) -> None:
         """Write one table, or one line if nothing was found."""
+        uneventful = record.error is None and not record.warnings and not record.detections
+        if self._terminal and uneventful and record.origin.frame is not None:
+            return
         with self._console.capture() as text:
             self._console.print(*_parts(record), sep="\n")
         self._output.write(text.get())
@@ -33,13 +40,12 @@ class TableSink(TextSink):
 def _parts(record: Record) -> list[Table | Text]:
     fields = record.to_json()
     if "error" in fields:
-        source = record.origin.source
-        message = Text(printable(f"{source}: {fields['error']['message']}"), style="red")
+        message = Text(printable(f"{_place(record)}: {fields['error']['message']}"), style="red")
         if fields["error"]["hint"]:
             message.append(printable(f"  ({fields['error']['hint']})"), style="not red dim")
         return [message]
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{printable(record.origin.source)}  {size}", style="bold")
+    heading = Text(f"{printable(_place(record))}  {size}", style="bold")
     for warning in record.warnings:
         heading.append(f"  {printable(warning)}", style="not bold yellow")
     if not fields["detections"]:
@@ -52,3 +58,16 @@ def _parts(record: Record) -> list[Table | Text]:
         box = (f"{side:.1f}" for side in found["box"])
         table.add_row(Text(printable(found["class_name"])), f"{found['score']:.2f}", *box)
     return [heading, table]
+
+
+def _place(record: Record) -> str:
+    """Where a picture comes from: the input, and frame and time in a video."""
+    fields = record.to_json()
+    parts = [fields["source"]]
+    if "frame" in fields:
+        parts.append(f"frame {fields['frame']}")
+    if "time" in fields:
+        parts.append(fields["time"])
+    elif "time_s" in fields:
+        parts.append(f"{fields['time_s']:.2f} s")
+    return "  ".join(parts)

@@ -1,7 +1,5 @@
 """`detcli predict`: boxes from pictures and videos."""
 
-import contextlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +15,9 @@ from detcli.commands.predict.options import (
 )
 from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
-from detcli.commands.shared.messages import is_terminal, set_verbosity
+from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
-from detcli.commands.shared.progress import Tally, progress
 from detcli.errors import InputError, UsageError
-from detcli.interrupts import interrupts
 from detcli.model.zoo import DEFAULT, LocatedModel
 
 if TYPE_CHECKING:
@@ -35,9 +31,6 @@ detcli predict street.jpg --save out
 detcli predict pics -r --classes person,car -o boxes.csv
 detcli predict camera:0 --model codes --conf 0.5
 """
-
-WRITE_LIMIT_S = 2.0
-"""How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
 def predict(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -193,13 +186,13 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     set_verbosity(quiet=quiet, verbose=verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
+    from detcli.commands.predict.run import detect
     from detcli.commands.predict.sinks import SinkOptions, open_sinks
     from detcli.commands.shared.setup import run_options, set_up_process
-    from detcli.sink import Stopped
+    from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
     from detcli.source.sources import InputGuard, Sources
-    from detcli.timing import Stage
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -208,8 +201,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     if not source and files_from is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
+    one_picture = _is_one_picture(source, files_from)
     if workers is None:  # a single picture is fastest with one detector on all cores
-        workers = 1 if _is_one_picture(source, files_from) else available_cores()
+        workers = 1 if one_picture else available_cores()
     run = run_options(
         model,
         device,
@@ -231,6 +225,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     sink_options = SinkOptions(
         format=choose_format(output_format, output),
         output=output,
+        append=any(map(is_live, source or [])),
         journal=resume,
         force=force,
         pictures=save,
@@ -265,21 +260,10 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             source_options = replace(source_options, decode=fast)
         settings = None if resume is None else _settings(run, located, detector, source_options)
         pipeline = run.open_pipeline(detector, input_timeout)
-        tally = Tally(quiet=quiet, errors_shown=sink_options.show_errors)
-        bar = not quiet and not is_terminal(sys.stdout)  # which shows progress by its records
-        with (
-            contextlib.suppress(Stopped),  # the user closed the window
-            Sources(source or [], source_options) as sources,
-            open_sinks(sink_options, guard, settings, detector.contract.names) as (sinks, skip),
-            progress(lambda: sources.progress.total, wanted=bar, status=tally.status) as advance,
-        ):
-            for record in pipeline.run(sources, skip):
-                with interrupts.held(WRITE_LIMIT_S), pipeline.times.stage(Stage.WRITE):
-                    for sink in sinks:
-                        sink.write(record)
-                tally.add(record)
-                advance()
-    tally.summarise(pipeline.times, sources.progress.dropped)
+        with Sources(source or [], source_options) as sources:
+            bar = not (quiet or sink_options.on_terminal or one_picture)
+            opening = open_sinks(sink_options, guard, settings, detector.contract.names)
+            tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
     check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)

@@ -44,7 +44,7 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     if output is None:
         return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
     suffix = output.suffix.lower()
-    if suffix and suffix not in SUFFIXES and not _is_special(output):
+    if suffix and suffix not in SUFFIXES and not is_special(output):
         raise UsageError(
             f"--output {output}: the suffix {output.suffix} names no format",
             f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
@@ -52,7 +52,7 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     return SUFFIXES.get(suffix, Format.JSONL)
 
 
-def _is_special(path: Path) -> bool:
+def is_special(path: Path) -> bool:
     """Whether a name is that of a device or a pipe, which may be called anything."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)

@@ -1,18 +1,21 @@
 """Opens the sinks that the options ask for; each is imported only when it is used."""
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.predict.options import LABEL_PARTS, Format
+from detcli.commands.predict.options import LABEL_PARTS, Format, is_special
+from detcli.commands.shared.messages import is_terminal
 from detcli.errors import UsageError
-from detcli.files import AtomicFile, DirectFile, StandardOutput, open_output
+from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
 from detcli.interrupts import interrupts
 from detcli.record import SettingsJson
-from detcli.sink import Sink
+from detcli.sink import Output, Sink
 from detcli.source.item import Item
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class SinkOptions:
 
     format: Format
     output: Path | None = None  # file for records; None for standard output
+    append: bool = False  # add to that file, as the run may never end; not if it is JSON or Parquet
     journal: Path | None = None  # file that an earlier run began, instead of `output`
     force: bool = False  # continue it even if it was made with other settings
     pictures: Path | None = None  # folder for annotated pictures and videos
@@ -82,6 +86,28 @@ class SinkOptions:
         """Whether failures are visible among the results, on a terminal."""
         return self.format is Format.TABLE and self.output is None and self.journal is None
 
+    @property
+    def grows(self) -> bool:
+        """Whether records are added to what is in `output`."""
+        return (
+            self.append
+            and self.output is not None
+            and self.format in GROWING
+            and not is_special(self.output)
+        )
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether records go to a terminal, where they show how far the run is."""
+        if self.journal is not None:
+            return False
+        if self.output is None:
+            return is_terminal(sys.stdout)
+        return self.output.is_char_device() and str(self.output) != os.devnull
+
+
+GROWING = {Format.TABLE, Format.JSONL, Format.CSV}
+"""Formats that are complete after each record."""
 
 RECORD_SINKS = {
     Format.TABLE: ("detcli.sink.table", "TableSink"),
@@ -91,6 +117,35 @@ RECORD_SINKS = {
     Format.PARQUET: ("detcli.sink.parquet", "ParquetSink"),
 }
 """Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
+
+
+def outcome(
+    options: SinkOptions, records: int, skipped: int, replaced: Container[Path]
+) -> Iterator[str]:
+    """What a run has written: a line for each file and folder.
+
+    Args:
+        options: Where records went.
+        records: How many this run has made.
+        skipped: Number of inputs that were left out, as the journal has them.
+        replaced: Files that were there before.
+    """
+    made = f"{records} record{'' if records == 1 else 's'}"
+    if options.journal is not None:
+        known = f"; it had {skipped} inputs already" if skipped else ""
+        yield f"added {made} to {options.journal}{known}"
+    if options.output is not None and options.grows:
+        yield f"added {made} to {options.output}"
+    for path, content in (
+        (None if options.grows else options.output, made),
+        (options.coco, "COCO results"),
+        (options.pictures, "annotated pictures"),
+        (options.labels, "labels"),
+        (options.crops, "crops"),
+    ):
+        if path is not None and (path.is_dir() or not is_special(path)):
+            instead = ", in place of the file that was there" if path in replaced else ""
+            yield f"wrote {content} to {path}{instead}"
 
 
 @contextlib.contextmanager
@@ -195,7 +250,17 @@ def _open(  # noqa: C901 - one branch an option
         journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    output = StandardOutput() if options.output is None else open_file(options.output)
     module, name = RECORD_SINKS[options.format]
-    records: Sink = getattr(import_module(module), name)(output)
+    records: Sink = getattr(import_module(module), name)(_open_output(options, open_file))
     return [*sinks, records, *windows], lambda _: False
+
+
+def _open_output(
+    options: SinkOptions, open_file: Callable[[Path], AtomicFile | DirectFile]
+) -> Output:
+    """What records are written to."""
+    if options.output is None:
+        return StandardOutput()
+    if options.grows:
+        return AppendedFile(options.output)
+    return open_file(options.output)

@@ -90,18 +90,29 @@ def report(error: DetcliError, source: str = "") -> None:
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:
-    """Print a line on stderr.
+    """Print a line on stderr; control codes, which file names may hold, are made harmless."""
+    _print(prefix + safe(text))
 
-    A message that cannot be written is dropped: results do not depend on who reads messages.
-    """
+
+def _print(lines: str) -> None:
+    """Print on stderr; what cannot be written is dropped, as results do not depend on messages."""
     if sys.stderr is not None:  # closed; `print` would fall back to stdout
         with contextlib.suppress(OSError, ValueError):
-            print(prefix + safe(text), file=sys.stderr)  # noqa: T201 - the one place that prints
+            # In one piece, as other threads print too.
+            print(f"{lines}\n", end="", file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def safe(text: str) -> str:
     """A text as one line without control codes and passwords; cut off if it is very long."""
     return printable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
+
+
+class _LogHandler(logging.Handler):
+    """Prints as messages are printed: above a bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        _print(self.format(record))
 
 
 class _LogFormatter(logging.Formatter):
@@ -122,7 +133,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
     """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv)."""
     level = logging.WARNING - 10 * verbose
-    handler = logging.StreamHandler()
+    handler = _LogHandler()
     handler.setFormatter(_LogFormatter("detcli: %(message)s"))
     logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
     if quiet:

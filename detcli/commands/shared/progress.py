@@ -3,17 +3,20 @@
 import contextlib
 import functools
 import logging
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from detcli.commands.shared.messages import is_terminal, report, say
 from detcli.model.hub_cache import Show
+from detcli.text import printable
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import ProgressColumn
 
     from detcli.record import Record
@@ -21,16 +24,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+SHOWN_CLASSES = 5
+"""How many classes the summary counts one by one."""
+
+WIDE = 60
+"""Columns that a terminal needs for a bar beside the numbers."""
+
+BAR_WIDTH = 20
+
+LINE_PERIOD_S = 10.0
+"""How often a terminal that cannot draw a bar gets a line."""
+
+
 class Tally:
     """Counts inputs and detections, reports failures, and sums up at the end.
 
     Attributes:
         failed: Number of inputs that failed.
+        skipped: Number of inputs that an earlier run has done.
         found: Number of detections of each class.
     """
 
     def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
-        self.failed = 0
+        self.failed = self.skipped = 0
         self.found: Counter[str] = Counter()
         self._quiet = quiet
         self._errors_shown = errors_shown
@@ -57,13 +73,15 @@ class Tally:
         return self._pictures + self._frames + self.failed
 
     def status(self) -> str:
-        """Rate and failures, for a progress bar."""
+        """Detections, failures and rate, for a progress bar."""
+        counts = [_count(self.found.total(), "detection")]
+        if self.failed:
+            counts.append(f"{self.failed} failed")
         rate = self.done / (time.perf_counter() - self._start)
-        failed = f", {self.failed} failed" if self.failed else ""
-        return f"{rate:.1f}/s{failed}"
+        return ", ".join([*counts, f"{rate:.1f}/s"])
 
     def summarise(self, stages: StageTimes, dropped: int) -> None:
-        """Print how much was done, and where the time went."""
+        """Print how much was done, where the time went, and what was found."""
         if self._quiet:
             return
         seconds = time.perf_counter() - self._start
@@ -73,12 +91,19 @@ class Tally:
         counts.append(_count(self.found.total(), "detection"))
         if self.failed:
             counts.append(f"{self.failed} failed")
+        if self.skipped:
+            counts.append(f"{self.skipped} skipped")
         if dropped:
-            counts.append(f"{dropped} frames dropped")
+            counts.append(f"{_count(dropped, 'frame')} dropped")
         line = f"{', '.join(counts)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s; {_shares(stages)}"
         say(line)
+        if self.done > 1 and self.found:
+            shown = [f"{count} {name}" for name, count in self.found.most_common(SHOWN_CLASSES)]
+            more = len(self.found) - len(shown)
+            rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
+            say(f"found {', '.join(shown)}{rest}")
 
 
 def _count(number: int, what: str) -> str:
@@ -91,10 +116,17 @@ def _shares(stages: StageTimes) -> str:
     return ", ".join(f"{one} {stages[one] / total:.0%}" for one in Stage if one in stages)
 
 
+class Advance(Protocol):
+    """Moves a bar on by one input."""
+
+    def __call__(self, name: str = "") -> None:
+        """Count an input with this name."""
+
+
 @contextlib.contextmanager
 def progress(
     total: Callable[[], int | None], *, wanted: bool, status: Callable[[], str] = lambda: ""
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[Advance]:
     """Show progress on stderr while the block runs, if that is a terminal.
 
     The bar disappears at the end, so results may be written to stdout afterwards.
@@ -108,12 +140,52 @@ def progress(
         A function to call after each input.
     """
     if not wanted or not is_terminal(sys.stderr):
-        yield lambda: None
+        yield lambda _="": None
         return
-    from rich.progress import MofNCompleteColumn, TextColumn
+    line = _Line(total, status)
+    if os.environ.get("TERM", "").lower() in {"dumb", "unknown"}:
+        yield line.advance
+        return
+    from rich.progress import RenderableColumn
 
-    with _bar(MofNCompleteColumn(), TextColumn("{task.fields[status]}"), total=total()) as update:
-        yield lambda: update(advance=1, total=total(), status=status())
+    with _bar(RenderableColumn(line), total=total() or None) as update:
+        line.update = update
+        yield line.advance
+
+
+class _Line:
+    """What stands beside a bar: numbers, status, and as much as fits of the last input's name."""
+
+    def __init__(self, total: Callable[[], int | None], status: Callable[[], str]) -> None:
+        self._total, self._status = total, status
+        self._done, self._name = 0, ""
+        self._said_s = time.monotonic()
+        self.update: Callable[..., None] | None = None  # moves the bar; without one, lines are said
+
+    def advance(self, name: str = "") -> None:
+        """Count an input."""
+        self._done, self._name = self._done + 1, name
+        if self.update is not None:
+            self.update(completed=self._done, total=self._total())
+        elif time.monotonic() - self._said_s > LINE_PERIOD_S:
+            self._said_s = time.monotonic()
+            say(f"{self._numbers()}  {self._name}")
+
+    def _numbers(self) -> str:
+        total = self._total()
+        return f"{self._done}/{'?' if total is None else total}  {self._status()}".rstrip()
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> Iterator["RenderableType"]:
+        from rich.text import Text
+
+        numbers = self._numbers()
+        name = Text(printable(self._name.rpartition("/")[2] or self._name))
+        room = options.max_width - len(numbers) - 2
+        while name and name.cell_len > room:  # the end of a name tells more than its beginning
+            name = Text("…") + name[2:] if len(name) > 2 else Text()
+        yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name
 
 
 @contextlib.contextmanager
@@ -144,6 +216,9 @@ def _bar(*columns: "ProgressColumn", total: int | None) -> Iterator[Callable[...
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-    columns = (BarColumn(), *columns, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield functools.partial(bar.update, bar.add_task("", total=total, status=""))
+    # Messages appear above the bar, and are wrapped by the terminal, so that they can be copied.
+    console = Console(stderr=True, soft_wrap=True)
+    if console.width >= WIDE:
+        columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        yield functools.partial(bar.update, bar.add_task("", total=total))

@@ -1,0 +1,92 @@
+"""One run: inputs go through the pipeline into the sinks, and the user is told what happens."""
+
+import contextlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from detcli.commands.predict.sinks import SinkOptions, Skip, outcome
+from detcli.commands.shared.messages import say
+from detcli.commands.shared.progress import Tally, progress
+from detcli.interrupts import interrupts
+from detcli.pipeline import Pipeline
+from detcli.sink import Sink, Stopped
+from detcli.source.item import Item
+from detcli.source.sources import Sources
+from detcli.timing import Stage
+
+WRITE_LIMIT_S = 2.0
+"""How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
+
+
+def detect(  # noqa: PLR0913 - what a run consists of
+    pipeline: Pipeline,
+    sources: Sources,
+    opening: AbstractContextManager[tuple[list[Sink], Skip]],
+    options: SinkOptions,
+    *,
+    quiet: bool,
+    bar: bool,
+) -> Tally:
+    """Run, and print what was done, found and written.
+
+    Args:
+        pipeline: Makes records from items.
+        sources: The items.
+        opening: Opens the sinks, see `open_sinks`.
+        options: Where records go.
+        quiet: Print nothing.
+        bar: Show progress, if stderr is a terminal.
+
+    Returns:
+        The counts.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; what was written is complete.
+        DetcliError: The run failed.
+    """
+    tally = Tally(quiet=quiet, errors_shown=options.show_errors)
+    replaced = [path for path in (options.output, options.coco) if path and path.is_file()]
+
+    def skip(item: Item) -> bool:
+        known = has_record(item)
+        tally.skipped += known
+        return known
+
+    def total() -> int | None:
+        known = sources.progress.total
+        return None if known is None else known - tally.skipped
+
+    interrupted = False
+    try:
+        with (
+            contextlib.suppress(Stopped),  # the user closed the window
+            opening as (sinks, has_record),
+            progress(total, wanted=bar, status=tally.status) as advance,
+        ):
+            for record in pipeline.run(sources, skip):
+                with interrupts.held(WRITE_LIMIT_S), pipeline.times.stage(Stage.WRITE):
+                    for sink in sinks:
+                        sink.write(record)
+                tally.add(record)
+                advance(record.origin.source)
+    except KeyboardInterrupt:
+        interrupted = True
+    if not quiet:
+        tally.summarise(pipeline.times, sources.progress.dropped)
+        for line in outcome(options, tally.done, tally.skipped, replaced):
+            say(line)
+        if interrupted and not options.append:  # where that is how a run ends
+            _report_interrupt(tally.done, total(), options.journal)
+    if interrupted:
+        raise KeyboardInterrupt
+    return tally
+
+
+def _report_interrupt(done: int, total: int | None, journal: Path | None) -> None:
+    """Say how far an interrupted run came, and how to go on."""
+    say(f"interrupted after {done}{'' if total is None else f' of {total}'} inputs")
+    if journal is None:
+        hint = "with --resume FILE, the same command would go on where it stopped"
+    else:
+        hint = "the same command goes on from here"
+    say(f"  hint: {hint}", prefix="")
