@@ -1,6 +1,6 @@
 """One table per picture, for people."""
 
-from typing import Any
+import io
 
 from rich.console import Console
 from rich.table import Table
@@ -22,10 +22,11 @@ class TableSink(TextSink):
     def __init__(self, output: Output) -> None:
         super().__init__(output)
         self._terminal = output.file.isatty()
-        # The terminal wraps long names, so that they can be copied whole. The console only asks
-        # whether the file is one.
-        file: Any = output.file
-        self._console = Console(file=file, width=UNLIMITED_WIDTH)
+        # The terminal wraps long names, so that they can be copied whole. Only text is taken from
+        # the console, which writes nothing.
+        self._console = Console(
+            file=io.StringIO(), force_terminal=self._terminal or None, width=UNLIMITED_WIDTH
+        )
 
     def write(self, record: Record) -> None:
         """Write one table, or one line if nothing was found."""

@@ -1,6 +1,7 @@
 """Tables for people."""
 
 import os
+import re
 from functools import partial
 
 import pytest
@@ -143,3 +144,15 @@ def test_no_color_is_respected(shown, monkeypatch):
 def test_warnings_stand_beside_the_name(written, count):
     one = sample_records.damaged(picture(count=count), "damaged: torn\x1b")
     assert written(one).startswith("a.jpg  60x40  damaged: torn\\x1b")
+
+
+def test_frames_have_their_number_and_time(written):
+    line = "in/film.avi  frame 12  1.20 s  60x40  nothing found\n"
+    assert written(sample_records.frame(12)) == line
+
+
+def test_frames_without_detections_take_no_line_on_a_terminal(shown):
+    frames = [sample_records.frame(number, count=number % 2) for number in range(3)]
+    text = shown(*frames, picture(count=0), failure())
+    assert re.findall(r"frame \d", text) == ["frame 1"]
+    assert "nothing found" in text  # of the picture

@@ -169,7 +169,7 @@ def test_formats_of_a_stream(server, invoke, make_model, tmp_path):
     for path in (output, output, array):
         common = ["predict", server.url(), "-m", model, "--end", 0.3]
         assert invoke(*common, "-o", path).returncode == 0
-    rows = list(csv.reader(output.open(encoding="utf-8")))
+    rows = list(csv.reader(output.read_text().splitlines()))
     assert [row[0] for row in rows if row[0] == "source"] == ["source"]
     assert len(rows) > 2
     assert len(json.loads(array.read_text())) > 0
