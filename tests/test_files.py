@@ -13,6 +13,7 @@ from small_disk import small_disk
 
 from detcli.errors import OutputError
 from detcli.files import (
+    AppendedFile,
     AtomicFile,
     Folder,
     StandardOutput,
@@ -370,3 +371,20 @@ def test_a_cache_needs_a_home_folder(monkeypatch, answer):
     monkeypatch.setattr("platformdirs.user_cache_path", answer)
     with pytest.raises(OutputError, match="no home"):
         cache_folder()
+
+
+def test_what_is_added_is_whole(tmp_path):
+    """What does not fit on the disk is taken back, and the rest stays."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("earlier\ntorn")
+    one, other = AppendedFile(path), AppendedFile(path)
+    assert one.first_line == "earlier\n"
+    one.write("one é\udcff\n")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.jsonl: File too large"):
+        one.write("x" * 200 + "\n")
+    other.write("other\n")
+    one.write("one more\n")
+    for file in (one, other):
+        file.commit()
+    expected = ["earlier", "torn", "one é\\udcff", "other", "one more"]
+    assert path.read_text(encoding="utf-8").splitlines() == expected

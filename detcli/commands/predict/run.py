@@ -64,14 +64,15 @@ def detect(  # noqa: PLR0913 - what a run consists of
             progress(total, wanted=bar, status=tally.status) as advance,
         ):
             for record in pipeline.run(sources, skip):
-                with interrupts.held(WRITE_LIMIT_S), pipeline.times.stage(Stage.WRITE):
-                    for sink in sinks:
-                        sink.write(record)
-                tally.add(record)
+                with interrupts.held(WRITE_LIMIT_S):
+                    with pipeline.times.stage(Stage.WRITE):
+                        for sink in sinks:
+                            sink.write(record)
+                    tally.add(record)
                 advance(record.origin.source)
     except KeyboardInterrupt:
         interrupted = True
-    if not quiet:
+    if not quiet and not (interrupted and tally.done == 0):
         tally.summarise(pipeline.times, sources.progress.dropped)
         for line in outcome(options, tally.done, tally.skipped, replaced):
             say(line)

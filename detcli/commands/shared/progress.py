@@ -142,7 +142,7 @@ def progress(
     if not wanted or not is_terminal(sys.stderr):
         yield lambda _="": None
         return
-    line = _Line(total, status)
+    line = _BarText(total, status)
     if os.environ.get("TERM", "").lower() in {"dumb", "unknown"}:
         yield line.advance
         return
@@ -153,7 +153,7 @@ def progress(
         yield line.advance
 
 
-class _Line:
+class _BarText:
     """What stands beside a bar: numbers, status, and as much as fits of the last input's name."""
 
     def __init__(self, total: Callable[[], int | None], status: Callable[[], str]) -> None:

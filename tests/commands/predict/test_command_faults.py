@@ -173,7 +173,11 @@ def test_progress_is_shown_on_a_terminal(quiet, make_model, make_pictures):
 
 def test_no_progress_in_a_pipe(invoke, make_model, make_pictures):
     finished = invoke("predict", make_pictures(30), "-m", make_model())
-    assert finished.stderr.count("\n") == 1
+    assert "/30" not in finished.stderr
+    assert [line.split()[:2] for line in finished.stderr.splitlines()] == [
+        ["detcli:", "30"],
+        ["detcli:", "found"],
+    ]
 
 
 @pytest.mark.parametrize(
