@@ -4,9 +4,9 @@ import contextlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detcli.commands.predict.sinks import SinkOptions, Skip, outcome
+from detcli.commands.predict.sinks import Account, SinkOptions, Skip
 from detcli.commands.shared.messages import say
-from detcli.commands.shared.progress import Tally, progress
+from detcli.commands.shared.progress import Tally, count, progress
 from detcli.interrupts import interrupts
 from detcli.pipeline import Pipeline
 from detcli.sink import Sink, Stopped
@@ -45,11 +45,12 @@ def detect(  # noqa: PLR0913 - what a run consists of
         DetcliError: The run failed.
     """
     tally = Tally(quiet=quiet, errors_shown=options.show_errors)
-    replaced = [path for path in (options.output, options.coco) if path and path.is_file()]
+    account = Account(options)
 
     def skip(item: Item) -> bool:
         known = has_record(item)
         tally.skipped += known
+        account.skipped += known
         return known
 
     def total() -> int | None:
@@ -68,13 +69,14 @@ def detect(  # noqa: PLR0913 - what a run consists of
                     with pipeline.times.stage(Stage.WRITE):
                         for sink in sinks:
                             sink.write(record)
+                    account.add(record)
                     tally.add(record)
                 advance(record.origin.source)
     except KeyboardInterrupt:
         interrupted = True
     if not quiet and not (interrupted and tally.done == 0):
         tally.summarise(pipeline.times, sources.progress.dropped)
-        for line in outcome(options, tally.done, tally.skipped, replaced):
+        for line in account.lines():
             say(line)
         if interrupted and not options.append:  # where that is how a run ends
             _report_interrupt(tally.done, total(), options.journal)
@@ -85,7 +87,8 @@ def detect(  # noqa: PLR0913 - what a run consists of
 
 def _report_interrupt(done: int, total: int | None, journal: Path | None) -> None:
     """Say how far an interrupted run came, and how to go on."""
-    say(f"interrupted after {done}{'' if total is None else f' of {total}'} inputs")
+    inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
+    say(f"interrupted after {inputs}")
     if journal is None:
         hint = "with --resume FILE, the same command would go on where it stopped"
     else:

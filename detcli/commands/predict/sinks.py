@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from detcli.commands.predict.options import LABEL_PARTS, Format, is_special
 from detcli.commands.shared.messages import is_terminal
+from detcli.commands.shared.progress import count
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
 from detcli.interrupts import interrupts
-from detcli.record import SettingsJson
+from detcli.record import Record, SettingsJson
 from detcli.sink import Output, Sink
 from detcli.source.item import Item
 
@@ -119,33 +121,52 @@ RECORD_SINKS = {
 """Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
 
 
-def outcome(
-    options: SinkOptions, records: int, skipped: int, replaced: Container[Path]
-) -> Iterator[str]:
-    """What a run has written: a line for each file and folder.
+class Account:
+    """What a run has written, to be told at its end.
 
-    Args:
-        options: Where records went.
-        records: How many this run has made.
+    Attributes:
+        records: Number of records that were made.
         skipped: Number of inputs that were left out, as the journal has them.
-        replaced: Files that were there before.
     """
-    made = f"{records} record{'' if records == 1 else 's'}"
-    if options.journal is not None:
-        known = f"; it had {skipped} inputs already" if skipped else ""
-        yield f"added {made} to {options.journal}{known}"
-    if options.output is not None and options.grows:
-        yield f"added {made} to {options.output}"
-    for path, content in (
-        (None if options.grows else options.output, made),
-        (options.coco, "COCO results"),
-        (options.pictures, "annotated pictures"),
-        (options.labels, "labels"),
-        (options.crops, "crops"),
-    ):
-        if path is not None and (path.is_dir() or not is_special(path)):
-            instead = ", in place of the file that was there" if path in replaced else ""
-            yield f"wrote {content} to {path}{instead}"
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Note which files are there before the run."""
+        self.records = self.skipped = 0
+        self._options = options
+        self._replaced = {
+            path for path in (options.output, options.coco) if path is not None and path.is_file()
+        }
+        self._files: Counter[Path] = Counter()  # by folder
+        self._videos: set[Path] = set()  # which each of their frames names
+
+    def add(self, record: Record) -> None:
+        """Count a record that was written."""
+        self.records += 1
+        for path in record.saved:
+            if path.suffix == ".mp4":
+                if path in self._videos:
+                    continue
+                self._videos.add(path)
+            folders = filter(path.is_relative_to, self._options.folders)
+            self._files.update(sorted(folders, key=lambda folder: len(folder.parts))[-1:])
+
+    def lines(self) -> Iterator[str]:
+        """A line for each file and folder."""
+        options, records = self._options, count(self.records, "record")
+        if options.journal is not None:
+            known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
+            yield f"added {records} to {options.journal}{known}"
+        if options.output is not None and options.grows:
+            yield f"added {records} to {options.output}"
+        elif options.output is not None and not is_special(options.output):
+            yield f"wrote {records} to {options.output}{self._instead_of(options.output)}"
+        if options.coco is not None and not is_special(options.coco):
+            yield f"wrote COCO results to {options.coco}{self._instead_of(options.coco)}"
+        for folder in dict.fromkeys(options.folders):
+            yield f"wrote {count(self._files[folder], 'file')} to {folder}"
+
+    def _instead_of(self, path: Path) -> str:
+        return ", in place of the file that was there" if path in self._replaced else ""
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ class Tally:
 
     def status(self) -> str:
         """Detections, failures and rate, for a progress bar."""
-        counts = [_count(self.found.total(), "detection")]
+        counts = [count(self.found.total(), "detection")]
         if self.failed:
             counts.append(f"{self.failed} failed")
         rate = self.done / (time.perf_counter() - self._start)
@@ -85,16 +85,16 @@ class Tally:
         if self._quiet:
             return
         seconds = time.perf_counter() - self._start
-        counts = [_count(self._frames, "frame")] if self._frames else []
+        counts = [count(self._frames, "frame")] if self._frames else []
         if self._pictures or not counts:
-            counts.insert(0, _count(self._pictures, "picture"))
-        counts.append(_count(self.found.total(), "detection"))
+            counts.insert(0, count(self._pictures, "picture"))
+        counts.append(count(self.found.total(), "detection"))
         if self.failed:
             counts.append(f"{self.failed} failed")
         if self.skipped:
             counts.append(f"{self.skipped} skipped")
         if dropped:
-            counts.append(f"{_count(dropped, 'frame')} dropped")
+            counts.append(f"{count(dropped, 'frame')} dropped")
         line = f"{', '.join(counts)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s; {_shares(stages)}"
@@ -106,7 +106,8 @@ class Tally:
             say(f"found {', '.join(shown)}{rest}")
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """A number of things: `1 frame`, `2 frames`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -69,8 +69,8 @@ def test_the_outcome_names_classes_and_files(invoke, make_model, folder, tmp_pat
     assert "5 pictures, 10 detections, 1 failed" in summary
     assert found in {"detcli: found 5 red, 5 blue", "detcli: found 5 blue, 5 red"}
     assert wrote == f"detcli: wrote 6 records to {output}"
-    assert saved == f"detcli: wrote annotated pictures to {tmp_path / 'saved'}"
-    assert labels == f"detcli: wrote labels to {tmp_path / 'txt'}"
+    assert saved == f"detcli: wrote 5 files to {tmp_path / 'saved'}"
+    assert labels == f"detcli: wrote 5 files to {tmp_path / 'txt'}"
     again = invoke(*arguments).stderr.splitlines()
     assert again[-1] == f"{wrote}, in place of the file that was there"
     assert "found" not in invoke(*arguments, "-q").stderr
