@@ -11,6 +11,7 @@ from pathlib import Path
 import cv2
 import pytest
 from colour_model import build, picture
+from labelled import Scene, edit_json, write_coco
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,11 +22,13 @@ def blocks(text, language):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
-    """A folder with the model and the pictures that the documentation names."""
+def workplace(tmp_path, hub, monkeypatch):
+    """A folder with the pictures that the documentation names; `yolov10n` can be fetched."""
     names = {0: "person", 1: "bus", 2: "car"}
-    model = build(size=None, batch=None, metadata={"names": str(names), "stride": "8"})
-    (tmp_path / "yolov10n.onnx").write_bytes(model.SerializeToString())
+    model = build("ultralytics", size=640, keep=300, metadata={"names": str(names)})
+    content = model.SerializeToString()
+    hub.add("yolov10n", content, half=content)
+    hub.add("yolov10s", content)
     pictures = {
         "street.jpg": picture(("red", 2, 3), size=(640, 640)),
         "detcli/pictures/street.jpg": picture(("red", 2, 3), size=(640, 640)),
@@ -43,23 +46,54 @@ def workplace(tmp_path, monkeypatch):
     video.release()
     (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / ".cache/huggingface"))  # as in a home folder
+    monkeypatch.setenv("PATH", f"{BINARIES}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
 
+BINARIES = Path(sys.executable).parent
+
+
 def shell(script):
+    """Run a script in bash, as another program would: without a terminal."""
+    return run(["bash", "-c", script])
+
+
+def in_terminal(script):
+    """Run a script in bash on a terminal of its own, as somebody would type it."""
+    spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    done = run([sys.executable, "-c", spawn, "bash", "-c", script])
+    done.stdout = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stdout).replace("\r\n", "\n")
+    return done
+
+
+def from_cron(script):
+    """Run a script as cron does: in sh, at home, with hardly any variables."""
+    path = f"{BINARIES}:/usr/bin:/bin"  # as the text before the recipe says
+    variables = {"HOME": str(Path.cwd()), "LOGNAME": "you", "SHELL": "/bin/sh", "PATH": path}
+    return run(["/bin/sh", "-c", script], env=variables)
+
+
+def run(command, **options):
     return subprocess.run(
-        ["bash", "-c", script],  # noqa: S607 - bash is wherever it is
+        command,
         check=False,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
+        **options,
     )
+
+
+def skip_without_jq(script):
+    if "jq" in script and shutil.which("jq") is None and not os.environ.get("CI"):
+        pytest.skip("jq is not installed")
 
 
 RECIPES = blocks(README.partition("## Recipes")[2].partition("\n## ")[0], "sh")
 EXPECTED = [
-    lambda done, _: "person" in done.stdout and "car" in done.stdout,
+    lambda done, _: {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"},
     lambda done, _: done.stdout == "pics/person.jpg\n",
     lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
     lambda _, place: (
@@ -70,15 +104,16 @@ EXPECTED = [
         [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
         and (place / "out/street.mp4").exists()
     ),
-    lambda done, _: done.stdout == "somebody was there\n",
-    lambda _, place: (
-        sorted(path.name for path in (place / "labels").iterdir())
-        == ["street_0.txt", "street_10.txt", "street_20.txt"]
+    None,  # from cron, see below
+    lambda done, place: (
+        done.stdout == ""
+        and sorted(path.name for path in (place / "dataset/images").iterdir())
+        == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
     ),
-    lambda done, _: done.stdout.startswith('["person",[1'),
+    lambda done, _: '["person",[1' in done.stdout,
     lambda _, place: (
         (place / "broken.txt").read_text() == "pics/torn.jpg\n"
-        and sorted(path.name for path in (place / "out").iterdir()) == ["car.jpg", "person.jpg"]
+        and sorted(path.name for path in (place / "out").glob("[!.]*")) == ["car.jpg", "person.jpg"]
     ),
 ]
 
@@ -87,23 +122,108 @@ def test_there_are_nine_recipes():
     assert len(RECIPES) == len(EXPECTED) == 9
 
 
-@pytest.mark.parametrize(("recipe", "shows"), list(zip(RECIPES, EXPECTED, strict=True)))
+@pytest.mark.parametrize(
+    ("recipe", "shows"),
+    [pair for pair in zip(RECIPES, EXPECTED, strict=True) if pair[1] is not None],
+)
 def test_recipe(recipe, shows, workplace):
-    if "jq" in recipe and shutil.which("jq") is None and not os.environ.get("CI"):
-        pytest.skip("jq is not installed")
-    done = shell(recipe)
-    assert "Traceback" not in done.stderr
+    skip_without_jq(recipe)
+    done = in_terminal(recipe)
+    assert "Traceback" not in done.stdout
     assert shows(done, workplace), done
 
 
-def test_the_first_command(hub, workplace):
+CRON = RECIPES[EXPECTED.index(None)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("true", "somebody was there"),
+        ("rm pics/person.jpg pics/torn.jpg", ""),
+        ("rm pics/person.jpg", "detcli failed, see above"),  # a torn picture
+        ("rm -r pics", "detcli failed, see above"),
+        ("rm -r .cache", "detcli failed, see above"),  # no model, and no network
+    ],
+)
+def test_the_recipe_for_cron(setting, says, workplace):
+    assert workplace == Path.cwd()
+    assert shell(f"detcli models pull yolov10n && {setting}").returncode == 0
+    assert from_cron(f"HF_HUB_OFFLINE=1; export HF_HUB_OFFLINE\n{CRON}").stdout.strip() == says
+
+
+def test_in_cron_without_a_path_detcli_fails_too(workplace):
+    assert workplace == Path.cwd()
+    done = from_cron(f"PATH=/usr/bin:/bin\n{CRON}")
+    assert done.stdout == "detcli failed, see above\n"
+    assert "not found" in done.stderr
+
+
+def test_the_recipe_for_a_pipe_of_pictures(workplace):
+    """With a program in place of ffmpeg that writes two JPEGs."""
+    (command,) = (line for line in blocks(README, "sh") for line in line.splitlines()
+                  if line.startswith("ffmpeg "))  # fmt: skip
+    (workplace / "bin").mkdir()
+    (workplace / "bin/ffmpeg").write_text(f"#!/bin/sh\ncat {workplace}/street.jpg pics/car.jpg\n")
+    (workplace / "bin/ffmpeg").chmod(0o755)
+    done = shell(f"PATH={workplace}/bin:$PATH\n{command}")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
+
+
+def test_models_in_commands_come_from_somewhere():
+    """A file of a model that a command reads is made by one before, or said to stand for others."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        made = {name for line in text.splitlines() if "stand" in line
+                for name in re.findall(r"`([\w-]+\.onnx)`", line)}  # fmt: skip
+        for line in "".join(blocks(text, "sh") + blocks(text, "console")).splitlines():
+            if re.match(r"(\$ )?(detcli|python|yolo|hyperfine) ", line):
+                made |= {*re.findall(r"(?:-o |makes )([\w-]+\.onnx)", line)}
+                assert {*re.findall(r"[\w-]+\.onnx", line)} <= made, f"{page.name}: {line}"
+
+
+def test_the_first_command(workplace):
     """What installs is not run; tests/test_makefile.py is about `make`."""
-    hub.add("yolov10n", workplace.joinpath("yolov10n.onnx").read_bytes())
     _, predict, *_ = blocks(README.partition("## Install and run")[2], "sh")
     done = shell(predict)
     assert done.returncode == 0, done.stderr
     assert '"class_name": "person"' in done.stdout
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
+
+
+@pytest.mark.parametrize(("page", "count"), [("convert", 5), ("verify", 5)])
+def test_the_commands_of_a_page(page, count, workplace):
+    (workplace / "pics/torn.jpg").unlink()
+    script, *_ = blocks((ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), "sh")
+    assert len(script.splitlines()) == count
+    # The small model has no convolution that could be quantised.
+    script = "".join(line for line in script.splitlines(keepends=True) if "--int8" not in line)
+    done = shell(f"set -e\n{script}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_about_evaluation(workplace):
+    """The data that the page names is what `predict` made of the pictures."""
+    (workplace / "pics/torn.jpg").unlink()
+    install, *commands = blocks((ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), "sh")[
+        0
+    ].splitlines()
+    assert install.startswith("pip install ")
+    done = shell("detcli predict pics --conf 0.6 -q --save-dataset data && mv data/* .")
+    assert done.returncode == 0, done.stderr
+    (workplace / "data.yaml").write_text((workplace / "data.yaml").read_text() + "test: images\n")
+    write_coco(workplace / "coco", [Scene.found(("red", 2, 3, 1.0))])
+    edit_json(
+        workplace / "coco/instances.json",
+        lambda content: content.update(categories=[{"id": 11, "name": "person"}]),
+    )
+    (workplace / "coco/images").rename(workplace / "coco/val2017")
+    skip_without_jq(commands[-1])
+    outputs = [shell(f"set -o pipefail; {command}") for command in commands]
+    assert [done.returncode for done in outputs] == [0, 0, 0], outputs
+    assert outputs[-1].stdout == "1\n"
+    assert [*(workplace / "plots").iterdir()]
 
 
 @pytest.mark.usefixtures("workplace")  # `detcli` is found
@@ -152,10 +272,8 @@ def test_python_examples(page):
     assert "person" in done.stdout
 
 
-def test_the_page_about_models(hub, workplace):
-    model = workplace.joinpath("yolov10n.onnx").read_bytes()
-    hub.add("yolov10n", model, half=model)
-    hub.add("yolov10s", model)
+@pytest.mark.usefixtures("workplace")
+def test_the_page_about_models():
     scripts = blocks((ROOT / "docs/models.md").read_text(encoding="utf-8"), "sh")
     assert len(scripts) == 3
     for script in scripts:

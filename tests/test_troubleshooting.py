@@ -76,10 +76,12 @@ def boosted(model):
 
 
 @pytest.fixture
-def workplace(tmp_path, models, monkeypatch):
-    """A folder with everything that the page names."""
+def workplace(tmp_path, models, hub, monkeypatch):
+    """A folder with everything that the page names, and the model that is fetched by name."""
     for path in models.iterdir():
         shutil.copy(path, tmp_path)
+    hub.add("yolov10n", (tmp_path / "yolov10n.onnx").read_bytes())
+    (tmp_path / "yolov10n.onnx").unlink()
     (tmp_path / "names.txt").write_text("person\nbus\ncar\n")
     (tmp_path / "pics").mkdir()
     image = picture(("red", 2, 3), ("green", 30, 10), size=(384, 640))
