@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from datetime import UTC, datetime
 
 import number_video
 import pytest
@@ -206,6 +207,15 @@ def test_the_delay_between_attempts_doubles(monkeypatch):
     watcher.start()
     watcher.join(WAIT_S)
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
+
+
+def test_every_item_says_when_it_came():
+    before = datetime.now(UTC)
+    found = list(follow(source(Camera(3)), reconnect_s=0.05))
+    times = [item.origin.time for item in found]
+    assert len(times) > 1
+    times = [before, *times, datetime.now(UTC)]
+    assert times == sorted(times)
 
 
 def test_a_source_that_stays_lost_is_an_error():

@@ -50,6 +50,15 @@ def test_a_perfect_model(evaluate, tmp_path):
     assert "1 picture, 3 detections" in done.stderr
 
 
+def test_a_damaged_picture_is_told(evaluate, tmp_path):
+    data = write_coco(tmp_path, [Scene.found(("red", 1, 1, 0.9))])
+    (path,) = tmp_path.rglob("*.png")
+    picture = cv2.imencode(".jpg", cv2.imread(str(path)))[1].tobytes()
+    path.write_bytes(picture[:-40] + b"\xff\xd9")
+    _, done = evaluate(data)
+    assert f"{path}: damaged: premature end of data segment" in done.stderr
+
+
 def test_coco_and_yolo_of_the_same_data_give_the_same(evaluate, tmp_path):
     coco, _ = evaluate(write_coco(tmp_path / "coco", MIXED), "--advise")
     yolo, _ = evaluate(write_yolo(tmp_path / "yolo", MIXED), "--advise")
