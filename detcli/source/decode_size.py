@@ -191,6 +191,8 @@ _READERS: dict[bytes, Callable[[bytes], Size | None]] = {
     **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _tiff),
     **dict.fromkeys((b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"), _jpeg2000),
     b"P7": _pam,
-    b"P": _text(rf"P[1-6Ff]{_BLANK}{_WIDTH}.{_BLANK}{_HEIGHT}"),  # PNM, PFM
+    # OpenCV reads a number in a PFM up to a blank, whatever follows its digits.
+    **dict.fromkeys((b"PF", b"Pf"), _text(rf"..\s+{_WIDTH}\s+{_HEIGHT}\s")),
+    b"P": _text(rf"P[1-6]{_BLANK}{_WIDTH}.{_BLANK}{_HEIGHT}"),  # PNM
     b"#?R": _radiance,
 }

@@ -159,6 +159,7 @@ UNKNOWN = {
     ),
     "a chunk before the first": FILES["png"][:8] + struct.pack(">I", 0) + FILES["png"][12:],
     "too many fields": b"II+\0" + struct.pack("<HHQQ", 8, 0, 16, 2**40) + bytes(10**6),
+    "PFM with an odd number": FILES["pfm"].replace(b"96 64", b"9,6 1000"),
     "JPEG without a frame": b"\xff\xd8\xff\xd9" + bytes(100),
 }
 
