@@ -20,8 +20,8 @@ POLL_S = 0.2
 IDLE_S = 1.0
 """After a silence this long, the reader gets an empty chunk."""
 
-_FIRST_LOOK, _LOOK_AGAIN = 65536, 16
-"""The header is looked for when this many bytes are there, and when 16 times as many are."""
+_FIRST_LOOK, _LOOK_AGAIN = 65536, 2
+"""The beginning is looked at when this many bytes are there, and when twice as many are."""
 
 _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
 """More than a pixel takes in any format, and the rest of a file."""
@@ -32,13 +32,6 @@ _SINGLE = (b"\xff\xd8\xff", b"BM", b"P", b"#?R", b"\x59\xa6\x6a\x95", b"\xff\x4f
 
 class InputTimeoutError(Exception):
     """An input did not end in time; an OSError of that name is the system's."""
-
-
-def too_long(limit: int) -> DecodeError:
-    """The error of an input with more bytes than its picture can need."""
-    return DecodeError(
-        f"too large: more than {limit} bytes", "raise --max-pixels if it is meant to be that large"
-    )
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0) -> bytes:
@@ -53,27 +46,37 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0) -> bytes:
         DecodeError: There are too many, or they are not in a known format.
     """
     data = BytesIO()
-    look_at = _FIRST_LOOK
-    if total > max_bytes:
-        raise too_long(max_bytes)
+    look_at = _METADATA if 0 < total <= _METADATA else _FIRST_LOOK  # no need in a small file
+    _check_length(total, max_bytes)
     for chunk in chunks:
         data.write(chunk)
         if data.tell() >= look_at:
-            look_at *= _LOOK_AGAIN
-            max_bytes = min(max_bytes, _most_bytes(data.getvalue(), max_bytes))
-        if max(data.tell(), total) > max_bytes:
-            raise too_long(max_bytes)
+            look_at = _LOOK_AGAIN * data.tell()
+            _check_begin(data.getvalue(), max(data.tell(), total))
+        _check_length(data.tell(), max_bytes)
     return data.getvalue()
 
 
-def _most_bytes(begin: bytes, max_bytes: int) -> int:
-    """How many bytes a picture may have that begins like this."""
+def _check_length(length: int, max_bytes: int) -> None:
+    if length > max_bytes:
+        raise DecodeError(
+            f"too large: more than {max_bytes} bytes",
+            "raise --max-pixels if it is meant to be that large",
+        )
+
+
+def _check_begin(begin: bytes, length: int) -> None:
+    """Require that a picture begins like this and may have this many bytes."""
     if not is_known(begin):
         raise DecodeError(
             "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
         )
     size = declared_size(begin) if begin.startswith(_SINGLE) else None
-    return max_bytes if size is None else _BYTES_PER_PIXEL * size[0] * size[1] + _METADATA
+    if size and length > _BYTES_PER_PIXEL * size[0] * size[1] + _METADATA:
+        raise DecodeError(
+            f"too large: {length} bytes or more for {size[1]}x{size[0]} pixels",
+            "check what follows the picture in the file",
+        )
 
 
 def read_file(path: Path, max_bytes: int, timeout_s: float) -> bytes:
