@@ -30,7 +30,7 @@ from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.editing import cut
-from detcli.model.loading import ModelFile
+from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import Settings
@@ -110,7 +110,8 @@ def convert(
         for warning in known:
             _warn(f"{model.path.name}: {warning}")
         steps = Steps(old.original, model.path.name, options, pictures or (lambda: [picture]))
-        steps.run()
+        with damage_reported(model.path):  # converters raise anything
+            steps.run()
         converted = serialised(steps.model)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="detcli-"))
         path = Path(folder, output.name)

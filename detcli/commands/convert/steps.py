@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import to_batch
+from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
@@ -140,7 +142,9 @@ class Steps:
             if not near.isdisjoint((*node.input, *node.output))
         }
         exact = decode | behind | overflowing
-        half = to_half(self.model, exact, keep_inputs_and_outputs=self._options.keep_io)
+        keep = self._options.keep_io
+        run = partial(to_half, self.model, exact, keep_inputs_and_outputs=keep)
+        half = within(RUN_TIMEOUT_S, self._title, run)
         kept = sum(node.output[0] in exact for node in known.graph.node)
         finding = f"{kept} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
@@ -173,7 +177,8 @@ class Steps:
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
         ranges = self._observed(known, contract, sorted(tensors))
-        quantised = to_int8(self.model, ranges, exact)
+        run = partial(to_int8, self.model, ranges, exact)
+        quantised = within(RUN_TIMEOUT_S, self._title, run)
         share = f"{len(chosen)} of {len(convolutions)} convolutions"
         return quantised, f"{share}, calibrated on {self._seen_pictures}"
 

@@ -1,6 +1,6 @@
 """Convert a graph to float16."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -91,14 +91,12 @@ def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
             instead[made] = cast.setdefault(source, made)
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
-    for output in graph.output:
-        if output.name in instead:
-            _rename(graph, instead[output.name], output.name)
+    outputs = {output.name for output in graph.output}
+    _rename(graph, {instead[name]: name for name in outputs & instead.keys()})
     drop_unused(graph)
     made_now = tensor_names(graph)
-    for name, wide in narrowed.items():
-        if name not in made_now:  # no float16 reader is left: the tensor gets its name back
-            _rename(graph, wide, name)
+    # Where no float16 reader is left, a tensor gets its name back.
+    _rename(graph, {wide: name for name, wide in narrowed.items() if name not in made_now})
 
 
 def _keep_first(graph: GraphProto) -> None:
@@ -113,12 +111,13 @@ def _keep_first(graph: GraphProto) -> None:
     replace_nodes(graph, nodes)
 
 
-def _rename(graph: GraphProto, old: str, new: str) -> None:
-    """Give a tensor the name of the tensor that it replaces."""
+def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Give each tensor the name of the tensor that it replaces."""
+    replaced = {*names.values()}
     for node in graph.node:
-        node.input[:] = [new if name == old else name for name in node.input]
+        node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [
-            new if name == old else f"{new}/unused" if name == new else name for name in node.output
+            names.get(name, f"{name}/unused" if name in replaced else name) for name in node.output
         ]
 
 

@@ -1,9 +1,10 @@
 """Quantise the convolutions of a graph to 8 bits."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from onnx import GraphProto, ModelProto
+from onnx import ModelProto
 
 from detcli.backend.runtime import onnxruntime
 from detcli.errors import ModelError
@@ -57,8 +58,12 @@ def to_int8(
     ]
     if not chosen:
         raise ModelError("--int8: the graph has no convolution in front of its head")
+    readers = defaultdict(set)
+    for node in given.graph.node:
+        for name in node.input:
+            readers[name].add(node.op_type)
     values = {
-        name: tuple(np.array(limit, np.float32) for limit in _useful(given.graph, name, limits))
+        name: tuple(np.array(limit, np.float32) for limit in _useful(readers[name], limits))
         for name, limits in ranges.items()
     }
     quantizer = QDQQuantizer(
@@ -81,8 +86,7 @@ def to_int8(
     return quantised
 
 
-def _useful(graph: GraphProto, tensor: str, limits: tuple[float, float]) -> tuple[float, float]:
-    """The part of a tensor's range that its readers depend on."""
-    readers = {node.op_type for node in graph.node if tensor in node.input}
+def _useful(readers: set[str], limits: tuple[float, float]) -> tuple[float, float]:
+    """The part of a tensor's range that the operators that read it depend on."""
     low, high = limits
     return (max(low, SILU_FLOOR), high) if readers == {"Sigmoid", "Mul"} else limits
