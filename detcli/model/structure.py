@@ -12,8 +12,8 @@ from typing import TypeVar
 from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-MAX_NODES = 50_000
-"""The largest detectors have some ten thousand, and ONNX Runtime takes long for more than these."""
+MAX_NODES = 20_000
+"""The largest detectors have some thousand; ONNX Runtime takes minutes for 45,000 Casts."""
 
 MAX_CALLS = 50
 """Calls inside calls; onnx follows 100, and ONNX Runtime crashes at some thousand."""

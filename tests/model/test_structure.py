@@ -119,7 +119,7 @@ def chain_of_functions(depth):
 
 def test_functions_count_wherever_they_are_called():
     check_structure(chain_of_functions(10))
-    with pytest.raises(ValueError, match="more than 50000 nodes"):
+    with pytest.raises(ValueError, match="more than 20000 nodes"):
         check_structure(chain_of_functions(60))
 
 

@@ -189,6 +189,8 @@ class Steps:
     def _observed(self, known: ModelProto, contract: Contract, tensors: list[str]) -> Ranges:
         """The ranges of tensors over the pictures."""
         self._seen = 0
+        if not tensors:
+            return {}  # a network that returns nothing cannot run
 
         def batches() -> Iterator[Tensor]:
             for picture in self._pictures():

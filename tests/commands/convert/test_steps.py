@@ -173,6 +173,11 @@ def test_int8_leaves_the_last_convolutions_in_float32():
     assert steps.done[0].finding == "2 of 5 convolutions, calibrated on 2 pictures"
 
 
+def test_a_network_without_convolutions_is_not_quantised():
+    with pytest.raises(ModelError, match="no convolution"):
+        converted(colour_model.build(), int8=True)
+
+
 def test_without_pictures_there_are_no_ranges():
     with pytest.raises(SourceError, match="no picture"):
         converted(convolution_model.build(), int8=True, pictures=[])
