@@ -149,7 +149,7 @@ def progress(
         return
     from rich.progress import RenderableColumn
 
-    with _bar(RenderableColumn(line), total=total() or None) as update:
+    with _bar(RenderableColumn(line)) as update:
         line.update = update
         yield line.advance
 
@@ -206,13 +206,13 @@ def fetching() -> Iterator[Show | None]:
         def open_bar() -> Callable[..., None]:
             from rich.progress import DownloadColumn, TransferSpeedColumn
 
-            return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn(), total=None))
+            return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn()))
 
         yield lambda done, total: open_bar()(completed=done, total=total)
 
 
 @contextlib.contextmanager
-def _bar(*columns: "ProgressColumn", total: int | None) -> Iterator[Callable[..., None]]:
+def _bar(*columns: "ProgressColumn") -> Iterator[Callable[..., None]]:
     """A bar on stderr that goes when the block ends; yields what updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TimeRemainingColumn
@@ -222,4 +222,4 @@ def _bar(*columns: "ProgressColumn", total: int | None) -> Iterator[Callable[...
     if console.width >= WIDE:
         columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        yield functools.partial(bar.update, bar.add_task("", total=total))
+        yield functools.partial(bar.update, bar.add_task("", total=None))

@@ -108,6 +108,13 @@ def test_a_bar_fits_a_narrow_terminal(make_model, folder):
     assert max(map(len, bar.findall(shown))) <= 40
 
 
+def test_a_bar_without_an_end(server, make_model):
+    shown, code = on_terminal(server.url(), "-m", make_model(), "--end", 0.5)
+    assert code == 0
+    assert "/?  " in shown
+    assert "00:00 " not in shown  # as if it were over
+
+
 def test_a_terminal_that_cannot_draw_gets_lines(make_model, folder):
     shown, _ = on_terminal(folder, "-m", make_model(), TERM="dumb")
     assert "\x1b" not in shown
