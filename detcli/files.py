@@ -225,7 +225,7 @@ class AtomicFile:
     followed, neither in place of the file nor of its folder: whatever has the name is replaced,
     unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
     may still be committed. `suffix` ends the temporary name, for libraries that take the format
-    from it.
+    from it; `named` is what messages call the file.
 
     Attributes:
         path: The target.
@@ -236,8 +236,9 @@ class AtomicFile:
         OutputError: The folder cannot be written to.
     """
 
-    def __init__(self, path: Path, *, suffix: str = "") -> None:
+    def __init__(self, path: Path, *, suffix: str = "", named: Path | None = None) -> None:
         self.path = path
+        self._named = named or path
         self._size = 0  # of the writes that succeeded
         self._open = True
         try:
@@ -249,7 +250,7 @@ class AtomicFile:
                 self._folder.close()
                 raise
         except OSError as error:
-            raise _output_error(path, error) from error
+            raise _output_error(self._named, error) from error
         self.written = path.with_name(name)
         if stat.S_ISREG(mode) and os.name == "posix":
             with contextlib.suppress(OSError):  # some file systems have no permissions
@@ -267,7 +268,7 @@ class AtomicFile:
             with contextlib.suppress(OSError):  # cut off what was written
                 self.file.truncate(self._size)
                 self.file.seek(self._size)
-            raise _output_error(self.path, error) from error
+            raise _output_error(self._named, error) from error
         self._size = self.file.tell()
 
     def commit(self) -> None:
@@ -284,7 +285,7 @@ class AtomicFile:
                 self._folder.move(self.written.name, self.path.name)
             except OSError as error:
                 self.discard()
-                raise _output_error(self.path, error) from error
+                raise _output_error(self._named, error) from error
             self._close()
 
     def discard(self) -> None:
@@ -412,7 +413,7 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
         mode = stat.S_IFREG
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)
-    return AtomicFile(Path(os.path.realpath(path)))
+    return AtomicFile(Path(os.path.realpath(path)), named=path)
 
 
 def write_output(path: Path, data: bytes) -> None:
