@@ -1,6 +1,7 @@
 """The user's defaults: the command line wins over variables, these over the file."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -46,6 +47,14 @@ def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeyp
     write(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
     assert parse("predict", "a.jpg", *arguments).params["model"] == expected
+
+
+def test_the_example_in_the_readme_is_valid(write):
+    readme = Path(__file__).parents[3] / "README.md"
+    write(readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
+    params = parse("predict", "a.jpg").params
+    assert params["model"] == str(Path("~/models/parking.onnx").expanduser())
+    assert (params["device"], params["conf"], params["classes"]) == ("cpu", "0.4", "person,car")
 
 
 def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch):
