@@ -28,6 +28,7 @@ from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError, UsageError
 from detcli.files import cache_folder
+from detcli.text import public_name, public_text
 
 # Instruction sets that decide how fast a network runs, on x86 and Arm, as Linux names them.
 FEATURES = re.compile(
@@ -241,7 +242,7 @@ def describe_defaults(
     try:
         chosen = ctx.defaults
     except UsageError as error:
-        return (), (DoctorProblem(str(error), None, error.hint),)
+        return (), (DoctorProblem(public_text(str(error)), None, error.hint),)
     file = shorten(Path(str(defaults_file())))
     found = []
     for name, param in ctx.known.items():
@@ -255,8 +256,9 @@ def describe_defaults(
             value, origin = param.default, "built in"
         else:
             continue
-        text = str(value)
-        found.append(DoctorDefault(name, shorten(Path(text)) if "/" in text else text, origin))
+        text = public_name(str(value))
+        is_path = "/" in text and "://" not in text
+        found.append(DoctorDefault(name, shorten(Path(text)) if is_path else text, origin))
     return tuple(found), ()
 
 

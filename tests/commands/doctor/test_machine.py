@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -154,3 +155,17 @@ def test_a_terminal(monkeypatch):
     os.close(ours)
     assert (found.stdout, found.columns, found.rows) == (True, 99, 24)
     assert (found.colours, found.encoding) == ("256", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("https://user:secret@host/x.onnx", "https://host/x.onnx"),
+        ("user:secret@host/x.onnx", "***@host/x.onnx"),
+    ],
+)
+def test_defaults_are_shown_without_passwords(monkeypatch, given, shown):
+    monkeypatch.setenv("DETCLI_MODEL", given)
+    param = SimpleNamespace(envvar="DETCLI_MODEL", name="model")
+    found, _ = machine.describe_defaults(SimpleNamespace(defaults={}, known={"model": param}))
+    assert [default.value for default in found] == [shown]
