@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from detcli import __version__
 from detcli.errors import ModelError, OutputError, system_reason
+from detcli.files import sync
 from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, sha256
 
 ATTEMPTS = 3  # connections, each of which may break off or stall
@@ -95,6 +96,8 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
                 if (received := sha256(part)) != digest:
                     part.unlink()
                     raise _Unusable(f"the content has SHA-256 {received}, its record says {digest}")
+                with part.open("rb+") as received_file:
+                    sync(received_file.fileno())
                 part.replace(content)
             return file.link(commit, digest)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.errors import ModelError, OutputError, system_reason
+from detcli.files import make_folder, write_file
 from detcli.trust import distrust, warn_once
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -96,17 +97,20 @@ class HubFile:
     def link(self, commit: str, digest: str) -> Path:
         """Link content under its name in a commit, and record the commit of the branch.
 
+        To be called with the file's lock.
+
         Returns:
             Path of the file.
 
         Raises:
             OSError: The cache cannot be written to.
+            OutputError: The same, of the branch.
         """
         source, path = self.blob(digest), self._snapshot(commit)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() or not path.exists():
-            new = path.with_name(f".{path.name}.{os.getpid()}")
-            new.unlink(missing_ok=True)
+            new = path.with_name(f".{path.name}.detcli")  # the lock keeps others from it
+            new.unlink(missing_ok=True)  # of a killed process
             try:
                 new.symlink_to(os.path.relpath(source, path.parent))
             except OSError:  # a system without links: move the content itself
@@ -114,10 +118,7 @@ class HubFile:
             new.replace(path)
         if not self.pinned:
             ref = self.storage / "refs" / self.revision
-            ref.parent.mkdir(parents=True, exist_ok=True)
-            new = ref.with_name(f".{ref.name}.{os.getpid()}")
-            new.write_text(commit, encoding="utf-8")
-            new.replace(ref)
+            write_file(make_folder(ref.parent) / ref.name, commit.encode())
         return path
 
     def forget(self) -> int:

@@ -1,0 +1,200 @@
+"""Killed before and after any system call that changes a file, the same command completes."""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import cv2
+import kills
+import numpy as np
+import pytest
+
+import detcli.sink.folder
+from detcli.files import LEFTOVER
+
+pytestmark = pytest.mark.skipif(not kills.USABLE, reason="ptrace of Linux on x86-64")
+
+
+def contents(folder, *, journals=()):
+    """All files; those of journals as a set of records, whatever their order."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = path.readlink()
+        elif path.is_file() and path.name != ".detcli-index":
+            found[name] = records(path) if path.name in journals else path.read_bytes()
+    return found
+
+
+def records(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.pop("settings", None)
+    return sorted(map(json.dumps, lines))
+
+
+def torn(before, after, here, *, journals=()):
+    """Files that are neither as before the run nor as after it, but temporary ones."""
+    states = [contents(folder) for folder in (before, after)]
+    return [
+        f"{name} is torn"
+        for name, content in contents(here).items()
+        if not LEFTOVER.fullmatch(Path(name).name)
+        and Path(name).name not in journals
+        and content not in [state.get(name) for state in states]
+    ]
+
+
+def copies(sources, folder):
+    for name, path in sources.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / name)
+
+
+@pytest.fixture
+def scenario(make_model, make_picture):
+    """A command over three pictures, one of which is damaged, with folders in use already."""
+    damaged = make_picture("torn.png", ("red", 2, 3))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    sources = {
+        "m.onnx": make_model(),
+        "x/a.png": make_picture("x/a.png", ("red", 2, 3)),
+        "y/a.png": make_picture("y/a.png", ("blue", 1, 1)),
+        "torn.png": damaged,
+    }
+
+    def make(*command, files=(), journals=(), code=3, **environment):
+        names = [*(name for name in sources if name != "m.onnx")]
+        arguments = ["predict", *names, "-m", "m.onnx", "--conf", "0.6", *command]
+        return kills.Scenario(
+            command=arguments if command[0].startswith("-") else [*command],
+            prepare=partial(copies, sources | dict(files)),
+            state=partial(contents, journals=journals),
+            torn=partial(torn, journals=journals),
+            code=code,
+            environment=environment,
+        )
+
+    return make
+
+
+def check(outcome):
+    assert outcome.problems == []
+    assert outcome.killed > 0
+
+
+@pytest.fixture
+def folder():
+    """A folder in memory, where syncing is quick."""
+    memory = Path("/dev/shm")  # noqa: S108 - the folder has a name of its own
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(os.path.realpath(name)) / "run"
+
+
+SAVING = ["--save", "out", "--save-txt", "labels", "--save-crops", "crops"]
+JOURNAL = "run.jsonl"
+FAILED = '{"schema_version": 1, "source": "x/a.png", "index": 0, "error": {}}\n{"schema_ver'
+
+everywhere = pytest.mark.parametrize(
+    "every", [pytest.param(1, marks=pytest.mark.slow), 13], ids=["all", "some"]
+)
+"""At every point, or in `make quick` at some of them."""
+
+
+@everywhere
+def test_a_resumed_run_that_saves(scenario, folder, every, tmp_path):
+    begun = tmp_path / "begun"
+    begun.write_text(FAILED)  # which is written anew first
+    resumed = scenario("--resume", JOURNAL, *SAVING, files={JOURNAL: begun}, journals=[JOURNAL])
+    check(kills.examine(resumed, folder, every))
+
+
+@everywhere
+def test_a_resumed_run_over_a_video(scenario, folder, every, tmp_path):
+    command = ["predict", "clip.mp4", "-m", "m.onnx", "--resume", JOURNAL, "--save", "out"]
+    video = cv2.VideoWriter(
+        str(tmp_path / "clip.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64)
+    )
+    for _ in range(3):
+        video.write(np.zeros((64, 64, 3), np.uint8))
+    video.release()
+    files = {"clip.mp4": tmp_path / "clip.mp4"}
+    resumed = scenario(*command, files=files, journals=[JOURNAL], code=0)
+    check(kills.examine(resumed, folder, every))
+
+
+@everywhere
+@pytest.mark.parametrize("name", ["r.jsonl", "r.json"])
+def test_a_file_of_records(scenario, folder, every, name, tmp_path):
+    old = tmp_path / "old"
+    old.write_text("of an earlier run")
+    check(kills.examine(scenario("-o", name, files={name: old}), folder, every))
+
+
+@everywhere
+def test_coco_results(scenario, folder, every):
+    check(kills.examine(scenario("--save-coco", "r.json"), folder, every))
+
+
+@everywhere
+def test_a_converted_model(scenario, folder, every):
+    converted = scenario("convert", "m.onnx", "-o", "new.onnx", "--batch", "2", "--force", code=0)
+    check(kills.examine(converted, folder, every))
+
+
+@everywhere
+def test_the_cache_of_prepared_models(scenario, folder, every, make_model):
+    files = {"m.onnx": make_model("two-stage.onnx", "ultralytics")}  # whose graph is cut
+    cold = scenario("-q", files=files, DETCLI_CACHE_DIR="cache")
+    outcome = kills.examine(cold, folder, every)
+    check(outcome)
+    assert any(".graph" in point or "prepared" in point for point in outcome.points)
+
+
+@everywhere
+def test_a_fetched_model(scenario, folder, every, hub, make_model):
+    hub.add("yolov10s", make_model().read_bytes())
+    pull = scenario("models", "pull", "yolov10s", code=0, HF_HOME="hub")
+    check(kills.examine(pull, folder, every))
+
+
+def test_every_file_is_synced_before_it_has_its_name(scenario, folder):
+    """The order of the calls: a power cut cannot be tried here."""
+    points = kills.examine(scenario("-o", "r.jsonl", *SAVING), folder, every=1000).points
+    calls = [point.split()[1:] for point in points if point.startswith("after")]
+    renamed = 0
+    for place, (name, path) in enumerate(calls):
+        if "rename" in name:
+            last = max(at for at, (_, other) in enumerate(calls[:place]) if other == path)
+            assert calls[last][0] == "fsync"
+            renamed += 1
+    assert renamed == 7
+
+
+def write_in_place():
+    def write_file(path, data):
+        with path.open("wb") as file:
+            file.write(data[:20])
+            file.flush()
+            file.write(data[20:])
+
+    detcli.sink.folder.write_file = write_file
+
+
+def leave_no_index():
+    detcli.sink.index.FolderIndex.add = lambda *_: None
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "noticed"),
+    [(write_in_place, "is torn"), (leave_no_index, "instead of")],
+)
+def test_broken_promises_are_noticed(scenario, folder, sabotage, noticed):
+    run = scenario("--resume", JOURNAL, "--save-txt", "labels", journals=[JOURNAL])
+    outcome = kills.examine(replace(run, sabotage=sabotage), folder)
+    assert any(noticed in problem for problem in outcome.problems)
