@@ -47,6 +47,8 @@ SLOW = {
     "commands/eval/test_run.py",
     "commands/models/test_command.py",
     "commands/predict/test_command_faults.py",
+    "commands/predict/test_run.py",
+    "commands/shared/test_messages_stderr.py",
     "commands/verify/test_bisect.py",
     "commands/verify/test_command.py",
     "source/test_video.py",
