@@ -61,11 +61,11 @@ class DatasetSink:
         self._path = path
         self._class_names = names
         self._described = self._is_described()
-        self._images, self._labels = path / "images", path / "labels"
-        for folder in (self._images, self._labels):
+        for folder in (path / "images", path / "labels"):
             if folder.is_symlink():
                 raise OutputError(f"{folder} is a link out of the dataset", "remove it")
             make_folder(folder)
+        self._place = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
         self._prefixes = PerClip(lambda record: self._names.prefix(stem(record.origin.source)))
         self._kept = 0  # pictures that were there already
@@ -82,14 +82,13 @@ class DatasetSink:
             self._describe(record.model)
         data, suffix = _picture_file(record, record.picture)
         name = self._name(record, suffix, data)
-        image, labels = self._images / f"{name}{suffix}", self._labels / f"{name}.txt"
-        if image.exists():
+        if (self._place / "images" / f"{name}{suffix}").exists():
             self._kept += 1
-        else:
-            text = label_text(record.picture, record.detections)
-            for path, content in ((labels, text.encode()), (image, data)):
-                write_file(make_folder(path.parent) / path.name, content)
-                record.saved.append(path)
+            return
+        labels = label_text(record.picture, record.detections).encode()
+        for file, content in ((f"labels/{name}.txt", labels), (f"images/{name}{suffix}", data)):
+            write_file(self._place / file, content)
+            record.saved.append(self._path / file)
 
     def close(self) -> None:
         """Say how many pictures were not written because they were there."""
@@ -103,10 +102,11 @@ class DatasetSink:
         """A name for a picture: one that is free, or that it has already."""
 
         def usable(name: str) -> bool:
-            if _holds(self._images / f"{name}{suffix}", data):
+            images = self._place / "images"
+            if _holds(images / f"{name}{suffix}", data):
                 return True
             # Labels without a picture are those of a run that was killed between the two.
-            pictures = (self._images / f"{name}{other}" for other in SUFFIXES)
+            pictures = (images / f"{name}{other}" for other in SUFFIXES)
             return not any(map(os.path.lexists, pictures))
 
         origin = record.origin
@@ -121,7 +121,7 @@ class DatasetSink:
         legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
         text = HEADER.format(model=printable(model)) + text
-        write_file(make_folder(self._path) / "data.yaml", text.encode())
+        write_file(self._place / "data.yaml", text.encode())
         self._described = True
 
     def _is_described(self) -> bool:

@@ -256,6 +256,24 @@ def test_links_are_not_followed(place, tmp_path):
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
+def test_a_folder_that_becomes_a_link_is_not_followed_either(place, tmp_path):
+    """The dataset itself may be reached through one, which its user named."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "named").symlink_to(tmp_path, target_is_directory=True)
+    sink = DatasetSink(tmp_path / "named" / place.name, NAMES)
+    record = stored(tmp_path)
+    sink.write(record)
+    assert record.saved == [
+        tmp_path / "named" / place.name / "labels/a.txt",
+        tmp_path / "named" / place.name / "images/a.png",
+    ]
+    (place / "images").rename(tmp_path / "before")
+    (place / "images").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError):
+        sink.write(stored(tmp_path, "b.png"))
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
 def test_a_full_disk_is_an_output_error_and_leaves_a_dataset(place, tmp_path):
     random = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
     large = replace(stored(tmp_path, "b.png"), picture=Picture.whole(random))
