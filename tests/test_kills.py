@@ -45,7 +45,8 @@ def torn(before, after, here, *, journals=()):
         f"{name} is torn"
         for name, content in contents(here).items()
         if not LEFTOVER.fullmatch(Path(name).name)
-        and not name.endswith(".incomplete")  # a download, which the next run resumes
+        # A download, which the next run resumes, and its link, which the next run makes anew.
+        and not name.endswith((".incomplete", "/.model.onnx.detcli"))
         and Path(name).name not in journals
         and content not in [state.get(name) for state in states]
     ]
