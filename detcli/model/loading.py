@@ -96,7 +96,7 @@ class ModelFile:
                     raise ModelError(
                         f"{problem}: it is larger than 2 GiB, as no ONNX file is", hint
                     )
-                return cls(path, file.read(MAX_BYTES), box_format)
+                return cls(path, file.read(status.st_size), box_format)
         except OSError as error:
             raise ModelError(f"{problem}: {error.strerror}", hint) from error
         except MemoryError as error:

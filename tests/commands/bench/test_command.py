@@ -195,7 +195,7 @@ def test_other_texts_are_not_percentages(text):
 
 def test_the_commands_of_the_documentation_parse():
     page = (Path(__file__).parents[3] / "docs/benchmark.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^detcli bench (.*)$", page, re.MULTILINE)
+    lines = re.findall(r"^detcli bench\b(.*)$", page, re.MULTILINE)
     assert len(lines) == 6
     command = typer.main.get_command(app).commands["bench"]
     for line in lines:

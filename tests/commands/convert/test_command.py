@@ -1,8 +1,6 @@
 """`detcli convert`, run as a user runs it."""
 
 import json
-import re
-import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -156,22 +154,6 @@ def test_quiet_hides_warnings(convert, tmp_path):
 
 
 PAGE = Path(__file__).parents[3] / "docs/convert.md"
-COMMANDS = re.findall(r"^detcli (convert .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_the_page_has_commands():
-    assert len(COMMANDS) == 5
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_on_the_page(command, invoke, make_picture, tmp_path):
-    make_picture("pics/red.png", ("red", 2, 3))
-    for name, tail in (("yolov10n.onnx", "body"), ("yolov10n-e2e.onnx", "ultralytics")):
-        model = convolution_model.build(tail, metadata=NAMES)
-        (tmp_path / name).write_bytes(model.SerializeToString())
-    done = invoke(*shlex.split(command), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / report_of(done)["output"]["path"]).exists()
 
 
 @pytest.mark.parametrize("option", ["--cut", "--half", "--int8", "--batch", "--imgsz", "--names"])

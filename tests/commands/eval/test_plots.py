@@ -53,6 +53,7 @@ def test_the_confusion_matrix_shows_counts_where_they_belong():
     np.testing.assert_array_equal(counts, [[0, 0, 3], [5, 0, 0], [0, 2, 0]])
 
 
-def test_a_folder_that_does_not_exist(tmp_path, random):
+def test_a_folder_that_cannot_be_made(tmp_path, random):
+    (tmp_path / "file").touch()
     with pytest.raises(OutputError):
-        plot(tmp_path / "nowhere", plotted(random_pictures(random, 3, 1), ["a"]))
+        plot(tmp_path / "file" / "folder", plotted(random_pictures(random, 3, 1), ["a"]))
