@@ -99,7 +99,7 @@ class Commands(Group):
             return super().invoke(ctx)
         except DetcliError as error:
             log.debug("%s", error, exc_info=True)
-            # A library that an interrupt keeps from loading is no news; a full disk is.
+            # An interrupt may stop a library from loading: not worth a message. A full disk is.
             if not interrupts.caught or isinstance(error, OutputError):
                 report(error)
             raise typer.Exit(error.exit_code) from error

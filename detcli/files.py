@@ -455,7 +455,7 @@ def write_all(file: FileIO, data: str | bytes) -> None:
 
 
 def lock(file: FileIO) -> bool | None:
-    """Lock a file as long as it is open; False if somebody else has, None if there are no locks."""
+    """Lock a file until it is closed; False if another process holds it, None without locks."""
     if os.name != "posix":
         return None
     import fcntl

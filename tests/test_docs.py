@@ -326,6 +326,17 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_every_promise_names_tests_that_exist():
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    rows = page.partition("| --- |")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) > 20
+    for row in rows:
+        tests = re.findall(r"`(tests/[^`:]+\.py)(?:::([^`]+))?`", row)
+        assert tests, row
+        for path, name in tests:
+            assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
 def test_the_demonstration_picture_is_what_its_script_draws(tmp_path):
     script = ROOT / "docs/images/draw_street.py"
     subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)

@@ -25,7 +25,7 @@ WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
 HOMELESS = 0.1  # part of the labels that may be without a place before a smaller size is tried
-COVER, COVER_MORE = 0.15, 0.3  # part of a box under labels; and if there is no other way
+COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second as a last resort
 
 
 @dataclass(frozen=True, slots=True)

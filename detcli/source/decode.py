@@ -26,7 +26,7 @@ BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 """The picture that is part of detcli."""
 
 TIMEOUT_S = 60.0
-"""How long an input may take to be read and decoded, if nobody says otherwise."""
+"""Default time limit for reading and decoding one input."""
 
 _DAMAGE = re.compile(
     r"Corrupt JPEG data: (?P<jpeg>.+)"

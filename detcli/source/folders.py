@@ -55,7 +55,7 @@ def search(
 ) -> Iterator[list[str] | Item]:
     """Yield the pictures and videos of a folder, then those of each folder in it.
 
-    Pipes, sockets and devices are no inputs, whatever they are called. Names are sorted within a
+    Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
     folder; those that begin with a dot are left out, as in a shell's patterns. Links are followed,
     and a folder that is reached twice is searched once.
 

@@ -249,5 +249,5 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()
-    assert len(os.listdir(folder.path)) == len(paths) + bool(paths)  # noqa: PTH208 - bytes that are no text
+    assert len(os.listdir(folder.path)) == len(paths) + bool(paths)  # noqa: PTH208 - names that are not UTF-8
     assert all(Path(os.path.realpath(path)).parent == folder.path for path in paths)

@@ -1,5 +1,11 @@
 """Fixtures for the tests of sources."""
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
 import number_video
 import pytest
 from number_video import CODES
@@ -20,3 +26,32 @@ def video(tmp_path):
         return number_video.write(tmp_path / f"v.{suffix}", frames, rate, CODES[suffix])
 
     return write
+
+
+@pytest.fixture
+def ends():
+    """Both ends of a pipe, as descriptors; closed after the test."""
+    inlet, outlet = os.pipe()
+    yield inlet, outlet
+    for end in (inlet, outlet):
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+@pytest.fixture(scope="session")
+def report_of():
+    """Run a module in a process of its own, and return the JSON that it prints."""
+
+    def run(module):
+        finished = subprocess.run(
+            [sys.executable, "-m", module],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        return json.loads(finished.stdout)
+
+    return run

@@ -1,10 +1,5 @@
 """No file takes more memory than its declared size needs: 60 bombs of every format."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("resource", reason="the memory of a process cannot be read here")
@@ -14,18 +9,9 @@ LIMIT_MIB = 60
 
 
 @pytest.fixture(scope="module")
-def bombs():
+def bombs(report_of):
     """The memory that each bomb took, and what was said about it."""
-    finished = subprocess.run(
-        [sys.executable, "-m", "source.bombs"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    return json.loads(finished.stdout)
+    return report_of("source.bombs")
 
 
 def test_no_bomb_takes_the_memory_that_it_asks_for(bombs):

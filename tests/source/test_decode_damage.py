@@ -1,9 +1,6 @@
 """500 damaged files: no crash and no hang, each is a picture or an error."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,18 +11,9 @@ from detcli.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def report():
+def report(report_of):
     """The outcomes, from a separate process."""
-    finished = subprocess.run(
-        [sys.executable, "-m", "source.damage"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    return json.loads(finished.stdout)
+    return report_of("source.damage")
 
 
 def test_each_file_is_a_picture_or_an_error(report):

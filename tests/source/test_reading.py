@@ -17,16 +17,6 @@ PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
 
 
 @pytest.fixture
-def ends():
-    """Both ends of a pipe, as descriptors; closed after the test."""
-    inlet, outlet = os.pipe()
-    yield inlet, outlet
-    for end in (inlet, outlet):
-        with contextlib.suppress(OSError):
-            os.close(end)
-
-
-@pytest.fixture
 def pipe(tmp_path):
     """The path of a named pipe."""
     path = tmp_path / "pipe.jpg"

@@ -1,6 +1,5 @@
 """Bytes of standard input, as they come."""
 
-import contextlib
 import io
 import os
 import sys
@@ -11,16 +10,6 @@ import pytest
 
 from detcli.errors import SourceError
 from detcli.source import stdin as module
-
-
-@pytest.fixture
-def ends():
-    """Both ends of a pipe, as descriptors; closed after the test."""
-    inlet, outlet = os.pipe()
-    yield inlet, outlet
-    for end in (inlet, outlet):
-        with contextlib.suppress(OSError):
-            os.close(end)
 
 
 def test_standard_input_is_read(ends, monkeypatch):

@@ -1,4 +1,4 @@
-"""Inputs that hang, are damaged, or are no files at all: the others go on."""
+"""Inputs that hang, are damaged, or are not files at all: the others go on."""
 
 import os
 import socket

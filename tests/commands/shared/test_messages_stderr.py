@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from json_lines import lines
@@ -13,12 +14,15 @@ if os.name != "posix":
 
 
 @contextlib.contextmanager
-def reader_gone():
-    """A pipe whose reader has gone."""
-    ours, theirs = os.pipe()
+def gone(pair):
+    """The writing end of a pipe or terminal whose other end is closed."""
+    ours, theirs = pair()
     os.close(ours)
     yield theirs
     os.close(theirs)
+
+
+reader_gone, terminal_gone = partial(gone, os.pipe), partial(gone, os.openpty)
 
 
 @contextlib.contextmanager
@@ -33,15 +37,6 @@ def reader_stopped():
     yield theirs
     os.close(theirs)
     os.close(ours)
-
-
-@contextlib.contextmanager
-def terminal_gone():
-    """A terminal whose window has been closed."""
-    ours, theirs = os.openpty()
-    os.close(ours)
-    yield theirs
-    os.close(theirs)
 
 
 @contextlib.contextmanager
@@ -60,7 +55,13 @@ def full_disk():
         yield file.fileno()
 
 
-KINDS = [reader_gone, reader_stopped, terminal_gone, terminal_stopped, full_disk]
+KINDS = {
+    "reader gone": reader_gone,
+    "reader stopped": reader_stopped,
+    "terminal gone": terminal_gone,
+    "terminal stopped": terminal_stopped,
+    "full disk": full_disk,
+}
 
 
 def run(kind, *arguments):
@@ -77,7 +78,7 @@ def run(kind, *arguments):
     return finished.returncode, finished.stdout
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_records_and_exit_code_are_right(kind, make_model, make_picture, tmp_path):
     for number in range(30):
         picture = make_picture(f"pics/{number:04}.png", ("red", 1, 1))

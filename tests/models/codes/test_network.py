@@ -34,7 +34,7 @@ def test_yolov10n_has_the_published_weights_shapes():
         for tensor in graph.initializer
         if tensor.name.endswith(("weight", "bias"))
     )
-    published[1, 16, 1, 1] -= 1  # the numbers of the bins, which are no weights with us
+    published[1, 16, 1, 1] -= 1  # the indices of the bins, which are constants here
     ours = Counter(tuple(part.shape) for part in Deployed(Network(Plan.nano())).parameters())
     assert ours == +published
 
