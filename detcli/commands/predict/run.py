@@ -50,7 +50,6 @@ def detect(  # noqa: PLR0913 - what a run consists of
     def skip(item: Item) -> bool:
         known = has_record(item)
         tally.skipped += known
-        account.skipped += known
         return known
 
     def total() -> int | None:
@@ -76,7 +75,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
         interrupted = True
     if not quiet and not (interrupted and tally.done == 0):
         tally.summarise(pipeline.times, sources.progress.dropped)
-        for line in account.lines():
+        for line in account.lines(tally.done, tally.skipped):
             say(line)
         if interrupted and not options.append:  # where that is how a run ends
             _report_interrupt(tally.done, total(), options.journal)

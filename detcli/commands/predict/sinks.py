@@ -122,16 +122,10 @@ RECORD_SINKS = {
 
 
 class Account:
-    """What a run has written, to be told at its end.
-
-    Attributes:
-        records: Number of records that were made.
-        skipped: Number of inputs that were left out, as the journal has them.
-    """
+    """What a run has written, to be told at its end."""
 
     def __init__(self, options: SinkOptions) -> None:
         """Note which files are there before the run."""
-        self.records = self.skipped = 0
         self._options = options
         self._replaced = {
             path for path in (options.output, options.coco) if path is not None and path.is_file()
@@ -140,8 +134,7 @@ class Account:
         self._videos: set[Path] = set()  # which each of their frames names
 
     def add(self, record: Record) -> None:
-        """Count a record that was written."""
-        self.records += 1
+        """Count the files of a record."""
         for path in record.saved:
             if path.suffix == ".mp4":
                 if path in self._videos:
@@ -150,11 +143,16 @@ class Account:
             folders = filter(path.is_relative_to, self._options.folders)
             self._files.update(sorted(folders, key=lambda folder: len(folder.parts))[-1:])
 
-    def lines(self) -> Iterator[str]:
-        """A line for each file and folder."""
-        options, records = self._options, count(self.records, "record")
+    def lines(self, done: int, skipped: int) -> Iterator[str]:
+        """A line for each file and folder.
+
+        Args:
+            done: Number of records.
+            skipped: Number of inputs that the journal had already.
+        """
+        options, records = self._options, count(done, "record")
         if options.journal is not None:
-            known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
+            known = f"; it had {count(skipped, 'input')} already" if skipped else ""
             yield f"added {records} to {options.journal}{known}"
         if options.output is not None and options.grows:
             yield f"added {records} to {options.output}"
