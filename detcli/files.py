@@ -67,7 +67,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     if reason := distrust(folder) or distrust(path.parent) or distrust(path):
         warn_once(
             f"the cache is not used, since {reason}; "
-            "chmod -R go-w mends that, and DETCLI_CACHE_DIR moves the cache"
+            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
         )
         return build()
     try:
@@ -391,7 +391,7 @@ class Folder:
         with os.scandir(self._descriptor) as entries:
             found = [entry.name for entry in entries if LEFTOVER.fullmatch(entry.name)]
         for name in found:
-            with contextlib.suppress(OSError):  # somebody else's, or gone by now
+            with contextlib.suppress(OSError):  # not ours, or gone by now
                 flags = os.O_RDWR | os.O_NOFOLLOW | NO_WAIT
                 with FileIO(os.open(name, flags, dir_fd=self._descriptor), "r+") as file:
                     if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and lock(file):
@@ -409,7 +409,7 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
     """
     try:
         mode = path.stat().st_mode
-    except OSError:  # there is none yet, or the reason is found again
+    except OSError:  # it does not exist yet, or opening it fails with the same reason
         mode = stat.S_IFREG
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)

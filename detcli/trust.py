@@ -1,4 +1,4 @@
-"""Which files and folders nobody else can write to, so that what is kept there can be trusted."""
+"""Trust: which files and folders only their owner can write to."""
 
 import functools
 import logging
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def distrust(path: Path) -> str:
-    """Why a file or folder may hold what somebody else wrote; empty if nobody else can write to it.
+    """Why others may have written to a file or folder; empty if only its owner can.
 
     It must belong to the user or to root, and its group or others must not be able to write to it.
     The user's private group may: where every user has one, files are made group-writable. What

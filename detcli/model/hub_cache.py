@@ -177,7 +177,7 @@ def hub_folder() -> Path:
 
 
 def _distrusted(hub: Path, name: str) -> str:
-    """Why a repository's folder in a cache, or anything in it, may be somebody else's."""
+    """Why a repository's folder in a cache, or anything in it, is not trusted; empty if it is."""
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
         paths.extend(Path(folder, entry) for entry in (*folders, *files))

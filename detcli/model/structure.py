@@ -1,7 +1,7 @@
 """Checks that a graph can be walked and run at all, before anything else looks at it.
 
 A file is text from a stranger: its nodes may form a circle, its functions may call themselves or
-multiply into more nodes than a machine holds, and its names may be no names. Everything behind this
+multiply into more nodes than a machine holds, and its names may not be text. Everything after this
 check follows a graph from node to node and ends, in a time that grows with the size of the file.
 """
 
@@ -54,7 +54,7 @@ def check_structure(model: ModelProto) -> None:
     for key in _sorted(TopologicalSorter(calls), "functions call each other"):
         depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
         if depths[key] > MAX_CALLS:
-            raise ValueError(f"its functions call one another {MAX_CALLS} deep, and deeper")
+            raise ValueError(f"its functions call each other more than {MAX_CALLS} deep")
         sizes[key] = _size(functions[key].node, sizes)
         _check_nodes(functions[key].node)
     _size(model.graph.node, sizes)

@@ -47,7 +47,7 @@ class DatasetSink:
     """Writes each picture or frame with its labels, and a description of the whole.
 
     The dataset only grows. A picture that it has already, by name and content, keeps its labels,
-    which somebody may have corrected; another picture of that name gets a number. The description
+    which may have been corrected; another picture of that name gets a number. The description
     comes first and a picture after its labels, so whenever a run ends, the dataset is complete. An
     input that failed is not part of it; one without detections is, with an empty file of labels,
     which trainers take as background.

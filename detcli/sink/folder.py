@@ -272,7 +272,7 @@ class OutputFolder:
         make_folder(self.real(path))
 
     def is_usable(self, name: str) -> bool:
-        """Whether a name is free for a folder in this one, or has one: a link is none."""
+        """Whether a folder of this name exists here or can be made; a link does not count."""
         path = self._real / name
         return not os.path.lexists(path) or stat.S_ISDIR(path.lstat().st_mode)
 

@@ -42,7 +42,7 @@ class LabelLayout:
 
         Args:
             picture: Width and height.
-            visible: `(M, 4)`, the boxes of which labels may cover a part only.
+            visible: `(M, 4)`, boxes that labels may hide only in part.
             gap: Least distance between labels, in pixels.
         """
         self._room = np.array(picture, np.float32)

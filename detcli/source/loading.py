@@ -33,7 +33,7 @@ JOIN_TIMEOUT_S = 5.0
 
 @dataclass(eq=False, slots=True)
 class Load:
-    """An item on its way to a picture or an error; whoever settles it first, wins."""
+    """An item on its way to a picture or an error; whoever settles it first wins."""
 
     item: Item
     picture: Picture | None = None

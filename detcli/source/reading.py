@@ -31,7 +31,7 @@ _SINGLE = (b"\xff\xd8\xff", b"BM", b"P", b"#?R", b"\x59\xa6\x6a\x95", b"\xff\x4f
 
 
 class InputTimeoutError(Exception):
-    """An input did not end in time; an OSError of that name is the system's."""
+    """An input took too long; not the built-in TimeoutError, which is an OSError."""
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0) -> bytes:

@@ -265,7 +265,7 @@ class TensorSession:
         }
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """As `run`; raises ModelError after ten minutes, for callers that nobody watches."""
+        """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
         return within(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
 
     def close(self) -> None:

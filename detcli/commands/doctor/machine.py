@@ -238,7 +238,7 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
 def describe_defaults(
     ctx: DefaultsContext,
 ) -> tuple[tuple[DoctorDefault, ...], tuple[DoctorProblem, ...]]:
-    """The model, the device, and whatever else the user has chosen; and what is wrong with it."""
+    """The model, the device, and other chosen defaults; and what is wrong with them."""
     try:
         chosen = ctx.defaults
     except UsageError as error:

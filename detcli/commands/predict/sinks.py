@@ -122,7 +122,7 @@ RECORD_SINKS = {
 
 
 class Account:
-    """What a run has written, to be told at its end."""
+    """What a run has written; the summary lists it."""
 
     def __init__(self, options: SinkOptions) -> None:
         """Note which files are there before the run."""

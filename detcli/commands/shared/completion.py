@@ -1,7 +1,7 @@
 """Completion in the shell: of devices and models, and of names with spaces and colons.
 
 Typer's own scripts for bash and zsh split such names: bash takes a colon for the end of a word, and
-what is inserted is not quoted. Those for fish and PowerShell are used as they are.
+what is inserted is not quoted. For fish and PowerShell, Typer's scripts are used unchanged.
 """
 
 import contextlib
@@ -192,7 +192,7 @@ class Bash(BashComplete):
 
 
 class Zsh(ZshComplete):
-    """Completion in zsh, which quotes by itself."""
+    """Completion in zsh, which does its own quoting."""
 
     source_template = ZSH
 
