@@ -38,6 +38,7 @@ AT_IMPORT = """
             for name in names:
                 os.kill(os.getpid(), getattr(signal, name))
 
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     module, *names = sys.argv[1].split(",")
     del sys.argv[1]
     sys.addaudithook(watch)
