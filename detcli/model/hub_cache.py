@@ -21,6 +21,9 @@ from detcli.files import make_folder, write_file
 from detcli.trust import distrust, warn_once
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_REF = 1000
+"""Characters read of what names a commit."""
+
 SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 Show = Callable[[int, int | None], None]
@@ -47,27 +50,31 @@ class HubFile:
         return COMMIT.fullmatch(self.revision) is not None
 
     @property
+    def folder(self) -> str:
+        """Name of its repository's folder in a cache."""
+        return f"models--{self.repository.replace('/', '--')}"
+
+    @property
     def storage(self) -> Path:
         """The cache folder of its repository.
 
         Raises:
             OutputError: Others can write to it, and to detcli's own cache.
         """
-        name = f"models--{self.repository.replace('/', '--')}"
         shared = hub_folder()
-        if not (reason := _distrusted(shared, name)):
-            return shared / name
+        if not (reason := distrusted(shared, self.folder)):
+            return shared / self.folder
         from detcli.files import cache_folder  # `--help` needs none
 
         own = cache_folder() / "hub"
         warn_once(
             f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"
         )
-        if reason := _distrusted(own, name):
+        if reason := distrusted(own, self.folder):
             raise OutputError(
                 f"no place for models: {reason}", "set HF_HOME to a folder that only you write to"
             )
-        return own / name
+        return own / self.folder
 
     def cached(self) -> Path | None:
         """Path of the cached file; None if it has to be fetched."""
@@ -176,7 +183,7 @@ def hub_folder() -> Path:
     return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
 
 
-def _distrusted(hub: Path, name: str) -> str:
+def distrusted(hub: Path, name: str) -> str:
     """Why a repository's folder in a cache, or anything in it, is not trusted; empty if it is."""
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
@@ -186,9 +193,11 @@ def _distrusted(hub: Path, name: str) -> str:
 
 def _branch(ref: Path) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        commit = ref.read_text(encoding="utf-8").strip()
-        if COMMIT.fullmatch(commit):
-            return commit
+        if ref.is_file():  # a pipe would be waited for
+            with ref.open(encoding="utf-8") as file:
+                commit = file.read(MAX_REF).strip()
+            if COMMIT.fullmatch(commit):
+                return commit
     return None
 
 

@@ -130,7 +130,7 @@ def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
     """The error of an input that exceeds the time limit."""
     return SourceError(
         f"{what} after {limit_s:g} s",
-        "raise --input-timeout if it is meant to take that long",
+        "if it is meant to take that long: predict and eval wait longer with --input-timeout",
     )
 
 

@@ -1,5 +1,6 @@
 """The Hugging Face cache, as other programs see it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,13 @@ def test_a_cache_that_others_can_write_to_is_not_used(hub, cache, caplog, place)
     (cache / "hub").chmod(0o777)
     with pytest.raises(OutputError, match="no place for models: others can write"):
         file.cached()
+
+
+def test_a_pipe_in_place_of_a_reference_is_not_waited_for():
+    place(b"model")
+    reference = FILE.storage / "refs/main"
+    reference.parent.mkdir(exist_ok=True)
+    reference.unlink(missing_ok=True)
+    os.mkfifo(reference)
+    assert FILE.cached() is None
+    FILE.forget()

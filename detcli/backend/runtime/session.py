@@ -53,6 +53,9 @@ OUT_OF_MEMORY = (
     "alloc_failed",  # cuBLAS and cuDNN
     "failed to allocate memory",  # ONNX Runtime, when the driver has none left
     "is smaller than requested bytes",  # its arena, at the limit it was given
+    "bad_alloc",  # C++, on the CPU; on Windows in other words
+    "bad allocation",
+    "unable to allocate",  # NumPy
 )
 
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
@@ -62,6 +65,8 @@ LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 120, 600
 """What a network may take on the CPU to load, and for a batch; real ones take seconds.
 
 The pipeline watches its batches itself."""
+
+MORE_MEMORY = "try a smaller --imgsz or --batch, end other programs, or check what the model is"
 
 MAX_EXAMPLES = 3
 
@@ -107,7 +112,12 @@ def within(limit_s: int, title: str, task: Callable[[], T]) -> T:
         raise failed[0]
     if done:
         return done[0]
-    raise ModelError(
+    raise endless(title, limit_s)
+
+
+def endless(title: str, limit_s: int) -> ModelError:
+    """The error for a network that does not end within its limit."""
+    return ModelError(
         f"{title} takes more than {limit_s} seconds in ONNX Runtime, as no detector does",
         "check where the file comes from, or try it on a faster machine",
     )
@@ -127,7 +137,7 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
         DeviceError: A provider does not load, or the first runs no node.
         DeviceMemoryError: The model does not fit into the GPU's memory.
         CaptureRefusedError: CUDA graphs were asked for, and this graph does not allow them.
-        ModelError: The runtime refuses the graph, or takes too long on the CPU.
+        ModelError: The runtime refuses the graph, or on the CPU takes too long or too much memory.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
@@ -149,15 +159,17 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
             # TensorRT takes minutes to build an engine.
             session = within(LOAD_TIMEOUT_S, title, create) if providers is CPU else create()
     except (*FAILURES, ValueError) as error:
-        raise _creation_error(reason(error), title) from error
+        raise _creation_error(reason(error), title, on_cpu=providers is CPU) from error
     if providers is not CPU:
         check_placement(session, [name for name, _ in providers], title)
     return session
 
 
-def _creation_error(why: str, title: str) -> Exception:
+def _creation_error(why: str, title: str, *, on_cpu: bool) -> Exception:
     if REFUSED_CAPTURE in why:
         return CaptureRefusedError(f"{title}: {why}", "use --no-cuda-graph")
+    if is_out_of_memory(why) and on_cpu:
+        return ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY)
     if is_out_of_memory(why):
         return DeviceMemoryError(
             f"{title} does not fit into the GPU's memory: {why}",
@@ -250,7 +262,8 @@ class TensorSession:
         """Feed the named input and return all outputs by name.
 
         Raises:
-            InferenceError: The runtime failed, or the session has been closed.
+            DeviceMemoryError: The run does not fit into the device's memory.
+        InferenceError: The runtime failed, or the session has been closed.
         """
         if self._session is None:
             raise closed()
@@ -280,6 +293,10 @@ def closed() -> InferenceError:
 
 def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
     """The error for a run that failed on an input of this shape."""
+    if is_out_of_memory(why):
+        return DeviceMemoryError(
+            f"a batch of shape {list(shape)} does not fit into memory: {why}", MORE_MEMORY
+        )
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {why}",
         "a graph with dynamic axes may need another --imgsz",
@@ -288,6 +305,8 @@ def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
 
 def reason(error: Exception) -> str:
     """ONNX Runtime's message, without its code ("[ONNXRuntimeError] : 2 : FAIL : ") and addenda."""
+    if isinstance(error, MemoryError) and not str(error):
+        return "out of memory"
     said = str(error).rpartition("[ONNXRuntimeError] : ")[2].strip()
     said = SOURCE_LINE.sub("", CODE.sub("", said))
     return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow

@@ -32,6 +32,9 @@ from detcli.files import write_output
 
 HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
 
+UNUSABLE = ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
+"""What arbitrary JSON in place of a baseline may raise."""
+
 Identity = dict[str, Any]
 """What must be equal for two measurements to be comparable: name -> JSON value."""
 
@@ -117,10 +120,10 @@ def load_baseline(path: Path) -> Baseline:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if any(document[name] != value for name, value in HEADER.items()):
-            raise ValueError("unknown kind or version")  # noqa: TRY301 - handled as the others
+            raise ValueError("unknown kind or version")
         taken = float(document["taken"])
         if not 0 <= taken <= 1:
-            raise ValueError(f"{taken} is not a fraction of the cores")  # noqa: TRY301
+            raise ValueError(f"{taken} is not a fraction of the cores")
         return Baseline(
             str(path),
             dict(document["identity"]),
@@ -131,7 +134,7 @@ def load_baseline(path: Path) -> Baseline:
         )
     except OSError as error:
         raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except UNUSABLE as error:
         raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
 
 

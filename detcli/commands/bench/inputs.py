@@ -1,17 +1,20 @@
 """The pictures to measure with: the sources, repeated."""
 
+import contextlib
 import glob
 import hashlib
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
+from detcli.commands.bench.watch import Watch
 from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.geometry import Picture
 from detcli.source.address import is_live
-from detcli.source.decode import BUILT_IN
+from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
 from detcli.source.item import STDIN, Item
 from detcli.source.sources import Sources
 
@@ -20,10 +23,14 @@ HASHED = 16 << 20
 
 
 class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
-    """The pictures and frames of repeatable sources, starting over at the end of each pass."""
+    """The pictures and frames of repeatable sources, starting over at the end of each pass.
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    Each picture has a time limit where `watch` runs what takes them.
+    """
+
+    def __init__(self, names: tuple[str, ...], watch: Watch | None = None) -> None:
         self._names = names or (str(BUILT_IN),)
+        self._watch = watch or Watch()
         self._sources = Sources(self._names)
         self._told: set[str] = set()  # warnings
 
@@ -47,16 +54,22 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         pictures = []
         for _ in range(count):
             item = self.next_item()
+            source = item.origin.source
+            self._watch.step(TIMEOUT_S, partial(_too_slow, source))
             try:
                 picture = item.load()
             except InputError as error:
-                raise with_source(error, item.origin.source) from error
-            for warning in {f"{item.origin.source}: {one}" for one in picture.warnings}:
+                raise with_source(error, source) from error
+            for warning in {f"{source}: {one}" for one in picture.warnings}:
                 if warning not in self._told:  # each pass would repeat it
                     self._told.add(warning)
                     warnings.warn(warning, DetcliWarning, stacklevel=2)
             pictures.append(picture)
         return pictures
+
+
+def _too_slow(source: str) -> InputError:
+    return with_source(too_slow(TIMEOUT_S), source)
 
 
 def with_source(error: InputError, source: str) -> InputError:
@@ -93,12 +106,14 @@ def digest(names: tuple[str, ...]) -> str:
 
 
 def _identity(path: Path) -> Iterator[bytes]:
+    """What cannot be read has its own error when it is loaded."""
     if path.is_dir():
         for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
             yield os.fsencode(entry.name)
-            yield str(entry.stat().st_size).encode()
+            with contextlib.suppress(OSError):  # a link to nothing
+                yield str(entry.stat().st_size).encode()
     elif path.is_file():
-        with path.open("rb") as file:
+        with contextlib.suppress(OSError), path.open("rb") as file:
             yield str(path.stat().st_size).encode()
             yield hashlib.sha256(file.read(HASHED)).digest()
     else:

@@ -21,8 +21,8 @@ from detcli.backend.device import Device, available_cores
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software, Summary
 from detcli.commands.shared.reports import processor_name
-from detcli.errors import DependencyError, DeviceError, ModelError, system_reason
-from detcli.model.hub_cache import sha256
+from detcli.errors import DependencyError, DeviceError, system_reason
+from detcli.model.loading import ModelFile
 
 # Description
 
@@ -90,13 +90,7 @@ def describe_model(model: str, path: Path) -> BenchModel:
     Raises:
         ModelError: The file cannot be read.
     """
-    try:
-        return BenchModel(model, sha256(path))
-    except OSError as error:
-        reason = system_reason(error)
-        raise ModelError(
-            f"cannot read the model {model}: {reason}", "give the path of an ONNX file"
-        ) from error
+    return BenchModel(model, ModelFile.read(path).sha256)
 
 
 STATUS = Path("/proc/self/status")

@@ -5,10 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from detcli.backend.device import Device
+from detcli.backend.runtime.session import RUN_TIMEOUT_S, endless
 from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
@@ -35,6 +37,7 @@ from detcli.commands.bench.report import (
 )
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sampling import WALL, Samples, StageClock
+from detcli.commands.bench.watch import Watch
 from detcli.detector import Detector
 from detcli.errors import InputError
 from detcli.geometry import Picture
@@ -61,8 +64,10 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         InferenceError: The runtime failed.
     """
     check_repeatable(request.sources)
-    with RepeatedInputs(request.sources) as inputs:
-        inputs.take(1)  # a mistyped name fails before the cold starts, which take a minute
+    watch = Watch()
+    with RepeatedInputs(request.sources, watch) as inputs:
+        # A mistyped name fails before the cold starts, which take a minute.
+        watch.run(partial(inputs.take, 1))
     located = request.run.find_model()
     model = describe_model(request.run.model, located.path)
     identity = identity_of(describe_machine(None), model)
@@ -70,16 +75,16 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         require_same(limit.baseline, identity)
     cold_start = measure_cold_start(request)
     with ExitStack() as stack:
-        watch = GpuWatch(request.run.devices[0])
-        stack.callback(watch.stop)
+        gpu = GpuWatch(request.run.devices[0])
+        stack.callback(gpu.stop)
         detector = stack.enter_context(request.run.open_detector(located))
         conditions = _conditions(request, detector)
-        machine = describe_machine(watch.before if Device.parse(detector.device).is_gpu else None)
+        machine = describe_machine(gpu.before if Device.parse(detector.device).is_gpu else None)
         identity |= identity_of(conditions, gpu=machine.gpu)
         if limit is not None:
             require_same(limit.baseline, identity)
         noise = NoiseMeter()
-        inputs = stack.enter_context(RepeatedInputs(request.sources))
+        inputs = stack.enter_context(RepeatedInputs(request.sources, watch))
         latency = throughput = None
         if request.mode is Mode.THROUGHPUT:
             throughput, samples = measure_throughput(
@@ -87,16 +92,18 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
             )
             wall = Summary.of(samples[WALL])
         else:
-            again = stack.enter_context(RepeatedInputs(request.sources))
-            runner = BatchRunner(detector, conditions.batch, inputs, again)
-            latency, samples = measure_latency(runner, detector.device, request.seconds, noise)
+            again = stack.enter_context(RepeatedInputs(request.sources, watch))
+            runner = BatchRunner(detector, conditions.batch, inputs, again, watch)
+            latency, samples = watch.run(
+                partial(measure_latency, runner, detector.device, request.seconds, noise)
+            )
             wall = latency.undisturbed
         host_peak = peak_memory()
-        states = watch.stop()
+        states = gpu.stop()
     device_memory = None
     used = [state.memory_bytes for state in states if state.memory_bytes is not None]
-    if machine.gpu and used and watch.before and watch.before.memory_bytes is not None:
-        device_memory = max(used) - watch.before.memory_bytes
+    if machine.gpu and used and gpu.before and gpu.before.memory_bytes is not None:
+        device_memory = max(used) - gpu.before.memory_bytes
     found = noise.finish(wall, states)
     report = RunReport(
         kind="run",
@@ -138,14 +145,22 @@ MIN_RUNS = 10
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes.
 
-    `timed` and `untimed` yield the same pictures, for runs with and without timed stages.
+    `timed` and `untimed` yield the same pictures, for runs with and without timed stages. Where
+    `watch` runs the measurement, each batch has a time limit.
     """
 
     def __init__(
-        self, detector: Detector, batch: int, timed: RepeatedInputs, untimed: RepeatedInputs
+        self,
+        detector: Detector,
+        batch: int,
+        timed: RepeatedInputs,
+        untimed: RepeatedInputs,
+        watch: Watch | None = None,
     ) -> None:
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
+        self._watch = watch or Watch()
+        self._endless = partial(endless, detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
 
     def run(self) -> float:
@@ -169,6 +184,7 @@ class BatchRunner:
             self._detector.observe(None)
 
     def _detect(self, pictures: Sequence[Picture]) -> None:
+        self._watch.step(RUN_TIMEOUT_S, self._endless)
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
 

@@ -100,7 +100,7 @@ def convert(
         OutputError: The output cannot be written, or there is no space for a temporary copy.
         UsageError: The output exists; or names, size or tolerance do not fit the model.
     """
-    picture = item.load()
+    picture = load_in_time(item)
     item = Item(item.origin, lambda: picture)
     with contextlib.ExitStack() as stack:
         target = _open_output(model.path, output, force=options.force)

@@ -62,6 +62,7 @@ def test_a_baseline_survives_saving_and_loading(baseline, tmp_path):
         "{}",
         '{"kind": "other"}',
         b"\xff\xfe\x00",
+        "[" * 100_000,
         '{"kind": "detcli bench baseline", "schema_version": 99}',
     ],
 )
@@ -75,7 +76,16 @@ def test_other_files_are_not_baselines(content, tmp_path):
 
 @pytest.mark.parametrize(
     "samples",
-    [{"a": []}, {"a": [1, "x"]}, {"a": [[1]]}, {"a": [-1]}, {"a": [1e999]}, [1], {"a": 1}],
+    [
+        {"a": []},
+        {"a": [1, "x"]},
+        {"a": [[1]]},
+        {"a": [-1]},
+        {"a": [1e999]},
+        [1],
+        {"a": 1},
+        {"a": [10**400]},
+    ],
 )
 def test_samples_must_be_seconds(samples, baseline, tmp_path):
     save_baseline(baseline)
@@ -86,7 +96,7 @@ def test_samples_must_be_seconds(samples, baseline, tmp_path):
         load_baseline(path)
 
 
-@pytest.mark.parametrize("taken", [-0.1, 1.1, "x", None, float("nan")])
+@pytest.mark.parametrize("taken", [-0.1, 1.1, "x", None, float("nan"), 10**400])
 def test_the_cores_taken_must_be_a_fraction(taken, baseline, tmp_path):
     save_baseline(baseline)
     path = tmp_path / "baseline.json"

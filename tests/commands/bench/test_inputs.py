@@ -96,3 +96,10 @@ def test_the_digest_of_folders_and_addresses(tmp_path, make_picture):
     make_picture("b/two.png", size=(8, 8))
     assert digest((str(tmp_path / "a"),)) != digest((str(tmp_path / "b"),))
     assert digest(("http://a/x.jpg",)) != digest(("http://a/y.jpg",))
+
+
+def test_the_digest_of_a_folder_with_a_link_to_nothing(tmp_path, make_picture):
+    make_picture("a/one.png")
+    before = digest((str(tmp_path / "a"),))
+    (tmp_path / "a/gone.png").symlink_to("nothing")
+    assert digest((str(tmp_path / "a"),)) != before

@@ -1,4 +1,5 @@
 import hashlib
+import os
 import platform
 import sys
 
@@ -52,3 +53,9 @@ def test_a_model_is_known_by_its_content(make_model):
 def test_a_model_that_cannot_be_read(name, tmp_path):
     with pytest.raises(ModelError, match="cannot read"):
         describe_model(name, tmp_path / name)
+
+
+def test_a_pipe_in_place_of_a_model_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(ModelError, match="not a regular file"):
+        describe_model("pipe.onnx", tmp_path / "pipe.onnx")

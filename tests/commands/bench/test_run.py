@@ -1,13 +1,22 @@
 """Whole measurements."""
 
+import threading
+from itertools import repeat
+from pathlib import Path
+
 import pytest
 from commands.bench.requests import bench_request
 
+from detcli.commands.bench import inputs, run
 from detcli.commands.bench.baseline import Baseline, Limit
 from detcli.commands.bench.report import RegressionVerdict
 from detcli.commands.bench.request import Mode
 from detcli.commands.bench.run import measure
+from detcli.detector import Detector
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
+from detcli.record import Origin
+from detcli.source.decode import load_file
+from detcli.source.item import Item
 
 
 def asked(model, **options):
@@ -110,3 +119,32 @@ def test_errors_before_measuring(make_model, tmp_path):
         measure(asked(make_model(), sources=("-",)))
     with pytest.raises(SourceError, match=r"none\.jpg"):
         measure(asked(make_model(), sources=("none.jpg",)))
+
+
+@pytest.fixture
+def hang():
+    """Something that hangs until the end of the test, as native code does."""
+    release = threading.Event()
+    yield lambda *_: release.wait(60)
+    release.set()
+
+
+@pytest.mark.parametrize("healthy", [0, 3])
+def test_a_picture_that_never_loads_is_an_error(
+    make_model, make_picture, monkeypatch, hang, healthy
+):
+    """The first one, and one that hangs while the latency is measured."""
+    sound = iter([load_file] * healthy)
+    monkeypatch.setattr(inputs, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(inputs.Sources, "__iter__", lambda _: repeat(item))
+    name = str(make_picture("a.png"))
+    item = Item(Origin(name), lambda: next(sound, hang)(Path(name)))
+    with pytest.raises(SourceError, match=r"a\.png: not read and decoded after 0\.3 s"):
+        measure(asked(make_model(), sources=(name,)))
+
+
+def test_a_network_that_never_ends_is_an_error(make_model, make_picture, monkeypatch, hang):
+    monkeypatch.setattr(run, "RUN_TIMEOUT_S", 1)
+    monkeypatch.setattr(Detector, "submit", hang)
+    with pytest.raises(ModelError, match="colours takes more than 1 seconds"):
+        measure(asked(make_model(), sources=(str(make_picture("a.png")),)))

@@ -1,5 +1,8 @@
 """Comparison of the old and the new model: equal ones pass, broken ones do not."""
 
+from functools import partial
+from threading import Event
+
 import colour_model
 import convolution_model
 import numpy as np
@@ -7,19 +10,22 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from detcli.commands.convert import run
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.selection import append_selection
 from detcli.commands.convert.passes.size import set_image_size
 from detcli.commands.convert.run import built_in, compare_models
-from detcli.errors import DecodeError, UsageError
+from detcli.errors import DecodeError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.loading import ModelFile
 from detcli.model.recognise import recognise
+from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.source.item import Item, failed
+from detcli.source.loading import load_in_time
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
 ITEM = Item(Origin("squares.png"), lambda: PICTURE)
@@ -194,3 +200,12 @@ def test_errors(compared):
         compared(model, model, item=failed("torn.jpg", DecodeError("torn")))
     with pytest.raises(UsageError, match="score is -1"):
         compared(model, model, tolerance={"score": -1})
+
+
+def test_a_picture_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
+    release = Event()
+    monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
+    item = Item(Origin("a.jpg"), lambda: release.wait(60))
+    with pytest.raises(SourceError, match="not read and decoded"):
+        run.convert(find(make_model()), tmp_path / "new.onnx", ConversionOptions(cut=True), item)
+    release.set()
