@@ -11,6 +11,7 @@ tensors in two exports. So the tensors before one that agrees are only unlikely 
 the nearest inputs do differ, the search continues there.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,11 @@ FUSED = (
 TENSORS_PER_SCAN = 32
 """Tensors read at a time in a scan of the whole graph."""
 
+MAX_SECONDS = 600
+"""A search that takes longer reports how far it came; for a detector it takes some seconds."""
+
+GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
+
 
 def bisect(outputs: OutputComparison) -> BisectReport | None:
     """Find the first node that differs, on the picture where the outputs differ most.
@@ -66,6 +72,7 @@ class _Search:
         self._outputs, self._left, self._right = outputs, outputs.left, outputs.right
         self._picture, self._source, self._target = worst
         self._rounds = 0
+        self._deadline = time.monotonic() + MAX_SECONDS
         known = {*self._right.index.producers, self._target.left}
         computed = (node for node in self._left.graph.node if node.op_type != "Constant")
         # Tensors of both graphs, in the order of the left one, by whose names they are known.
@@ -76,7 +83,7 @@ class _Search:
     def run(self) -> BisectReport:
         """Walk from the target to the first node that differs."""
         differing = self._target.left
-        while True:
+        while time.monotonic() < self._deadline:
             above = self._before(differing)
             likely = [name for name in above if name not in self.unlikely]
             if earlier := self._differing(likely):
@@ -91,6 +98,7 @@ class _Search:
                     differing = hidden[0]
                 else:
                     return self._conclude(differing, inputs)
+        return self._nothing(f"{differing} differs; {GIVEN_UP}", self.reports.get(differing))
 
     def find_overflow(self) -> BisectReport:
         """Search for float16 overflows that the outputs do not show.
@@ -101,6 +109,9 @@ class _Search:
         for probe in (self._left, self._right):
             made = [name for node in probe.graph.node for name in node.output if name]
             for start in range(0, len(made) if probe.half else 0, TENSORS_PER_SCAN):
+                if time.monotonic() >= self._deadline:
+                    searched = f"{start} of {len(made)} tensors of {probe.name} do not overflow"
+                    return self._nothing(f"the outputs agree, and {searched}; {GIVEN_UP}")
                 part = made[start : start + TENSORS_PER_SCAN]
                 self._rounds += 1
                 tensors = probe.fetch(self._picture, part)

@@ -1,5 +1,6 @@
 """Bisecting names the node that makes two graphs differ."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,3 +197,16 @@ def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
     assert "the float16 limit is 65504" in found[2].finding
     assert all(tensor.agrees for report in found for tensor in report.inputs)
     assert max(report.rounds for report in found) < 8
+
+
+def test_a_search_that_takes_too_long_says_how_far_it_came(bisected, monkeypatch):
+    monkeypatch.setattr(module, "MAX_SECONDS", 0)
+    found = bisected(build(), swapped(build(), "low"))
+    assert (found.node, found.finding) == (None, f"head differs; {module.GIVEN_UP}")
+    half = build(dtype=np.float16)
+    found = bisected(half, half)
+    assert found.node is None
+    assert re.fullmatch(
+        rf"the outputs agree, and 0 of \d+ tensors of a.onnx do not overflow; {module.GIVEN_UP}",
+        found.finding,
+    )
