@@ -64,11 +64,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         log.info("no cache: %s", error)
         return build()
     path = folder / name
-    if reason := distrust(folder) or distrust(path.parent) or distrust(path):
-        warn_once(
-            f"the cache is not used, since {reason}; "
-            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
-        )
+    if not is_cache_trusted(folder, path.parent, path):
         return build()
     try:
         with path.open("rb") as file:
@@ -81,14 +77,34 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
         log.info("%s is damaged: building it again", name)
     entry = build()
     try:
-        for new in (folder, path.parent):
-            make_folder(new.parent)
-            new.mkdir(mode=0o700, exist_ok=True)
+        make_cache_folders(folder, path.parent)
         write_file(make_folder(path.parent) / path.name, hashlib.sha256(entry).digest() + entry)
         path.chmod(0o600)
     except (OutputError, OSError) as error:
         log.info("cannot cache %s: %s", name, error)
     return entry
+
+
+def is_cache_trusted(*paths: Path) -> bool:
+    """Whether only the user can write to these parts of the cache; if not, a warning says so."""
+    reason = next(filter(None, map(distrust, paths)), "")
+    if reason:
+        warn_once(
+            f"the cache is not used, since {reason}; "
+            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
+        )
+    return not reason
+
+
+def make_cache_folders(*folders: Path) -> None:
+    """Make folders that only the user can write to, the outer ones first.
+
+    Raises:
+        OSError, OutputError: One cannot be made.
+    """
+    for new in folders:
+        make_folder(new.parent)
+        new.mkdir(mode=0o700, exist_ok=True)
 
 
 class StandardOutput:

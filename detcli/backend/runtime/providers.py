@@ -8,7 +8,7 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import Provider
 from detcli.errors import OutputError
-from detcli.files import cache_folder, make_folder
+from detcli.files import cache_folder, is_cache_trusted, make_cache_folders
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,18 @@ def tensorrt_provider(
     try:
         # The provider names an engine after the graph's tensors, not its weights, so two trainings
         # of one architecture would share it: each file content gets a folder.
-        timings = cache_folder() / "tensorrt"
+        folder = cache_folder()
+        timings = folder / "tensorrt"
         engines = timings / hashlib.sha256(graph).hexdigest()
-        make_folder(engines)
-    except OutputError as error:
+        make_cache_folders(folder, timings, engines)
+        # An engine is code, which TensorRT runs unchecked.
+        trusted = is_cache_trusted(
+            folder, timings, engines, *timings.glob("*.timing"), *engines.glob("*")
+        )
+    except (OutputError, OSError) as error:
         log.info("TensorRT builds its engine at every start: %s", error)
-    else:
+        return TENSORRT, chosen
+    if trusted:
         chosen |= {
             "trt_engine_cache_enable": "True",
             "trt_engine_cache_path": str(engines),

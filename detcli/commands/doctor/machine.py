@@ -8,6 +8,7 @@ import getpass
 import os
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,10 @@ from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError, UsageError
 from detcli.files import cache_folder
+from detcli.model.hub_cache import distrusted, hub_folder
+from detcli.model.zoo import MODELS
 from detcli.text import public_name, public_text
+from detcli.trust import distrust
 
 # Instruction sets that decide how fast a network runs, on x86 and Arm, as Linux names them.
 FEATURES = re.compile(
@@ -197,7 +201,37 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         shown = f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
     else:
         shown = shorten(folder)
-    return Cache(shown, writable, tuple(parts), cleared_bytes)
+    return Cache(shown, writable, tuple(parts), cleared_bytes, tuple(_distrusted(folder, shown)))
+
+
+def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
+    """Why detcli's own cache, and that of fetched models, is not used."""
+    paths = [folder, *(folder / name for name in CACHE_FOLDERS)]
+    paths.extend(path for name in CACHE_FOLDERS for path, _ in _cached_files(folder, name))
+    if reason := next(filter(None, map(distrust, paths)), ""):
+        yield DoctorProblem(
+            f"the cache, since {reason.replace(str(folder), shown)}",
+            f"chmod -R go-w {_typed(shown)}",
+            "then detcli doctor --clear-cache, since others may have written to it; or set "
+            "DETCLI_CACHE_DIR to another folder",
+        )
+    hub = hub_folder()
+    fetched = filter(None, (model.file() for model in MODELS.values()))
+    if reason := next(filter(None, (distrusted(hub, file.folder) for file in fetched)), ""):
+        yield DoctorProblem(
+            f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
+            f"chmod -R go-w {_typed(shorten(hub))}",
+            "then detcli models pull NAME, which checks a model, since others may have written to "
+            "it; or set HF_HOME to another folder",
+        )
+
+
+def _typed(shown: str) -> str:
+    """A folder as a shell takes it, its "~" or variable unquoted."""
+    if shown.startswith("$"):
+        return f'"{shown}"'
+    home = "~/" if shown.startswith("~/") else ""
+    return home + shlex.quote(shown.removeprefix(home))
 
 
 def clear_cache() -> int:

@@ -24,6 +24,8 @@ def render(report: DoctorReport) -> Iterator[Table | Text]:
     """Lay out a report: first the devices and how to fix them, then the machine."""
     for problem in report.problems:
         yield from _problem(problem, "problem: ", "red")
+    for problem in report.cache.distrusted:
+        yield from _problem(problem, "not used: ", "yellow")
     before: Sequence[DoctorProblem] = ()
     for device in report.devices:
         yield from _device(device, before)

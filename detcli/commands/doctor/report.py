@@ -144,12 +144,14 @@ class Cache:
         writable: Whether it can be written to.
         parts: Its folders.
         cleared_bytes: What `--clear-cache` removed; None without that option.
+        distrusted: Why it, or the cache of fetched models, is not used: others can write to it.
     """
 
     folder: str | None
     writable: bool
     parts: tuple[CachePart, ...]
     cleared_bytes: int | None
+    distrusted: tuple[DoctorProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

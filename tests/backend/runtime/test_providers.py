@@ -1,5 +1,7 @@
 """Options of the GPU providers; ONNX Runtime's documentation explains them."""
 
+from pathlib import Path
+
 import pytest
 
 from detcli.backend.device import DeviceOptions
@@ -82,3 +84,16 @@ def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
     _, told = tensorrt_provider(0, 1, DeviceOptions(), b"", "float32")
     assert not any("cache" in option for option in told)
     assert "builds its engine at every start" in caplog.text
+
+
+@pytest.mark.parametrize("part", ["cache", "timings", "engines", "engine"])
+def test_engines_that_others_may_have_written_are_not_run(cache, part):
+    _, told = tensorrt_provider(0, 1, DeviceOptions(), b"", "float32")
+    engines = Path(told["trt_engine_cache_path"])
+    engine = engines / "planted.engine"
+    engine.touch(0o600)
+    assert tensorrt_provider(0, 1, DeviceOptions(), b"", "float32")[1] == told
+    places = {"cache": cache, "timings": engines.parent, "engines": engines, "engine": engine}
+    places[part].chmod(0o777)
+    _, told = tensorrt_provider(0, 1, DeviceOptions(), b"", "float32")
+    assert not {name for name in told if "cache" in name}

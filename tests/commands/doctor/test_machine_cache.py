@@ -1,5 +1,6 @@
 """The cache is measured and cleared; other files in its folder stay."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -171,3 +172,32 @@ def test_a_read_only_folder(cache, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     assert not describe_cache().writable
     assert not cache.exists()
+
+
+@pytest.mark.parametrize("part", ["", "prepared", OWN[0], OWN[-2]])
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
+def test_a_cache_that_others_can_write_to_is_reported(cache, part):
+    put(cache, OWN)
+    assert describe_cache().distrusted == ()
+    (cache / part).chmod(0o777)
+    [problem] = describe_cache().distrusted
+    shown = "/".join(["$DETCLI_CACHE_DIR", *filter(None, [part])])
+    assert problem.reason == f"the cache, since others can write to {shown}"
+    assert problem.command == 'chmod -R go-w "$DETCLI_CACHE_DIR"'
+    subprocess.run(problem.command, shell=True, check=True)  # noqa: S602 - a user would
+    assert describe_cache().distrusted == ()
+
+
+@pytest.mark.parametrize("name", ["hugging face", "plain"])
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
+def test_a_hugging_face_cache_that_others_can_write_to_is_reported(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / name))
+    folder = tmp_path / name / "hub/models--onnx-community--yolov10n/refs"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    [problem] = describe_cache().distrusted
+    assert problem.reason.startswith("the Hugging Face cache, since others can write to ~/")
+    assert "detcli models pull" in problem.advice
+    subprocess.run(problem.command, shell=True, check=True)  # noqa: S602 - a user would
+    assert describe_cache().distrusted == ()

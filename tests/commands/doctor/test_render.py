@@ -142,3 +142,11 @@ def test_square_brackets_are_not_markup():
         for part in render(REPORT):
             console.print(part)
     assert "detcli[cuda]" in text.get()
+
+
+def test_a_cache_that_is_not_used(show):
+    problem = DoctorProblem("the cache, since others can write to ~/x", "chmod -R go-w ~/x", "then")
+    text = show(replace(REPORT, cache=replace(REPORT.cache, distrusted=(problem,))))
+    assert text.startswith(
+        "not used: the cache, since others can write to ~/x\n    fix: chmod -R go-w ~/x\n    then\n"
+    )
