@@ -8,9 +8,12 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 | body            | `[B, 4 + C, N]`                  | the output                              |
 | transposed body | `[B, N, 4 + C]`                  | the output                              |
 | one-to-many     | as a body, either way round      | the output; it needs NMS                |
+| boxes, scores   | `[B, N, 4]` and `[B, N, C]`      | both, joined by nodes that detcli adds  |
+| scales          | box and score maps of each scale | all, decoded by nodes that detcli adds  |
+| rows            | detections, selected inside      | `[B, K, 6]`, made by nodes detcli adds  |
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -24,6 +27,9 @@ class Layout(StrEnum):
     BODY = "body"
     TRANSPOSED_BODY = "transposed body"
     ONE_TO_MANY = "one-to-many"
+    PAIR = "boxes, scores"
+    SCALES = "scales"
+    ROWS = "rows"
 
 
 class BoxFormat(StrEnum):
@@ -33,13 +39,84 @@ class BoxFormat(StrEnum):
     CXCYWH = "cxcywh"
 
 
+class ScoreForm(StrEnum):
+    """What the numbers of a head's score rows are."""
+
+    FINAL = "final"
+    LOGITS = "logits"  # before a sigmoid
+
+
+class Resize(StrEnum):
+    """How a picture is fitted to the network's input."""
+
+    LETTERBOX = "letterbox"  # scaled with its proportions, centred, the rest padded
+    CORNER = "corner"  # the same, at the top left
+    STRETCH = "stretch"  # to exactly the input's height and width
+    SHORTEST_EDGE = "shortest-edge"  # scaled with its proportions; the input is as large as that
+    NONE = "none"  # not at all; the input is as large as the picture
+
+
+class Interpolation(StrEnum):
+    """How a picture is resampled."""
+
+    LINEAR = "linear"  # cv2.INTER_LINEAR: two pixels along each axis, whatever the scale
+    BILINEAR = "bilinear"  # a triangle that widens as a picture shrinks, as Pillow's BILINEAR
+    BICUBIC = "bicubic"  # a cubic that widens likewise, as Pillow's BICUBIC
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """How a picture becomes the network's input.
+
+    A channel's level v, 0 to 255, is fed as (v * scale - mean) / std.
+
+    Attributes:
+        resize: How it is fitted.
+        interpolation: How it is resampled.
+        scale: Factor for levels.
+        mean: Subtracted from each channel, in the order in which they are fed.
+        std: What each channel is divided by, in that order.
+        bgr: Channels are fed as blue, green, red instead of red, green, blue.
+        pad: Level of the padding.
+        longest: The longer side of a resized picture, where it is less than the input's: pixels
+            of the input that both sides are to stay within.
+        edges: For SHORTEST_EDGE, the length of the shorter side and the most that the longer
+            one may have.
+    """
+
+    resize: Resize = Resize.LETTERBOX
+    interpolation: Interpolation = Interpolation.LINEAR
+    scale: float = 1 / 255
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    bgr: bool = False
+    pad: int = 114
+    longest: int | None = None
+    edges: tuple[int, int] | None = None
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` gives, back from JSON."""
+        return cls(
+            **{
+                **fields,
+                "resize": Resize(fields["resize"]),
+                "interpolation": Interpolation(fields["interpolation"]),
+                "mean": tuple(fields["mean"]),
+                "std": tuple(fields["std"]),
+                "edges": tuple(fields["edges"]) if fields["edges"] else None,
+            }
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """What a graph promises: how to feed it an image and how to read its head.
 
     Attributes:
         layout: How the file's graph ends.
-        head: Name of the head tensor; a graph output, or where an end-to-end graph is cut.
+        head: Name of the head tensor in the prepared graph: the only one of `heads`, or what is
+            made of them.
         anchors_first: Whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`.
         box_format: Format of the box rows.
         class_count: C.
@@ -52,6 +129,15 @@ class Contract:
         stride: Pixels that height and width must be a multiple of.
         names: Class names by class id, C of them.
         names_origin: Where the names came from.
+        family: Name of the row of `detcli.model.families` that it was recognised by.
+        heads: The tensors of the file's graph at which it is cut; outputs, or what an end-to-end
+            graph selects from.
+        box_fractions: The box rows are fractions of the input's width and height, not pixels.
+        score_form: What the score rows are.
+        one_class: At most one class counts for each anchor, its best.
+        needs_nms: There are several boxes for each object, for non-maximum suppression.
+        preprocessing: How a picture becomes the input.
+        settled: What settled each part of the contract, by the part's name.
         warnings: What deserves attention, one sentence each.
     """
 
@@ -69,6 +155,14 @@ class Contract:
     stride: int
     names: tuple[str, ...]
     names_origin: str
+    family: str = ""
+    heads: tuple[str, ...] = ()
+    box_fractions: bool = False
+    score_form: ScoreForm = ScoreForm.FINAL
+    one_class: bool = False
+    needs_nms: bool = False
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    settled: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def canvas(self, image_size: int | None = None) -> tuple[int, int]:
@@ -117,7 +211,10 @@ class Contract:
             **{
                 **fields,
                 "layout": Layout(fields["layout"]),
+                "heads": tuple(fields["heads"]),
                 "box_format": BoxFormat(fields["box_format"]),
+                "score_form": ScoreForm(fields["score_form"]),
+                "preprocessing": Preprocessing.from_json(fields["preprocessing"]),
                 "input_size": tuple(size) if size else None,
                 "default_size": tuple(fields["default_size"]),
                 "names": tuple(fields["names"]),

@@ -19,7 +19,7 @@ from detcli.files import cached
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 
-VERSION = 3
+VERSION = 4
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import NodeProto
 
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import BoxFormat, Contract, Layout, Preprocessing, ScoreForm
 from detcli.model.graph import GraphIndex, attribute, known_size, shape
 from detcli.model.names import class_names, parse_names
 
@@ -106,10 +106,18 @@ def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | No
     else:
         layout = Layout.TRANSPOSED_BODY if head.anchors_first else Layout.BODY
     return Contract(
+        family="yolo",
         layout=layout,
+        heads=(head.tensor,),
         head=head.tensor,
         anchors_first=head.anchors_first,
         box_format=box_format,
+        box_fractions=False,
+        score_form=ScoreForm.FINAL,
+        one_class=False,
+        needs_nms=one_to_many,
+        preprocessing=Preprocessing(),
+        settled={},
         class_count=count,
         anchor_count=known_size(head_shape[1 if head.anchors_first else 2]),
         input_name=image.name,
