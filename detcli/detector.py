@@ -80,11 +80,17 @@ class Detector:
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)
-        if contract.layout is Layout.ONE_TO_MANY and settings.nms is None:
+        if contract.needs_nms and settings.nms is None:
             raise ModelError(
                 f"{prepared.name} has a one-to-many head (several boxes for each object), which "
                 "needs non-maximum suppression",
                 "pass --nms 0.45 (in Python, Settings(nms=0.45))",
+            )
+        if contract.layout is Layout.ROWS and settings.unique:
+            raise UsageError(
+                f"--unique: {prepared.name} selects its detections itself, and does not say which "
+                "of them are one anchor's",
+                "omit it",
             )
         if settings.names is not None:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
@@ -104,7 +110,7 @@ class Detector:
             max_det=settings.max_det,
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
-            unique=settings.unique,
+            unique=settings.unique or contract.one_class,
         )
         self._model = replace(prepared, contract=contract)
         self._options = options

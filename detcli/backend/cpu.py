@@ -9,9 +9,8 @@ from detcli.backend.device import Device, DeviceOptions, available_cores
 from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import CPU, Tensor, TensorSession
+from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.geometry import Image, Letterbox
-from detcli.model.contract import BoxFormat
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 from detcli.topk import top_k
@@ -60,27 +59,29 @@ class CpuBackend:
         self._ended(Stage.PREPROCESS)
         return tensor
 
-    def infer(self, buffer: Head) -> Head:
-        """Run the network body: `(B, 3, H, W)` -> head `(B, 4 + C, N)` or `(B, N, 4 + C)`."""
+    def infer(self, buffer: Head) -> list[Head]:
+        """Run the network body: `(B, 3, H, W)` -> the output of each picture.
+
+        That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
+        """
         count, size = len(buffer), self._contract.batch or len(buffer)
         if padding := -count % size:  # a graph with a fixed batch takes slices of it only
             buffer = np.concatenate([buffer, np.zeros((padding, *buffer.shape[1:]), buffer.dtype)])
-        heads: list[Tensor] = []
+        outputs: list[Head] = []
         for first in range(0, count, size):
             part = buffer[first : first + size]
-            heads.extend(self._session.run(self._contract.input_name, part).values())  # the head
+            (batch,) = self._session.run(self._contract.input_name, part).values()
+            outputs.extend(batch)  # views
         self._ended(Stage.NETWORK)
-        return heads[0] if count == size else np.concatenate(heads)[:count]
+        return outputs[:count]
 
     def select(
-        self, buffer: Head, letterboxes: Sequence[Letterbox], options: SelectionOptions
+        self, buffer: list[Head], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
-        heads = buffer.swapaxes(1, 2) if self._contract.anchors_first else buffer
-        cxcywh = self._contract.box_format is BoxFormat.CXCYWH
         found = []
-        for head, letterbox in zip(heads, letterboxes, strict=True):
-            chosen = postprocess.select(head, options, cxcywh=cxcywh)
+        for output, letterbox in zip(buffer, letterboxes, strict=True):
+            chosen = postprocess.detect(output, options, self._contract)
             found.append(postprocess.to_detections(chosen, letterbox, self._contract.names))
         self._ended(Stage.SELECTION)
         return lambda: found

@@ -1,8 +1,8 @@
 """From the network's head to detections: the specification for every backend.
 
 The head of one picture is `(4 + C, N)`: four box rows in canvas pixels, then the score of each
-class after the sigmoid; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passed
-as a view with its axes swapped.
+class; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passed as a view with its
+axes swapped.
 
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
 settled, so that its rows and their order are fully determined:
@@ -14,23 +14,30 @@ settled, so that its rows and their order are fully determined:
 4. Keep scores strictly above `confidence`.
 
 NaN ranks below everything and is never kept. Scores are compared as float32; those of quantised
-heads may exceed 1 and are clipped to 1 at the end.
+heads may exceed 1 and are clipped to 1 at the end. The scores of a head may be logits: these are
+compared instead, also where the sigmoid rounds two of them to one score, and what is kept gets the
+sigmoid at the end.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
 suppression of each anchor's best class replaces steps 2 and 3. With `unique`, only an anchor's
 best class counts too: at most one row for each anchor.
+
+A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` keeps those that are
+wanted.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning
 from detcli.geometry import Letterbox
+from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.topk import top_k
 
 Head = npt.NDArray[np.float16] | npt.NDArray[np.float32]
@@ -38,7 +45,7 @@ Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
 WHY_NAN = ": an overflow in half precision, or a broken model"
-LOGITS = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
+TOO_HIGH = 2  # scores end at 1, but the rounding of a coarsely quantised head may give 1.5
 NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
 
 
@@ -69,7 +76,24 @@ class SelectedRows(NamedTuple):
     class_id: Indices  # (M,)
 
 
-def select(head: Head, options: SelectionOptions, *, cxcywh: bool = False) -> SelectedRows:
+def detect(output: Head, options: SelectionOptions, contract: Contract) -> SelectedRows:
+    """Select the detections of one picture from what the network gave, as the contract reads it.
+
+    Args:
+        output: `(4 + C, N)`, or as the contract says `(N, 4 + C)` or rows `(R, 6)`.
+        options: See `select` and `select_rows`.
+        contract: What the output means.
+    """
+    cxcywh = contract.box_format is BoxFormat.CXCYWH
+    if contract.layout is Layout.ROWS:
+        return select_rows(output, options, contract.class_count, cxcywh=cxcywh)
+    head = output.T if contract.anchors_first else output
+    return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
+
+
+def select(
+    head: Head, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
+) -> SelectedRows:
     """Select the detections of one picture.
 
     Args:
@@ -77,24 +101,62 @@ def select(head: Head, options: SelectionOptions, *, cxcywh: bool = False) -> Se
         options: With `class_ids`, other classes are treated as if the head lacked them. With
             `nms_iou`, non-maximum suppression is used.
         cxcywh: The box rows are centre and size instead of two corners.
+        logits: The scores are logits.
 
     Returns:
         At most `max_det` rows.
     """
+    if logits:
+        options = on_logits(options)
     scores, classes = _class_scores(head, options)  # (C, N), (C,)
     best_only = options.unique or options.nms_iou is not None
     choose = _best_class if best_only else _select_one_to_one
     anchors, score, class_index = choose(scores, options)
-    boxes = _boxes(head, anchors, cxcywh=cxcywh)
-    if options.nms_iou is not None:
-        kept = non_maximum_suppression(boxes, class_index, options.nms_iou, options.max_det)
-        boxes, score, class_index = boxes[kept], score[kept], class_index[kept]
-    return _reported(boxes, score, classes[class_index])
+    boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
+    chosen = SelectedRows(boxes, score, classes[class_index])
+    return _reported(_without_duplicates(chosen, options), logits=logits)
 
 
-def as_selection(rows: Floats) -> SelectedRows:
-    """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score, class id."""
-    return _reported(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+def on_logits(options: SelectionOptions) -> SelectionOptions:
+    """The options that select from logits what these select from scores."""
+    return replace(options, confidence=logit_threshold(options.confidence))
+
+
+def select_rows(
+    rows: Head, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
+) -> SelectedRows:
+    """Choose among the rows that a graph selected from one picture.
+
+    Rows strictly above the confidence stay, if the class is wanted; the `max_det` best, of equals
+    the lower row first; with an IoU limit, those that non-maximum suppression leaves. A row whose
+    class does not exist is dropped with a warning. That several rows are one anchor's is not known,
+    so `unique` changes nothing.
+
+    Args:
+        rows: `(R, 6)` x1, y1, x2, y2, score, class id; others than detections have a score of 0.
+        options: What to keep.
+        class_count: C; class ids are from 0 to C - 1.
+        cxcywh: The boxes are centre and size instead of two corners.
+
+    Returns:
+        At most `max_det` rows.
+    """
+    rows = rows.astype(np.float32, copy=False)
+    warn_about_nan(int(np.count_nonzero(np.isnan(rows[:, 4]))), len(rows))
+    rows = _of_known_classes(rows[rows[:, 4] > np.float32(options.confidence)], class_count)
+    if options.class_ids is not None:
+        rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
+    kept = options.max_det if options.nms_iou is None else len(rows)
+    rows = rows[top_k(rows[:, 4], kept)[1]]
+    boxes = _corners(rows[:, :4], cxcywh=cxcywh)
+    chosen = SelectedRows(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
+    return _reported(_without_duplicates(chosen, options))
+
+
+def as_selection(rows: Floats, *, logits: bool = False) -> SelectedRows:
+    """Split rows `(M, 6)` from a backend: x1, y1, x2, y2, score or logit, class id."""
+    chosen = SelectedRows(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+    return _reported(chosen, logits=logits)
 
 
 def warn_about_nan(count: int, scores: int) -> None:
@@ -118,11 +180,13 @@ def to_detections(
     return found
 
 
-def _reported(boxes: Floats, score: Floats, class_id: Indices) -> SelectedRows:
-    """Clip the scores to 1, which quantised heads may exceed."""
-    if score.size and score[0] > LOGITS:
+def _reported(chosen: SelectedRows, *, logits: bool = False) -> SelectedRows:
+    """The scores of logits; other scores clipped to 1, which quantised heads may exceed."""
+    if logits:
+        return chosen._replace(score=sigmoid(chosen.score))
+    if chosen.score.size and chosen.score[0] > TOO_HIGH:
         _warn("scores reach far above 1, as if the model ended without a sigmoid")
-    return SelectedRows(boxes, np.minimum(score, np.float32(1)), class_id)
+    return chosen._replace(score=np.minimum(chosen.score, np.float32(1)))
 
 
 def _warn(what: str) -> None:
@@ -186,19 +250,39 @@ def _class_scores(head: Head, options: SelectionOptions) -> tuple[Floats, Indice
 def _anchor_score(scores: Floats) -> Floats:
     """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
     best: Floats = scores.max(axis=0)
-    if np.isnan(best.max()):  # `max` propagates NaN, so one value covers all
+    if best.size and np.isnan(best.max()):  # `max` propagates NaN, so one value covers all
         warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
         best = np.fmax.reduce(scores, axis=0)
     return best
 
 
-def _boxes(head: Head, anchors: Indices, *, cxcywh: bool) -> Floats:
-    """Boxes of some anchors as x1, y1, x2, y2: (4 + C, N) -> (K, 4)."""
-    boxes = head[:4, anchors].T.astype(np.float32)
+def _of_known_classes(rows: Floats, class_count: int) -> Floats:
+    """The rows (R, 6) of classes that exist; a broken graph makes others."""
+    class_id = rows[:, 5]
+    known = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
+    if not known.all():
+        _warn(
+            f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
+            f"{class_id[~known][0]:g}, and were dropped"
+        )
+    found: Floats = rows[known]
+    return found
+
+
+def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
+    """Boxes (K, 4) as x1, y1, x2, y2."""
     if not cxcywh:
         return boxes
     centre, half = boxes[:, :2], boxes[:, 2:] / np.float32(2)
     return np.concatenate([centre - half, centre + half], axis=1)
+
+
+def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> SelectedRows:
+    """What non-maximum suppression leaves, if it is asked for."""
+    if options.nms_iou is None:
+        return chosen
+    kept = non_maximum_suppression(chosen.boxes, chosen.class_id, options.nms_iou, options.max_det)
+    return SelectedRows(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])
 
 
 def non_maximum_suppression(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import DetcliWarning, Letterbox
+from detcli.backend.logits import sigmoid
 from detcli.backend.postprocess import SelectedRows, SelectionOptions, select, to_detections
 
 ALL = SelectionOptions(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
@@ -83,6 +84,56 @@ def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_clas
     assert rows(select(head, wanted)) == plain_select(head, wanted)
 
 
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@given(
+    st_numpy.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 5), st.integers(0, 12)),
+        elements=st.sampled_from([-200, -104, -1.1, -0.0, 0, 1e-9, 3, 17, 18, math.inf, math.nan]),
+    ),
+    st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0]),
+    st.integers(1, 15),
+    st.sampled_from([{}, {"class_ids": frozenset({0})}]),
+)
+def test_logits_are_ordered_by_themselves_and_kept_by_their_sigmoids(
+    logits, confidence, max_det, classes
+):
+    head = head_of(logits)
+    wanted = options(confidence, max_det, **classes)
+    everything = plain_select(head, options(-math.inf, max_det, **classes))
+    expected = [(*place, float(sigmoid(logit))) for *place, logit in everything]
+    expected = [row for row in expected if row[-1] > np.float32(confidence)]
+    assert rows(select(head, wanted, logits=True)) == expected
+
+
+@given(
+    st_numpy.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 6), st.integers(1, 20)),
+        elements=st.floats(-20, 15, width=16) | st.sampled_from([-1.0, 0.0, 2.0]),
+    ),
+    st.integers(1, 130),
+)
+def test_the_two_stages_find_the_flat_top_k_of_detr(logits, k):
+    """`topk(sigmoid(logits).flatten(), k)`: the same scores, and without ties the same places."""
+    flat = sigmoid(logits.T).ravel()  # (N * C,), a query's classes side by side
+    best = np.sort(flat)[::-1][:k]
+    chosen = select(head_of(logits), options(0.0, k), logits=True)
+    assert chosen.score.tolist() == best.tolist()
+    if len(np.unique(flat)) == flat.size:
+        place = chosen.boxes[:, 0].astype(int) * len(logits) + chosen.class_id
+        assert sorted(place.tolist()) == sorted(np.argsort(-flat)[:k].tolist())
+
+
+def test_the_flat_top_k_of_torch(random):
+    torch = pytest.importorskip("torch")
+    logits = random.permutation(300 * 91).reshape(300, 91).astype(np.float32) / 2000 - 9
+    scores, places = torch.topk(torch.from_numpy(logits).sigmoid().flatten(), 300)
+    chosen = select(head_of(logits.T), options(0.0), logits=True)
+    np.testing.assert_array_equal(chosen.boxes[:, 0] * 91 + chosen.class_id, places.numpy())
+    np.testing.assert_allclose(chosen.score, scores.numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("anchors", [1, 31, 1023, 1024, 1025, 2100])
 @pytest.mark.parametrize("confidence", [-math.inf, 0.25, 0.9])
 @pytest.mark.parametrize("levels", [3, 1000])
@@ -126,6 +177,33 @@ def test_no_warning_without_nan():
 def test_scores_far_above_one_are_warned_about():
     with pytest.warns(DetcliWarning, match="without a sigmoid"):
         select(head_of([[7.3, -2.0]]), ALL)
+
+
+def test_logits_are_not_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = select(head_of([[7.3, -2.0]]), options(0.25), logits=True)
+    assert chosen.score.tolist() == [sigmoid(np.float32(7.3))]
+
+
+def test_logits_with_nms_and_with_one_class_for_each_anchor():
+    head = head_of([[3, 2, 1], [4, -3, 2]])
+    head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10]]).T
+    unique = SelectionOptions(0.25, 300, None, None, unique=True)
+    for wanted, logits in ((options(0.25, nms_iou=0.5), [4, 2]), (unique, [4, 2, 2])):
+        chosen = select(head, wanted, logits=True)
+        assert chosen.score.tolist() == sigmoid(logits).tolist()
+
+
+@pytest.mark.parametrize("logits", [False, True])
+@pytest.mark.parametrize("nms_iou", [None, 0.5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_head_without_anchors(logits, nms_iou, dtype):
+    head = np.zeros((7, 0), dtype)
+    for class_ids in (None, frozenset({2})):
+        found = select(head, options(0.25, 300, class_ids, nms_iou), logits=logits)
+        assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
+        assert found.boxes.dtype == found.score.dtype == np.float32
 
 
 def test_boxes_that_are_fractions_are_warned_about():

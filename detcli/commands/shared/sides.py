@@ -1,27 +1,22 @@
 """The sides of a comparison: pictures in, detections out."""
 
-import warnings
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
-from detcli.backend.postprocess import SelectedRows, as_selection, to_detections
+from detcli.backend.postprocess import SelectionOptions, select_rows, to_detections
 from detcli.backend.preprocess import to_batch
 from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.shared.comparison import Precision
 from detcli.detections import Detections
 from detcli.detector import Detector
-from detcli.errors import DetcliWarning, ModelError
+from detcli.errors import ModelError
 from detcli.geometry import Letterbox, Picture
 from detcli.model.contract import BoxFormat
 from detcli.model.graph import is_quantised, known_size
 from detcli.model.loading import ModelFile
 from detcli.settings import Settings
-
-Floats = npt.NDArray[np.float32]
 
 COLUMNS = 6  # x1, y1, x2, y2, score, class id
 
@@ -64,7 +59,7 @@ class GraphSide:
         """
         self._title, self._contract = file.path.name, file.detector()
         self._canvas = self._contract.canvas(settings.imgsz)
-        self._confidence = np.float32(settings.conf)
+        self._confidence = settings.conf
         self._session = open_tensors("cpu", file.model.SerializeToString(), self._title)
         self._output = file.model.graph.output[0].name
 
@@ -86,30 +81,11 @@ class GraphSide:
                 f"the graph of {self._title} ends in {list(rows.shape)}, not in [B, K, 6]",
                 "export it again",
             )
-        kept = rows[0].astype(np.float32)  # (K, 6)
-        selection = as_selection(self._known_classes(kept[kept[:, 4] > self._confidence]))
-        if contract.box_format is BoxFormat.CXCYWH:
-            selection = _corners(selection)
+        everything = SelectionOptions(self._confidence, rows.shape[1], None, None)
+        cxcywh = contract.box_format is BoxFormat.CXCYWH
+        chosen = select_rows(rows[0], everything, contract.class_count, cxcywh=cxcywh)
         letterbox = Letterbox.fit(picture.size, self._canvas)
-        return to_detections(selection, letterbox, contract.names)
-
-    def _known_classes(self, rows: Floats) -> Floats:
-        """The rows with a class that exists; a broken selection makes others."""
-        known = (rows[:, 5] >= 0) & (rows[:, 5] < len(self._contract.names))
-        if not known.all():
-            warnings.warn(
-                f"{np.count_nonzero(~known)} rows of {self._title} have an unknown class id, such "
-                f"as {rows[~known][0, 5]:g}",
-                DetcliWarning,
-                stacklevel=2,
-            )
-        return rows[known]
-
-
-def _corners(selection: SelectedRows) -> SelectedRows:
-    """Boxes (M, 4) of centre and size as corners."""
-    centre, half = selection.boxes[:, :2], selection.boxes[:, 2:] / np.float32(2)
-    return selection._replace(boxes=np.concatenate([centre - half, centre + half], axis=1))
+        return to_detections(chosen, letterbox, contract.names)
 
 
 def rows_of(file: ModelFile) -> int | None:
