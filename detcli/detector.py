@@ -13,11 +13,12 @@ import numpy as np
 
 from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
-from detcli.model.contract import Layout
+from detcli.model.contract import Layout, Resize
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
 from detcli.model.zoo import LocatedModel, find
@@ -221,8 +222,17 @@ class Detector:
 
     def letterbox(self, size: tuple[int, int]) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
-        square = Letterbox.fit(size, self.canvas)
-        return square.trimmed(self.contract.stride) if self._rect else square
+        stride = self.contract.stride if self._rect else None
+        return place(size, self.canvas, self.contract.preprocessing, stride)
+
+    @property
+    def fast_for(self) -> tuple[int, int] | None:
+        """Height and width for which a picture may be decoded at reduced size.
+
+        None where its proportions are not kept, or the input is as large as the picture.
+        """
+        kept = self.contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
+        return self.canvas if kept else None
 
     def close(self) -> None:
         """Release the device's memory."""

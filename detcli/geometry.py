@@ -34,15 +34,15 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Letterbox:
-    """A picture scaled to fit the network's input, centred on a grey canvas.
+    """Where a picture lies on the network's input: scaled, and padded where it does not reach.
 
     Computed once for a picture: preprocessing follows it, and boxes are mapped back through it.
-    The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
 
     Attributes:
         picture: Height and width of the picture in pixels.
         canvas: Height and width of the network's input.
-        gain: Canvas pixels for each picture pixel.
+        gains: Canvas pixels for each picture pixel, along x and along y; different only where a
+            picture is stretched.
         resized: Height and width of the picture on the canvas.
         top: Rows of padding above the picture.
         left: Columns of padding to its left.
@@ -50,37 +50,92 @@ class Letterbox:
 
     picture: tuple[int, int]
     canvas: tuple[int, int]
-    gain: float
+    gains: tuple[float, float]
     resized: tuple[int, int]
-    top: int
-    left: int
+    top: int = 0
+    left: int = 0
 
     @classmethod
-    def fit(cls, picture: tuple[int, int], canvas: tuple[int, int]) -> Self:
-        """Place a picture of (height, width) on a canvas of (height, width).
+    def fit(
+        cls, picture: tuple[int, int], canvas: tuple[int, int], longest: int | None = None
+    ) -> Self:
+        """Place a picture of (height, width) in the middle of a canvas of (height, width).
+
+        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
+
+        Args:
+            picture: Its height and width.
+            canvas: Height and width of the network's input.
+            longest: The most pixels that either side may have, where the canvas has more.
 
         Examples:
             >>> Letterbox.fit((1080, 810), (640, 640)).resized
             (640, 480)
         """
         height, width = picture
-        gain = min(canvas[0] / height, canvas[1] / width)
+        room = [min(side, longest or side) for side in canvas]
+        gain = min(room[0] / height, room[1] / width)
         # At least one pixel, or a 1x5000 strip would vanish.
         resized = max(1, round(height * gain)), max(1, round(width * gain))
         # An odd row or column of padding goes to the bottom or the right.
         top = round((canvas[0] - resized[0]) / 2 - 0.1)
         left = round((canvas[1] - resized[1]) / 2 - 0.1)
-        return cls(picture, canvas, gain, resized, top, left)
+        return cls(picture, canvas, (gain, gain), resized, top, left)
 
-    def trimmed(self, stride: int) -> Self:
-        """The same on the smallest canvas that holds it and has multiples of the stride as sides.
+    @classmethod
+    def in_corner(
+        cls, picture: tuple[int, int], canvas: tuple[int, int], longest: int | None = None
+    ) -> Self:
+        """Place a picture at the top left of a canvas; sides are rounded down, as in YOLOX.
 
         Examples:
-            >>> Letterbox.fit((480, 640), (640, 640)).trimmed(32).canvas
-            (480, 640)
+            >>> Letterbox.in_corner((427, 640), (416, 416)).resized
+            (277, 416)
         """
-        canvas = tuple(-(-side // stride) * stride for side in self.resized)
-        return self.fit(self.picture, (canvas[0], canvas[1]))
+        height, width = picture
+        room = [min(side, longest or side) for side in canvas]
+        gain = min(room[0] / height, room[1] / width)
+        resized = max(1, int(height * gain)), max(1, int(width * gain))
+        return cls(picture, canvas, (gain, gain), resized)
+
+    @classmethod
+    def stretched(cls, picture: tuple[int, int], canvas: tuple[int, int]) -> Self:
+        """Let a picture fill a canvas, whatever its proportions.
+
+        Examples:
+            >>> Letterbox.stretched((480, 640), (320, 320)).gains
+            (0.5, 0.6666666666666666)
+        """
+        return cls(picture, canvas, (canvas[1] / picture[1], canvas[0] / picture[0]), canvas)
+
+    @classmethod
+    def by_shortest_edge(
+        cls, picture: tuple[int, int], shortest: int, longest: int, multiple: int = 1
+    ) -> Self:
+        """Scale a picture by its shorter side; the canvas is as large as that.
+
+        The rounding is that of `get_size_with_aspect_ratio` in Hugging Face's Transformers.
+
+        Args:
+            picture: Its height and width.
+            shortest: Length of the shorter side.
+            longest: The most that the longer side may have; the shorter one is less then.
+            multiple: Both sides are rounded down to a multiple of this.
+
+        Examples:
+            >>> Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas
+            (800, 1066)
+        """
+        short, long = sorted(picture)
+        exact: float = shortest
+        if long / short * shortest > longest:
+            exact = longest * short / long
+        rounded = round(exact)
+        # The longer side follows from the exact length of the shorter one.
+        other = long if rounded == short else int(exact * long / short)
+        sides = (rounded, other) if picture[0] <= picture[1] else (other, rounded)
+        height, width = (max(1, side // multiple) * multiple for side in sides)
+        return cls.stretched(picture, (height, width))
 
     def to_picture(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels, clipped to the picture.
@@ -90,6 +145,7 @@ class Letterbox:
         offset = np.array([self.left, self.top, self.left, self.top], np.float32)
         height, width = self.picture
         limit = np.array([width, height, width, height], np.float32)
-        mapped = (boxes.astype(np.float32, copy=False) - offset) / np.float32(self.gain)
+        gains = np.array([*self.gains, *self.gains], np.float32)
+        mapped = (boxes.astype(np.float32, copy=False) - offset) / gains
         clipped: Boxes = np.clip(mapped, np.float32(0), limit)
         return clipped

@@ -45,7 +45,7 @@ def test_the_placed_picture_maps_back_to_the_whole_picture(height, width):
     ]
     mapped = letterbox.to_picture(np.array([box], np.float32))
     # rounding to whole canvas pixels is worth up to half of one
-    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.gain)
+    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.gains[0])
 
 
 def test_boxes_are_clipped_to_the_picture():
@@ -54,6 +54,60 @@ def test_boxes_are_clipped_to_the_picture():
     np.testing.assert_array_equal(
         letterbox.to_picture(outside), [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]]
     )
+
+
+@pytest.mark.parametrize(
+    ("picture", "longest", "resized", "top", "left"),
+    [
+        ((480, 640), 636, (477, 636), 81, 2),  # as YOLO-NAS's processing places it
+        ((640, 480), 636, (636, 477), 2, 81),
+        ((100, 100), 636, (636, 636), 2, 2),
+        ((100, 100), 700, (640, 640), 0, 0),
+    ],
+)
+def test_a_longest_side(picture, longest, resized, top, left):
+    letterbox = Letterbox.fit(picture, (640, 640), longest)
+    assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
+
+
+def test_in_the_corner_sides_are_rounded_down():
+    letterbox = Letterbox.in_corner((427, 640), (416, 416))
+    assert (letterbox.resized, letterbox.top, letterbox.left) == ((277, 416), 0, 0)  # of 277.55
+    assert letterbox.gains == (0.65, 0.65)
+    assert Letterbox.in_corner((1, 5000), (640, 640)).resized == (1, 640)
+
+
+def test_a_stretched_picture_maps_back_along_each_axis():
+    letterbox = Letterbox.stretched((480, 640), (320, 320))
+    mapped = letterbox.to_picture(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))
+    np.testing.assert_allclose(mapped, [[0, 0, 640, 480], [320, 120, 480, 240]], rtol=1e-6)
+
+
+def plain_shortest_edge(height, width, size, max_size):
+    """What `get_size_with_aspect_ratio` of Hugging Face's Transformers is documented to do."""
+    raw = None
+    if max(height, width) / min(height, width) * size > max_size:
+        raw = max_size * min(height, width) / max(height, width)
+        size = round(raw)
+    if min(height, width) == size:
+        return height, width
+    if width < height:
+        return int((raw or size) * height / width), size
+    return size, int((raw or size) * width / height)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([(800, 1333), (256, 427)]))
+def test_by_shortest_edge(height, width, edges):
+    expected = plain_shortest_edge(height, width, *edges)
+    letterbox = Letterbox.by_shortest_edge((height, width), *edges)
+    assert letterbox.canvas == letterbox.resized == tuple(max(1, side) for side in expected)
+    rounded = Letterbox.by_shortest_edge((height, width), *edges, multiple=16)
+    assert rounded.canvas == tuple(max(16, side - side % 16) for side in expected)
+
+
+def test_by_shortest_edge_as_published():
+    """Transformers' documentation of DETR shows this picture as `[1, 3, 800, 1066]`."""
+    assert Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas == (800, 1066)
 
 
 def test_no_boxes():

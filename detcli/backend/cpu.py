@@ -51,11 +51,11 @@ class CpuBackend:
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:
-        """Letterbox pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
-        canvas = letterboxes[0].canvas
+        """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
+        canvas, preprocessing = letterboxes[0].canvas, self._contract.preprocessing
         tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
         for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
-            to_tensor(letterbox_image(image, letterbox), out)
+            to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
         self._ended(Stage.PREPROCESS)
         return tensor
 
@@ -79,10 +79,11 @@ class CpuBackend:
         self, buffer: list[Head], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
+        names, fractions = self._contract.names, self._contract.box_fractions
         found = []
         for output, letterbox in zip(buffer, letterboxes, strict=True):
             chosen = postprocess.detect(output, options, self._contract)
-            found.append(postprocess.to_detections(chosen, letterbox, self._contract.names))
+            found.append(postprocess.to_detections(chosen, letterbox, names, fractions=fractions))
         self._ended(Stage.SELECTION)
         return lambda: found
 

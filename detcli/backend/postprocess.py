@@ -166,12 +166,27 @@ def warn_about_nan(count: int, scores: int) -> None:
 
 
 def to_detections(
-    selection: SelectedRows, letterbox: Letterbox, names: tuple[str, ...]
+    selection: SelectedRows,
+    letterbox: Letterbox,
+    names: tuple[str, ...],
+    *,
+    fractions: bool = False,
 ) -> Detections:
-    """Map the rows back to the picture; boxes that hold a NaN are dropped with a warning."""
-    if selection.boxes.size and selection.boxes.max() <= NORMALISED:
+    """Map the rows back to the picture; boxes that hold a NaN are dropped with a warning.
+
+    Args:
+        selection: Rows of one picture.
+        letterbox: Where the picture lies on the network's input.
+        names: Class names by class id.
+        fractions: The boxes are fractions of the input's width and height, not pixels.
+    """
+    boxes = selection.boxes
+    if fractions:
+        height, width = letterbox.canvas
+        boxes = boxes * np.array([width, height, width, height], np.float32)
+    elif boxes.size and boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
-    boxes = letterbox.to_picture(selection.boxes)
+    boxes = letterbox.to_picture(boxes)
     found = Detections(boxes, selection.score, selection.class_id, names)
     unsound = np.isnan(boxes).any(axis=1)
     if count := np.count_nonzero(unsound):

@@ -1,44 +1,109 @@
 """From a picture to the network's input: the specification for every backend.
 
-Resize with cv2.INTER_LINEAR, pad with grey (114), BGR -> RGB, divide by 255, HWC -> CHW, as
-Ultralytics' `LetterBox` and predictor do.
+By default a picture is resized with cv2.INTER_LINEAR and padded with grey (114), BGR becomes RGB,
+levels are divided by 255, and HWC becomes CHW, as in Ultralytics' `LetterBox` and predictor.
+`Preprocessing` says what other networks are fed.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.geometry import Image, Letterbox, Picture
+from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.opencv import cv2
 
-GREY = 114
-UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
-"""Each of the 256 pixel values in the network's input; float16 is rounded from these."""
+LEVELS = 256
+DEFAULT = Preprocessing()
 
 
-def letterbox_image(image: Image, letterbox: Letterbox) -> Image:
-    """Resize a picture and centre it on grey: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
+def place(
+    picture: tuple[int, int],
+    canvas: tuple[int, int],
+    preprocessing: Preprocessing,
+    stride: int | None = None,
+) -> Letterbox:
+    """Where a picture of (height, width) lies on the network's input.
+
+    Args:
+        picture: Its height and width.
+        canvas: Height and width of the input, where it does not follow the picture.
+        preprocessing: How the picture is fitted.
+        stride: If given, the input is made as small as its sides can be: multiples of this.
+    """
+    match preprocessing.resize:
+        case Resize.STRETCH:
+            return Letterbox.stretched(picture, canvas)
+        case Resize.SHORTEST_EDGE:
+            return Letterbox.by_shortest_edge(
+                picture, *(preprocessing.edges or canvas), preprocessing.multiple
+            )
+        case Resize.NONE:
+            return Letterbox.stretched(picture, picture)
+    fit = Letterbox.in_corner if preprocessing.resize is Resize.CORNER else Letterbox.fit
+    placed = fit(picture, canvas, preprocessing.longest)
+    if stride is None:
+        return placed
+    height, width = (-(-side // stride) * stride for side in placed.resized)
+    return fit(picture, (height, width), preprocessing.longest)
+
+
+def letterbox_image(
+    image: Image, letterbox: Letterbox, preprocessing: Preprocessing = DEFAULT
+) -> Image:
+    """Resize a picture and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
     height, width = letterbox.resized
-    if image.shape[:2] != letterbox.resized:
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)  # type: ignore[assignment]
-    canvas = np.full((*letterbox.canvas, 3), GREY, np.uint8)
+    image = resize(image, letterbox.resized, preprocessing.interpolation)
+    canvas = np.full((*letterbox.canvas, 3), preprocessing.pad, np.uint8)
     top, left = letterbox.top, letterbox.left
     canvas[top : top + height, left : left + width] = image
     return canvas
 
 
-def to_tensor(canvas: Image, out: npt.NDArray[Any]) -> None:
-    """Write a canvas `(H, W, 3)` uint8 BGR into `out`, `(3, H, W)` RGB from 0 to 1."""
-    table = UNIT.astype(out.dtype, copy=False)
-    for plane, channel in zip(cv2.split(canvas), out[::-1], strict=True):
-        cv2.LUT(plane, table, dst=channel)
+def resize(image: Image, size: tuple[int, int], interpolation: Interpolation) -> Image:
+    """Resize a picture `(H, W, 3)` uint8 to (height, width)."""
+    if image.shape[:2] == size:
+        return image
+    if interpolation is Interpolation.LINEAR:
+        return cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
+    from detcli.backend.resample import resample  # what most networks do without
+
+    return resample(image, size, interpolation)
+
+
+def to_tensor(canvas: Image, out: npt.NDArray[Any], preprocessing: Preprocessing = DEFAULT) -> None:
+    """Write a canvas `(H, W, 3)` uint8 BGR into `out`, `(3, H, W)`, float32 or float16."""
+    channels = cv2.split(canvas)
+    ordered = channels if preprocessing.bgr else channels[::-1]
+    tables = values(preprocessing, out.dtype)
+    for channel, table, plane in zip(ordered, tables, out, strict=True):
+        cv2.LUT(channel, table, dst=plane)
+
+
+@functools.lru_cache(maxsize=16)
+def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What the 256 levels of each channel are in the network's input: `(3, 256)`.
+
+    Channels are in the order in which they are fed. Computed in float64, rounded to float32 and
+    from there to float16.
+    """
+    levels = np.arange(LEVELS) * preprocessing.scale  # (256,)
+    mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
+    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype)
+    table.flags.writeable = False  # all callers share it
+    return table
 
 
 def to_batch(
-    picture: Picture, canvas: tuple[int, int], dtype: npt.DTypeLike, count: int
+    picture: Picture,
+    letterbox: Letterbox,
+    preprocessing: Preprocessing,
+    dtype: npt.DTypeLike,
+    count: int,
 ) -> npt.NDArray[Any]:
-    """Letterbox one picture to a canvas `(H, W)` and repeat it: `(count, 3, H, W)`."""
-    tensor = np.empty((1, 3, *canvas), dtype)
-    to_tensor(letterbox_image(picture.pixels, Letterbox.fit(picture.size, canvas)), tensor[0])
+    """One picture as the network's input, repeated: `(count, 3, H, W)`."""
+    tensor = np.empty((1, 3, *letterbox.canvas), dtype)
+    to_tensor(letterbox_image(picture.pixels, letterbox, preprocessing), tensor[0], preprocessing)
     return np.repeat(tensor, count, axis=0)

@@ -78,10 +78,11 @@ class Preprocessing:
         std: What each channel is divided by, in that order.
         bgr: Channels are fed as blue, green, red instead of red, green, blue.
         pad: Level of the padding.
-        longest: The longer side of a resized picture, where it is less than the input's: pixels
-            of the input that both sides are to stay within.
+        longest: For LETTERBOX and CORNER, the most pixels that either side of a resized picture
+            may have, where the input has more.
         edges: For SHORTEST_EDGE, the length of the shorter side and the most that the longer
             one may have.
+        multiple: For SHORTEST_EDGE, what both sides are rounded down to a multiple of.
     """
 
     resize: Resize = Resize.LETTERBOX
@@ -93,6 +94,7 @@ class Preprocessing:
     pad: int = 114
     longest: int | None = None
     edges: tuple[int, int] | None = None
+    multiple: int = 1
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:

@@ -110,7 +110,7 @@ def decode(data: bytes, fast_for: tuple[int, int] | None) -> Picture | None:
         return None
     scale = 1
     if fast_for is not None:
-        gain = Letterbox.fit(header.size, fast_for).gain
+        gain = max(Letterbox.fit(header.size, fast_for).gains)
         scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
     image: Image = decode_jpeg(
         data, "BGR", min_height=header.height // scale, min_width=header.width // scale

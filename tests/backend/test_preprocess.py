@@ -5,7 +5,17 @@ import numpy as np
 import pytest
 
 from detcli import Letterbox
-from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.preprocess import (
+    DEFAULT,
+    letterbox_image,
+    place,
+    resize,
+    to_batch,
+    to_tensor,
+    values,
+)
+from detcli.geometry import Picture
+from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (5000, 1), (640, 640)]
 
@@ -49,3 +59,55 @@ def test_the_picture_is_not_changed(random):
     canvas = letterbox_image(image, Letterbox.fit((64, 64), (64, 64)))
     canvas[:] = 0
     np.testing.assert_array_equal(image, before)
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_default_divides_by_255(dtype):
+    """A division in float32, not a product with 1 / 255, which rounds differently."""
+    expected = (np.arange(256, dtype=np.float32) / np.float32(255)).astype(dtype)
+    np.testing.assert_array_equal(values(DEFAULT, np.dtype(dtype)), [expected] * 3)
+
+
+def test_mean_and_std_follow_the_order_of_the_channels(random):
+    image = random.integers(0, 256, (20, 30, 3), np.uint8)
+    rgb = image[..., ::-1].transpose(2, 0, 1).astype(np.float64)
+    mean, std = np.array(MEAN)[:, None, None], np.array(STD)[:, None, None]
+    normalised = Preprocessing(Resize.NONE, mean=MEAN, std=STD)
+    swapped = Preprocessing(Resize.NONE, mean=MEAN[::-1], std=STD[::-1], bgr=True)
+    expected = ((rgb / 255 - mean) / std).astype(np.float32)
+    for preprocessing, wanted in ((normalised, expected), (swapped, expected[::-1])):
+        letterbox = place((20, 30), (64, 64), preprocessing)
+        batch = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 2)
+        np.testing.assert_allclose(batch, [wanted, wanted], rtol=1e-6, atol=1e-7)
+
+
+def test_levels_as_they_are(random):
+    image = random.integers(0, 256, (20, 30, 3), np.uint8)
+    preprocessing = Preprocessing(Resize.CORNER, scale=1, bgr=True, pad=7)
+    letterbox = place((20, 30), (32, 32), preprocessing)
+    (tensor,) = to_batch(Picture.whole(image), letterbox, preprocessing, np.float32, 1)
+    resized = resize(image, (21, 32), Interpolation.LINEAR)
+    np.testing.assert_array_equal(tensor[:, :21], resized.transpose(2, 0, 1))
+    assert (tensor[:, 21:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "stride", "canvas", "resized"),
+    [
+        (Preprocessing(), None, (640, 640), (480, 640)),
+        (Preprocessing(), 32, (480, 640), (480, 640)),
+        (Preprocessing(longest=636), None, (640, 640), (477, 636)),
+        (Preprocessing(longest=600), 32, (480, 608), (450, 600)),
+        (Preprocessing(Resize.CORNER), None, (640, 640), (480, 640)),
+        (Preprocessing(Resize.CORNER), 64, (512, 640), (480, 640)),
+        (Preprocessing(Resize.STRETCH), None, (640, 640), (640, 640)),
+        (Preprocessing(Resize.SHORTEST_EDGE, edges=(256, 427)), None, (256, 341), (256, 341)),
+        (Preprocessing(Resize.NONE), None, (960, 1280), (960, 1280)),
+    ],
+)
+def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
+    letterbox = place((960, 1280), (640, 640), preprocessing, stride)
+    assert (letterbox.canvas, letterbox.resized) == (canvas, resized)

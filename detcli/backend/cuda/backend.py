@@ -92,7 +92,7 @@ class CudaBackend:
         self._require_open()
         slot = self._ring.take()
         dtype = self._network.input_dtype
-        pictures = LetterboxBatch(images, letterboxes, dtype)
+        pictures = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
         count, channels, height, width = pictures.shape
         fixed = self._network.batch or count
         shape = (-(-count // fixed) * fixed, channels, height, width)
@@ -159,7 +159,14 @@ class CudaBackend:
             for rows, letterbox in zip(pictures, letterboxes, strict=True):
                 warn_about_nan(rows.nan_count, selection.score_count)
                 detections = as_selection(rows.values)
-                found.append(to_detections(detections, letterbox, self._contract.names))
+                found.append(
+                    to_detections(
+                        detections,
+                        letterbox,
+                        self._contract.names,
+                        fractions=self._contract.box_fractions,
+                    )
+                )
             self._ended(Stage.SELECTION)  # mapping rows back to their pictures belongs to it
             return found
 

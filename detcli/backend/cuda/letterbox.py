@@ -1,7 +1,8 @@
 """Letterboxes pictures into the network's input: one upload, one kernel.
 
-Everything that the kernel reads lies in one staging area: the values of the 256 levels, a
-descriptor for each picture, the tables for resizing, and the pictures as decoded.
+Everything that the kernel reads lies in one staging area: the values of the 256 levels of each
+channel, a descriptor for each picture, the tables for resizing, and the pictures as decoded. The
+kernel resizes as cv2.INTER_LINEAR; other interpolations are done on the host, before the upload.
 """
 
 import functools
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.preprocess import UNIT
+from detcli.backend.preprocess import DEFAULT, resize, values
 from detcli.geometry import Image, Letterbox
+from detcli.model.contract import Interpolation, Preprocessing
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
@@ -44,7 +46,11 @@ class LetterboxBatch:
     """
 
     def __init__(
-        self, images: Sequence[Image], letterboxes: Sequence[Letterbox], dtype: np.dtype[Any]
+        self,
+        images: Sequence[Image],
+        letterboxes: Sequence[Letterbox],
+        dtype: np.dtype[Any],
+        preprocessing: Preprocessing = DEFAULT,
     ) -> None:
         """Lay out the staging area; nothing is copied yet.
 
@@ -52,15 +58,23 @@ class LetterboxBatch:
             images: `(H, W, 3)` uint8 BGR each; they may be views.
             letterboxes: One for each picture, all on the same canvas.
             dtype: The tensor's, float32 or float16.
+            preprocessing: How the pictures become the tensor.
         """
         self.shape = (len(images), 3, *letterboxes[0].canvas)
         self.size = 0
         self._kernel = f"letterbox_{dtype.name}"
         self._parts: list[tuple[int, npt.NDArray[Any]]] = []
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
-        self._unit = self._place(UNIT.astype(dtype))
+        self._pad, self._red_plane = preprocessing.pad, 2 if preprocessing.bgr else 0
+        table = values(preprocessing, dtype)  # in the order in which channels are fed
+        self._values = self._place(table if preprocessing.bgr else table[::-1])
         pictures = np.zeros(len(images), PICTURE)
         self._pictures = self._place(pictures)
+        if preprocessing.interpolation is not Interpolation.LINEAR:
+            images = [
+                resize(image, letterbox.resized, preprocessing.interpolation)
+                for image, letterbox in zip(images, letterboxes, strict=True)
+            ]
         for picture, image, letterbox in zip(pictures, images, letterboxes, strict=True):
             height, width = letterbox.resized
             picture["columns"] = self._place_table(column_taps(image.shape[1], width))
@@ -108,10 +122,12 @@ class LetterboxBatch:
             (math.ceil(width / TILE_WIDTH), math.ceil(height / TILE_HEIGHT), count),
             BLOCK,
             device.address + self._pictures,
-            device.address + self._unit,
+            device.address + self._values,
             tensor,
             np.uint32(height),
             np.uint32(width),
+            np.uint32(self._pad),
+            np.uint32(self._red_plane),
         )
 
     def _place(self, part: npt.NDArray[Any]) -> int:

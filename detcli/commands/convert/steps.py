@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
-from detcli.backend.preprocess import to_batch
+from detcli.backend.preprocess import place, to_batch
 from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
@@ -240,7 +240,10 @@ def _forget_shapes(model: ModelProto, kept: set[str]) -> None:
 
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
     """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
-    return to_batch(picture, contract.canvas(), contract.input_dtype, contract.batch or 1)
+    preprocessing = contract.preprocessing
+    letterbox = place(picture.size, contract.canvas(), preprocessing)
+    batch = contract.batch or 1
+    return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
 
 
 def float_tensors(model: ModelProto) -> list[str]:

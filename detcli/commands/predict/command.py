@@ -256,7 +256,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     with run.open_detector(located) as detector:
         conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
         if fast_decode and not sink_options.need_pixels:
-            fast = replace(decode, fast_for=detector.canvas)
+            fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
         settings = None if resume is None else _settings(run, located, detector, source_options)
         pipeline = run.open_pipeline(detector, input_timeout)

@@ -6,13 +6,13 @@ from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
 from detcli.backend.postprocess import SelectionOptions, select_rows, to_detections
-from detcli.backend.preprocess import to_batch
+from detcli.backend.preprocess import place, to_batch
 from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.shared.comparison import Precision
 from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import ModelError
-from detcli.geometry import Letterbox, Picture
+from detcli.geometry import Picture
 from detcli.model.contract import BoxFormat
 from detcli.model.graph import is_quantised, known_size
 from detcli.model.loading import ModelFile
@@ -74,7 +74,14 @@ class GraphSide:
 
     def _detect_one(self, picture: Picture) -> Detections:
         contract = self._contract
-        fed = to_batch(picture, self._canvas, contract.input_dtype, contract.batch or 1)
+        letterbox = place(picture.size, self._canvas, contract.preprocessing)
+        fed = to_batch(
+            picture,
+            letterbox,
+            contract.preprocessing,
+            contract.input_dtype,
+            contract.batch or 1,
+        )
         rows = self._session.run_watched(contract.input_name, fed)[self._output]  # (B, K, 6)
         if rows.ndim != 3 or rows.shape[2] != COLUMNS:
             raise ModelError(
@@ -84,8 +91,7 @@ class GraphSide:
         everything = SelectionOptions(self._confidence, rows.shape[1], None, None)
         cxcywh = contract.box_format is BoxFormat.CXCYWH
         chosen = select_rows(rows[0], everything, contract.class_count, cxcywh=cxcywh)
-        letterbox = Letterbox.fit(picture.size, self._canvas)
-        return to_detections(chosen, letterbox, contract.names)
+        return to_detections(chosen, letterbox, contract.names, fractions=contract.box_fractions)
 
 
 def rows_of(file: ModelFile) -> int | None:

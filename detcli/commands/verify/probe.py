@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx
 
 from detcli.backend import open_tensors
-from detcli.backend.preprocess import to_batch
+from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.runtime.session import TensorSession
 from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
@@ -40,6 +40,7 @@ class Probe:
         self.name = file.path.name
         self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
         self.contract = file.contract if at_head else None  # None for a whole graph
+        self._preprocessing = file.contract.preprocessing if file.contract else DEFAULT
         model = cut(file.model, self.contract.head) if self.contract else file.model
         self.graph = model.graph  # all of it, or the part that makes the head
         self.index = GraphIndex(self.graph)
@@ -69,7 +70,8 @@ class Probe:
         if self._session is None or self._session[0] != wanted:
             self._session = None  # frees its memory before the next one takes more
             self._session = wanted, self._open(wanted)
-        fed = to_batch(picture, self._size, self._dtype, self._batch)  # (B, 3, H, W)
+        letterbox = place(picture.size, self._size, self._preprocessing)
+        fed = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
         return self._session[1].run_watched(self._input, fed)
 
     def _open(self, names: Sequence[str]) -> TensorSession:

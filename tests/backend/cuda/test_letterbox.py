@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from detcli import Letterbox
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
-from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
+from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]
 
@@ -46,16 +47,16 @@ def noise(random, height, width):
     return random.integers(0, 256, (height, width, 3), np.uint8)
 
 
-def expected(images, letterboxes, dtype):
+def expected(images, letterboxes, dtype, preprocessing=DEFAULT):
     tensor = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
-        to_tensor(letterbox_image(image, letterbox), out)
+        to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
     return tensor
 
 
-def letterbox(gpu, images, letterboxes, dtype):
+def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
     """The tensor that the kernel makes."""
-    batch = LetterboxBatch(images, letterboxes, dtype)
+    batch = LetterboxBatch(images, letterboxes, dtype, preprocessing)
     size = math.prod(batch.shape) * dtype.itemsize
     staging, result = gpu.pin(batch.size), gpu.pin(size)
     device, tensor = gpu.allocate(batch.size), gpu.allocate(size)
@@ -68,11 +69,11 @@ def letterbox(gpu, images, letterboxes, dtype):
     return answer
 
 
-def check(gpu, images, canvas, dtype):
-    letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
-    got = letterbox(gpu, images, letterboxes, dtype)
+def check(gpu, images, canvas, dtype, preprocessing=DEFAULT):
+    letterboxes = [place(image.shape[:2], canvas, preprocessing) for image in images]
+    got = letterbox(gpu, images, letterboxes, dtype, preprocessing)
     bits = np.dtype(f"u{dtype.itemsize}")
-    wanted = expected(images, letterboxes, dtype)
+    wanted = expected(images, letterboxes, dtype, preprocessing)
     np.testing.assert_array_equal(got.view(bits), wanted.view(bits))
 
 
@@ -103,6 +104,51 @@ def test_any_sizes(shim, sizes, canvas, dtype, reverse, seed):  # noqa: PLR0913,
     random = np.random.default_rng(seed)
     gpu = HostGpu(shim, reverse=reverse)
     check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
+    gpu.close()
+
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+@pytest.mark.parametrize("resize", [Resize.LETTERBOX, Resize.CORNER, Resize.STRETCH])
+@pytest.mark.parametrize("interpolation", Interpolation)
+def test_each_way_to_fit_and_resample(resize, interpolation, dtype, gpu, random):
+    preprocessing = Preprocessing(resize, interpolation, **IMAGENET, bgr=True, pad=3)
+    for canvas in [(64, 64), (40, 72)]:
+        images = [noise(random, *size) for size in [(48, 64), (1, 1), (128, 128), (300, 17)]]
+        check(gpu, images, canvas, dtype, preprocessing)
+
+
+@pytest.mark.parametrize("interpolation", Interpolation)
+def test_an_input_that_follows_the_picture(interpolation, dtype, gpu, random):
+    by_edge = Preprocessing(Resize.SHORTEST_EDGE, interpolation, **IMAGENET, edges=(40, 70))
+    for preprocessing in (by_edge, Preprocessing(Resize.NONE, interpolation, scale=1)):
+        for size in [(48, 64), (1, 1), (90, 30), (40, 55)]:
+            check(gpu, [noise(random, *size)], (64, 64), dtype, preprocessing)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=3),
+    canvas=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+    dtype=st.sampled_from(DTYPES),
+    preprocessing=st.builds(
+        Preprocessing,
+        resize=st.sampled_from([Resize.LETTERBOX, Resize.CORNER, Resize.STRETCH]),
+        interpolation=st.sampled_from(Interpolation),
+        scale=st.sampled_from([1 / 255, 1.0, 1 / 127.5]),
+        mean=st.tuples(*[st.floats(-130, 130)] * 3),
+        std=st.tuples(*[st.floats(0.01, 130)] * 3),
+        bgr=st.booleans(),
+        pad=st.integers(0, 255),
+        longest=st.none() | st.integers(1, 100),
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60)
+def test_any_preprocessing(shim, sizes, canvas, dtype, preprocessing, seed):  # noqa: PLR0913, PLR0917
+    random = np.random.default_rng(seed)
+    gpu = HostGpu(shim)
+    check(gpu, [noise(random, *size) for size in sizes], canvas, dtype, preprocessing)
     gpu.close()
 
 
@@ -162,7 +208,7 @@ def test_one_upload_and_one_launch(random):
     assert (name, grid, block) == ("letterbox_float16", (3, 5, 3), 256)
     assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])
     assert all(address % ALIGNMENT == 0 for address in arguments[:2])
-    assert arguments[2:] == [1 << 41, 40, 72]
+    assert arguments[2:] == [1 << 41, 40, 72, 114, 0]
     assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
 
 

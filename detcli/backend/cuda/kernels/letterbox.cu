@@ -2,13 +2,13 @@
 //
 // Grid (ceil(width / 32), ceil(height / 8), B), block 256: a thread for a pixel of the canvas, all
 // three channels of it. A warp is 32 pixels of one row, so that each of its three writes is one
-// unbroken piece of a plane. A pixel on the grey ground reads no picture.
+// unbroken piece of a plane. A pixel on the padded ground reads no picture.
 #include "order.cuh"
 
 constexpr u32 TILE_WIDTH = 32;
 constexpr u32 TILE_HEIGHT = 8;
 constexpr u32 LEVELS = 256;  // of a channel; also the threads of a block
-constexpr u32 GREY = 114;
+constexpr u32 CHANNELS = 3;
 
 // Two neighbouring source pixels along an axis, and their weights in 1 / 2048: a row of a table
 // that the host made. 16 bytes that are read at once.
@@ -27,6 +27,13 @@ struct alignas(16) Picture {
 };
 static_assert(sizeof(Tap) == 16 && sizeof(Picture) == 48, "as in letterbox.py");
 
+// The network's input.
+struct Canvas {
+  u32 height, width;
+  u32 pad;        // level of the padding
+  u32 red_plane;  // 0 where channels are red, green, blue; 2 where they are blue, green, red
+};
+
 // The three channels of one canvas pixel, each from 0 to 255.
 struct Pixel {
   u32 blue, green, red;
@@ -43,10 +50,10 @@ __device__ __forceinline__ u32 blend(const u8* above, const u8* below, u32 near,
 }
 
 // What lies on the canvas at (x, y).
-__device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 x, u32 y) {
+__device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 pad, u32 x, u32 y) {
   u32 column_index = x - picture.left, row_index = y - picture.top;  // huge where negative
   bool on_ground = (column_index >= picture.width) | (row_index >= picture.height);
-  if (on_ground) return Pixel{GREY, GREY, GREY};
+  if (on_ground) return Pixel{pad, pad, pad};
   Tap column = picture.columns[column_index], row = picture.rows[row_index];
   const u8* above = picture.pixels + row.near * picture.pitch;
   const u8* below = picture.pixels + row.far * picture.pitch;
@@ -56,35 +63,40 @@ __device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 x, u32
                blend(above, below, near + 2, far + 2, column, row)};
 }
 
-// `unit` holds the tensor's value for each of the 256 levels. The host made it, so no division is
-// left here, nor a rounding to float16. Every thread brings one entry into shared memory.
+// `values` holds what the 256 levels are in the tensor, for blue, then green, then red. The host
+// made it, so no arithmetic is left here, nor a rounding to float16. Every thread brings one entry
+// of each channel into shared memory.
 template <class T>
-__device__ __forceinline__ void letterbox(const Picture& picture, const T* unit, T* tensor,
-                                          u32 height, u32 width, T (&value)[LEVELS]) {
-  T entry = unit[threadIdx.x];  // waits for memory together with the pixels
+__device__ __forceinline__ void letterbox(const Picture& picture, const T* values, T* tensor,
+                                          const Canvas& canvas, T (&value)[CHANNELS][LEVELS]) {
+  T entry[CHANNELS];  // they wait for memory together with the pixels
+  for (u32 channel = 0; channel < CHANNELS; ++channel)
+    entry[channel] = values[channel * LEVELS + threadIdx.x];
   u32 x = blockIdx.x * TILE_WIDTH + threadIdx.x % TILE_WIDTH;
   u32 y = blockIdx.y * TILE_HEIGHT + threadIdx.x / TILE_WIDTH;
-  Pixel pixel = canvas_pixel(picture, x, y);
-  value[threadIdx.x] = entry;
+  Pixel pixel = canvas_pixel(picture, canvas.pad, x, y);
+  for (u32 channel = 0; channel < CHANNELS; ++channel) value[channel][threadIdx.x] = entry[channel];
   __syncthreads();
-  if (x >= width || y >= height) return;
-  u64 plane = (u64)height * width;
-  T* red = tensor + 3 * plane * blockIdx.z + (u64)y * width + x;
-  red[0] = value[pixel.red];
-  red[plane] = value[pixel.green];
-  red[2 * plane] = value[pixel.blue];
+  if (x >= canvas.width || y >= canvas.height) return;
+  u64 plane = (u64)canvas.height * canvas.width;
+  T* first = tensor + 3 * plane * blockIdx.z + (u64)y * canvas.width + x;
+  first[(2 - canvas.red_plane) * plane] = value[0][pixel.blue];
+  first[plane] = value[1][pixel.green];
+  first[canvas.red_plane * plane] = value[2][pixel.red];
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    letterbox_float32(const Picture* pictures, const float* unit, float* tensor, u32 height,
-                      u32 width) {
-  __shared__ float value[LEVELS];
-  letterbox(pictures[blockIdx.z], unit, tensor, height, width, value);
+    letterbox_float32(const Picture* pictures, const float* values, float* tensor, u32 height,
+                      u32 width, u32 pad, u32 red_plane) {
+  __shared__ float value[CHANNELS][LEVELS];
+  Canvas canvas{height, width, pad, red_plane};
+  letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    letterbox_float16(const Picture* pictures, const half* unit, half* tensor, u32 height,
-                      u32 width) {
-  __shared__ half value[LEVELS];
-  letterbox(pictures[blockIdx.z], unit, tensor, height, width, value);
+    letterbox_float16(const Picture* pictures, const half* values, half* tensor, u32 height,
+                      u32 width, u32 pad, u32 red_plane) {
+  __shared__ half value[CHANNELS][LEVELS];
+  Canvas canvas{height, width, pad, red_plane};
+  letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
 }
