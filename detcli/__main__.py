@@ -71,9 +71,10 @@ def main() -> None:
             raise
     if interrupts.caught:
         code = EXIT_CODE
-    if threading.active_count() > 1:
+    if interrupts.caught or threading.active_count() > 1:
         # The end of the interpreter would abort a thread that is still inside a native library,
-        # and the process with it.
+        # and the process with it. And where an interrupt has ended an `exec` of text, as in
+        # dataclasses, `python -m` would end by SIGINT.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()

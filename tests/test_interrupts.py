@@ -189,6 +189,25 @@ def test_a_signal_while_a_module_is_imported(moment, make_model, make_picture, t
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
+def test_a_signal_in_generated_code(tmp_path):
+    """Python ends `python -m` by SIGINT if a text was interrupted that it executes.
+
+    Named tuples and dataclasses are made of such texts while modules are imported.
+    """
+    (tmp_path / "generated.py").write_text(
+        "import detcli.app\n"
+        "from detcli.__main__ import interrupts, main\n"
+        "def app(**_):\n"
+        "    interrupts.begin()\n"
+        "    exec('import os, signal; os.kill(os.getpid(), signal.SIGTERM)')\n"
+        "detcli.app.app = app\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-m", "generated"]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+
+
 def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, make_picture):
     """Standard output is a full pipe; the run ends all the same."""
     ours, theirs = os.pipe()
