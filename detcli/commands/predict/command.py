@@ -181,7 +181,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
-    error; the others are completed, and the exit code is 3.
+    error; the others are completed, and the exit code is 3. --no-FLAG turns off a flag that
+    detcli.toml turns on.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.

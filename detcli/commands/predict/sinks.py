@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.commands.predict.options import LABEL_PARTS, Format, is_special
-from detcli.commands.shared.messages import is_terminal
+from detcli.commands.shared.messages import is_pipe, is_terminal
 from detcli.commands.shared.progress import count
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
@@ -100,11 +100,16 @@ class SinkOptions:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether records go to a terminal, where they show how far the run is."""
+        """Whether records go to a terminal, where they show how far the run is.
+
+        Or into a pipe, as what reads it probably prints to the terminal: `detcli ... | jq`.
+        """
         if self.journal is not None:
             return False
         if self.output is None:
-            return is_terminal(sys.stdout)
+            return is_terminal(sys.stdout) or is_pipe(sys.stdout)
+        if self.output.is_fifo():
+            return True
         return self.output.is_char_device() and str(self.output) != os.devnull
 
 

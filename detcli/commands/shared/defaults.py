@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MODEL_VARIABLE, DEVICE_VARIABLE = "DETCLI_MODEL", "DETCLI_DEVICE"
 FILE_VARIABLE = "DETCLI_CONFIG"
 
+PREDICT = "predict"
+"""The command that takes all its defaults from the file."""
+
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "boolean": ((bool,), "true or false"),
     "int": ((int,), "a whole number"),
@@ -56,7 +59,7 @@ class DefaultsContext(typer.Context):
         commands = getattr(self.find_root().command, "commands", {})
         return {
             name.removeprefix("--"): param
-            for param in (commands["predict"].params if commands else ())
+            for param in (commands[PREDICT].params if commands else ())
             for name in param.opts
             if name.startswith("--")
         }
@@ -83,7 +86,7 @@ class DefaultsContext(typer.Context):
     def _takes(self, name: str) -> bool:
         """Whether this command takes a parameter's default from the file."""
         params = {param.name: param for param in self.command.params}
-        return name in params and (self.command.name == "predict" or bool(params[name].envvar))
+        return name in params and (self.command.name == PREDICT or bool(params[name].envvar))
 
 
 def defaults_file() -> Path | None:

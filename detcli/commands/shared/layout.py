@@ -5,15 +5,19 @@ panels too, but only with rich, which takes as long to import as the rest of `--
 """
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from detcli.commands.shared.defaults import DefaultsContext
+from detcli.commands.shared.defaults import PREDICT, DefaultsContext
 from detcli.errors import DetcliError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typer._click import Context, HelpFormatter
+    from typer._click.core import Parameter
 
 LOOK_AT, MODEL, KEEP = "What to look at", "Model", "What to keep"
 GOES, DEVICES = "Where it goes", "Devices"
@@ -26,6 +30,11 @@ class Command(TyperCommand):
     """A command whose help shows its options in panels; its epilog is a list of examples."""
 
     context_class = DefaultsContext
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as in Typer
+        super().__init__(*args, **more)
+        if self.name == PREDICT:
+            _add_opposites(self.params)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run; an error about a value that was not typed says where the value comes from."""
@@ -46,7 +55,9 @@ class Command(TyperCommand):
             if row is not None:
                 panel = getattr(param, "rich_help_panel", None) or "Options"
                 title = "Arguments" if param.param_type_name == "argument" else panel
-                sections[title].append(row)
+                names, text = row
+                names = re.sub(r"--(\S+) / --no-\1", r"--[no-]\1", names)
+                sections[title].append((names, text))
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
@@ -69,6 +80,15 @@ class Group(TyperGroup):
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
         """The first sentence, for the list of commands and for completion."""
         return _first_sentence(self.help)
+
+
+def _add_opposites(params: "Iterable[Parameter]") -> None:
+    """Give each flag a `--no-` form, which undoes what the user's file of defaults sets."""
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_bool_flag and not param.secondary_opts:
+            (name,) = (name for name in param.opts if name.startswith("--"))
+            param.secondary_opts = [f"--no-{name.removeprefix('--')}"]
+            param.show_default = False
 
 
 def _first_sentence(text: str | None) -> str:

@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import select
+import stat
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, TextIO
@@ -128,6 +129,14 @@ class _LogFormatter(logging.Formatter):
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a standard stream, which may be None or closed, is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
+
+
+def is_pipe(stream: TextIO | None) -> bool:
+    """Whether a standard stream, which may be None, closed or no file, is a pipe."""
+    try:
+        return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:

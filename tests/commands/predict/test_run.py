@@ -101,6 +101,16 @@ def test_a_bar_is_shown_unless_records_are(options, make_model, folder, tmp_path
     assert "detcli: found" in shown
 
 
+def test_records_in_a_pipe_come_without_a_bar(make_model, folder, tmp_path):
+    """What reads the pipe prints to the terminal, as `| jq` does."""
+    shown, _ = on_terminal(folder, "-m", make_model(), stdout=subprocess.PIPE)
+    assert "/6  " not in shown
+    assert "detcli: found" in shown
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.DEVNULL):  # noqa: S607
+        assert "/6  " not in on_terminal(folder, "-m", make_model(), "-o", tmp_path / "pipe")[0]
+
+
 def test_a_bar_fits_a_narrow_terminal(make_model, folder):
     shown, _ = on_terminal(folder, "-m", make_model(), columns=40, NO_COLOR="1")
     bar = re.compile(r"\d/6  \d+ detections[^\r\n\x1b]*")

@@ -76,6 +76,22 @@ def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch
     assert params["fail_if"] == ("any>3", "person>0")
 
 
+def test_the_command_line_undoes_any_flag_of_the_file(write):
+    write("")
+    flags = {param.name: param.opts for param in parse("predict", "a.jpg").command.params
+             if getattr(param, "is_bool_flag", False)}  # fmt: skip
+    names = {name: opts[0].removeprefix("--") for name, opts in flags.items()}
+    assert {"recursive", "strict", "quiet", "cuda_graph"} <= {*names}
+    write("".join(f"{name} = true\n" for name in names.values()))
+    assert {name: parse("predict", "a.jpg").params[name] for name in names} == dict.fromkeys(
+        names, True
+    )
+    undone = parse("predict", "a.jpg", *(f"--no-{name}" for name in names.values())).params
+    assert {name: undone[name] for name in names} == dict.fromkeys(names, False)
+    again = parse("predict", "a.jpg", "--no-recursive", "-r", "--no-strict", "--strict").params
+    assert (again["recursive"], again["strict"]) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [

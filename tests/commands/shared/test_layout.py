@@ -17,7 +17,8 @@ def help_of(command):
     text = CliRunner().invoke(app, [command, "--help"], prog_name="detcli").stdout
     panels = re.findall(r"^(\w[\w ]*):\n((?:  .*\n?)+)", text, re.MULTILINE)
     return text, {
-        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", rows, re.MULTILINE) for title, rows in panels
+        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", rows.replace("[no-]", ""), re.MULTILINE)
+        for title, rows in panels
     }
 
 
@@ -43,8 +44,15 @@ def test_no_option_is_lost():
     for name, command in COMMANDS.items():
         if name != "models":
             text, _ = help_of(name)
+            text = text.replace("[no-]", "")
             declared = [param.opts[-1] for param in command.params if hasattr(param, "is_flag")]
             assert [option for option in declared if option not in text] == []
+
+
+def test_flags_that_can_be_undone_take_no_second_name():
+    assert re.search(r"^  -r, --\[no-\]recursive +Search", help_of("predict")[0], re.MULTILINE)
+    assert re.search(r"^  --\[no-\]cuda-graph +Replay", help_of("bench")[0], re.MULTILINE)
+    assert re.search(r"^  -r, --recursive +Search", help_of("convert")[0], re.MULTILINE)
 
 
 def test_an_unknown_panel_is_a_mistake():
