@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import convolution_model
 import cv2
+import numpy as np
 import pytest
-from colour_model import build, picture
+import rtsp_server
+from colour_model import picture
 from labelled import Scene, edit_json, write_coco
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +28,9 @@ def blocks(text, language):
 def workplace(tmp_path, hub, monkeypatch):
     """A folder with the pictures that the documentation names; `yolov10n` can be fetched."""
     names = {0: "person", 1: "bus", 2: "car"}
-    model = build("ultralytics", size=640, keep=300, metadata={"names": str(names)})
+    model = convolution_model.build(
+        "ultralytics", size=640, keep=300, metadata={"names": str(names)}
+    )
     content = model.SerializeToString()
     hub.add("yolov10n", content, half=content)
     hub.add("yolov10s", content)
@@ -59,12 +64,38 @@ def shell(script):
     return run(["bash", "-c", script])
 
 
+ON_TERMINAL = [
+    *(sys.executable, "-c"),
+    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))",
+    *("bash", "-c"),
+]
+
+
 def in_terminal(script):
     """Run a script in bash on a terminal of its own, as somebody would type it."""
-    spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
-    done = run([sys.executable, "-c", spawn, "bash", "-c", script])
-    done.stdout = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stdout).replace("\r\n", "\n")
+    done = run([*ON_TERMINAL, script])
+    done.stdout = plain(done.stdout)
     return done
+
+
+def until_ctrl_c(script, sign):
+    """What a script says on a terminal of its own; Ctrl-C is pressed when the sign appears."""
+    with subprocess.Popen(
+        [*ON_TERMINAL, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        said = b""
+        while not re.search(sign, plain(said.decode(errors="ignore"))):
+            more = process.stdout.read1()
+            assert more, said
+            said += more
+        process.stdin.write(b"\x03")
+        process.stdin.flush()
+        return plain((said + process.stdout.read()).decode())
+
+
+def plain(text):
+    """What a terminal was sent, without its control codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
 
 
 def from_cron(script):
@@ -171,6 +202,58 @@ def test_the_recipe_for_a_pipe_of_pictures(workplace):
     assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
 
 
+CAMERA, STREAM, _ = blocks(README.partition("## Cameras and streams")[2], "sh")[0].splitlines()
+
+
+@pytest.fixture
+def camera():
+    """Host and port of a camera on this machine, which sees a person in the dark."""
+    image = np.zeros((640, 640, 3), np.uint8)
+    image[24:32, 16:24] = 0, 0, 255
+    with rtsp_server.serve(image) as host:
+        yield host
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_recipe_for_a_stream(camera):
+    """With an address on this machine in place of the camera's."""
+    skip_without_jq(STREAM)
+    assert f"rtsp://{rtsp_server.USER}@192.168.1.20/" in STREAM
+    recipe = STREAM.replace("192.168.1.20", camera)
+    row = r"\[[\d.]+,1\]\n"
+    said = until_ctrl_c(recipe, f"({row}){{3}}")
+    # With nothing between the rows.
+    assert re.search(rf"\n({row}){{3,}}(\^C)?\n?detcli: \d+ frames", said), said
+    assert "password" not in said
+    assert "Traceback" not in said
+
+
+def test_the_recipe_for_a_camera(camera, workplace):
+    """With a stream in place of the camera, and without its window: no machine of CI has them."""
+    double = workplace / "bin/detcli"
+    double.parent.mkdir()
+    double.write_text(
+        f"#!{sys.executable}\n"
+        "from detcli.__main__ import main\n"
+        "from detcli.sink import window\n"
+        "from detcli.source import live\n"
+        "opened = []\n"
+        "def open_camera(number):\n"
+        "    opened.append(number)\n"
+        f"    return live.open_address('rtsp://{rtsp_server.USER}@{camera}/')\n"
+        "class Window:\n"
+        "    def __init__(self, *_): self.shown = 0\n"
+        "    def write(self, record): self.shown += record.picture.pixels.shape == (640, 640, 3)\n"
+        "    def close(self): print('camera', *opened, 'is shown:', self.shown > 2)\n"
+        "live.open_camera, window.WindowSink = open_camera, Window\n"
+        "main()\n"
+    )
+    double.chmod(0o755)
+    said = until_ctrl_c(f"PATH={double.parent}:$PATH\n{CAMERA}", r"(?s)(person .*){3}")
+    assert "camera 0 is shown: True" in said
+    assert "Traceback" not in said
+
+
 def test_models_in_commands_come_from_somewhere():
     """A file of a model that a command reads is made by one before, or said to stand for others."""
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
@@ -197,8 +280,6 @@ def test_the_commands_of_a_page(page, count, workplace):
     (workplace / "pics/torn.jpg").unlink()
     script, *_ = blocks((ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), "sh")
     assert len(script.splitlines()) == count
-    # The small model has no convolution that could be quantised.
-    script = "".join(line for line in script.splitlines(keepends=True) if "--int8" not in line)
     done = shell(f"set -e\n{script}")
     assert done.returncode == 0, done.stderr
 
@@ -314,7 +395,7 @@ def test_schemas_follow_from_the_reports(generate):
 def test_every_option_is_explained():
     """Click prints an option without help as a line that ends after its type."""
     text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
-    options = re.findall(r"^  (?:-\w, )?--[\w-]+.*(?:\n {4,}.*)*", text, re.MULTILINE)
+    options = re.findall(r"^  (?:-\w, )?--\S+.*(?:\n {4,}.*)*", text, re.MULTILINE)
     assert len(options) > 15
     for option in options:
         assert re.search(r" {2,}[A-Z][^\n]+", option.strip()), option
