@@ -3,8 +3,11 @@
 "host" is the CUDA backend, its kernels included, on the CPU (backend/cuda/host_gpu.py).
 """
 
+from dataclasses import replace
+
 import colour_model
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
@@ -13,24 +16,45 @@ from colour_model import cell_box, picture
 
 from detcli import DetcliWarning, Letterbox
 from detcli.backend import open_backend
+from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceError, InferenceError, ModelError, UsageError
-from detcli.model.prepared import prepare
+from detcli.model.contract import Layout, ScoreForm
+from detcli.model.prepared import PreparedModel, prepare
 
 BACKENDS = ["cpu", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
+LOGIT_OPTIONS = [
+    SelectionOptions(confidence=0.0, max_det=20, class_ids=None, nms_iou=None),
+    SelectionOptions(confidence=0.63, max_det=300, class_ids=None, nms_iou=None),
+    SelectionOptions(confidence=0.5, max_det=30, class_ids=frozenset({1, 2}), nms_iou=None),
+    SelectionOptions(confidence=0.5, max_det=30, class_ids=None, nms_iou=None, unique=True),
+    SelectionOptions(confidence=0.5, max_det=30, class_ids=None, nms_iou=0.5),
+    SelectionOptions(confidence=1.0, max_det=20, class_ids=None, nms_iou=None),
+]
 
 
 @pytest.fixture(params=BACKENDS)
 def open_model(request):
-    """Load a model file on one of the backends."""
+    """Load a model, or a model file, on one of the backends."""
     if request.param == "host":
         shim = request.getfixturevalue("shim")
-        return lambda path: open_on_host(HostGpu(shim, late=False), prepare(path))
+        return lambda model: open_on_host(HostGpu(shim, late=False), prepared(model))
 
     if request.param != "cpu":
         skip_without_network_on_gpu()
-    return lambda path: open_backend(request.param, prepare(path))
+    return lambda model: open_backend(request.param, prepared(model))
+
+
+def prepared(model):
+    return model if isinstance(model, PreparedModel) else prepare(model)
+
+
+def promising(model, graph=None, **contract):
+    """A model file with another contract, and perhaps another graph."""
+    model = prepare(model)
+    contract = replace(model.contract, **contract)
+    return replace(model, contract=contract, graph=graph or model.graph)
 
 
 @pytest.fixture
@@ -100,6 +124,78 @@ def test_selection_equals_the_graphs_own_top_k(make_model, random, run):
     np.testing.assert_array_equal(found.xyxy, expected[:, :4])
     np.testing.assert_array_equal(found.score, expected[:, 4])
     np.testing.assert_array_equal(found.class_id, expected[:, 5])
+
+
+@pytest.mark.parametrize("tail", ["body", "transposed"])
+@pytest.mark.parametrize("options", LOGIT_OPTIONS)
+def test_logits_are_selected_by_themselves(tail, options, make_model, random, run):
+    """The model's scores, 0 to 1, taken for logits: among them are many ties."""
+    images = [random.integers(0, 256, (64, 64, 3), np.uint8), picture(("red", 2, 3))]
+    for dtype in (np.float32, np.float16):
+        file = make_model(tail=tail, dtype=dtype, batch=None)
+        found = run(promising(file, score_form=ScoreForm.LOGITS), images, options)
+        as_scores = replace(options, confidence=logit_threshold(options.confidence))
+        assert options.confidence == 1 or len(found[0])
+        for own, wanted in zip(found, run(file, images, as_scores), strict=True):
+            np.testing.assert_array_equal(own.xyxy, wanted.xyxy)
+            np.testing.assert_array_equal(own.class_id, wanted.class_id)
+            np.testing.assert_array_equal(own.score, sigmoid(wanted.score))
+            assert (own.score > np.float32(options.confidence)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize("rows", [16, None])
+def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, run):
+    """As many rows as the contract says, or as only a run tells; three pictures, some batches."""
+    file = make_model(tail="authors", batch=batch, dtype=dtype)
+    model = promising(file, file.read_bytes(), layout=Layout.ROWS, anchor_count=rows)
+    images = [picture(("red", 1, 1), ("blue", 5, 2)), picture(), picture(("green", 7, 7))]
+    red, blue, green = (
+        ("red", 1.0, cell_box(1, 1)),
+        ("blue", 1.0, cell_box(5, 2)),
+        ("green", 1.0, cell_box(7, 7)),
+    )
+    for wanted, expected in (
+        (WANTED, [[red, blue], [], [green]]),
+        (replace(WANTED, max_det=1), [[red], [], [green]]),
+        (replace(WANTED, class_ids=frozenset({0, 1})), [[red], [], [green]]),
+        (replace(WANTED, nms_iou=0.5), [[red, blue], [], [green]]),
+        (replace(WANTED, confidence=1), [[], [], []]),
+    ):
+        found = run(model, images, wanted)
+        assert [as_rows(one) for one in found] == expected
+
+
+@pytest.mark.parametrize("output", [[1, 7, 0], [1, 0, 7], [1, 0, 6]])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("nms_iou", [None, 0.5])
+def test_an_output_without_anchors_or_rows(output, known, nms_iou, make_model, run):
+    model = promising(
+        make_model(),
+        empty_output(output),
+        layout=Layout.ROWS if output[2] == 6 else Layout.BODY,
+        anchors_first=output[1] == 0,
+        anchor_count=0 if known else None,
+        input_name="images",
+    )
+    wanted = SelectionOptions(0.25, 300, frozenset({1}), nms_iou)
+    (found,) = run(model, [picture()], wanted)
+    assert len(found) == 0
+    assert found.names == colour_model.NAMES
+
+
+def empty_output(output):
+    """A graph that ends in a tensor of this shape, which holds nothing."""
+    shape = ", ".join(map(str, output))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    empty (float[1, 3, 64, 64] images) => (float[a, b, c] output)
+    <int64[1] zero = {{0}}, int64[3] shape = {{{shape}}}>
+    {{
+        nothing = Slice (images, zero, zero)
+        output = Reshape <allowzero = 1> (nothing, shape)
+    }}"""
+    return onnx.parser.parse_model(text).SerializeToString()
 
 
 def test_an_empty_picture(make_model, run):

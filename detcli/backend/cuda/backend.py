@@ -6,32 +6,32 @@ return; the host waits where the rows are read.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
-from detcli.backend.cuda.selection import HeadShape, Rows, SelectionKernels
+from detcli.backend.cuda.selection import GraphRows, HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, download, take, top_k, upload
 from detcli.backend.postprocess import (
     Floats,
+    Head,
     Indices,
     SelectedRows,
     SelectionOptions,
-    as_selection,
+    detect,
     to_detections,
-    warn_about_nan,
 )
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import closed, out_of_memory
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
-from detcli.model.contract import BoxFormat, Contract
+from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class Batch:
     generation: int  # the slot's when the batch took it
     shape: tuple[int, int, int, int]  # (B, 3, H, W); B is a multiple of the graph's batch size
     tensor: int  # address of the network's input
-    anchors: int = 0  # N, once the network has run
-    heads: int = 0  # address of its output
+    output: int = 0  # address of the network's output, once it has run
+    output_shape: tuple[int, int, int] = (0, 0, 0)  # of heads or rows
+    rows: tuple[Head, ...] = ()  # instead, where only a run tells how many there are: on the host
 
 
 class CudaBackend:
@@ -115,18 +116,23 @@ class CudaBackend:
         slot = self._owned(buffer)
         count, *plane = buffer.shape
         step = (self._network.batch or count, plane[0], plane[1], plane[2])
-        head = self._network.head_shape(step)
-        step_in = math.prod(step) * self._network.input_dtype.itemsize
-        step_out = math.prod(head) * self._network.output_dtype.itemsize
         runs = count // step[0]
+        step_in = math.prod(step) * self._network.input_dtype.itemsize
+        if self._network.rows_vary:
+            with slot.marked():
+                inputs = [buffer.tensor + run * step_in for run in range(runs)]
+                rows = [one for at in inputs for one in self._network.run_to_host(at, step)]
+                self._ended(Stage.NETWORK)
+            return replace(buffer, rows=tuple(rows))
+        output = self._network.output_shape(step)
+        step_out = math.prod(output) * self._network.output_dtype.itemsize
         with self._memory_for(buffer.shape):
-            heads = slot.device("head", runs * step_out).address
+            address = slot.device("output", runs * step_out).address
         with slot.marked():
             for run in range(runs):
-                self._network.run(buffer.tensor + run * step_in, heads + run * step_out, step)
+                self._network.run(buffer.tensor + run * step_in, address + run * step_out, step)
             self._ended(Stage.NETWORK)
-        anchors = head[1] if self._contract.anchors_first else head[2]
-        return replace(buffer, anchors=anchors, heads=heads)
+        return replace(buffer, output=address, output_shape=(count, *output[1:]))
 
     def select(
         self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
@@ -135,16 +141,20 @@ class CudaBackend:
         slot = self._owned(buffer)
         if slot.finish is not None:
             slot.finish()  # another selection from this batch has rows to read
+        if self._network.rows_vary:
+            choose = partial(detect, options=options, contract=self._contract)
+            rows = buffer.rows[: len(letterboxes)]
+            return lambda: self._detections(map(choose, rows), letterboxes)
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), options)
             result = slot.device("result", selection.result_size)
             download = slot.pinned("result", selection.result_size)
         with slot.marked():
-            selection.enqueue(buffer.heads, result.address)
+            selection.enqueue(buffer.output, result.address)
             self._ended(Stage.SELECTION)
             self._gpu.copy(download.address, result.address, selection.result_size)
             self._ended(Stage.DOWNLOAD)
-        pictures: list[Rows] = []
+        pictures: list[Any] = []
 
         def finish() -> None:
             """Wait for the rows and copy them, which frees the slot."""
@@ -155,23 +165,22 @@ class CudaBackend:
         def wait() -> list[Detections]:
             if not pictures:
                 finish()
-            found = []
-            for rows, letterbox in zip(pictures, letterboxes, strict=True):
-                warn_about_nan(rows.nan_count, selection.score_count)
-                detections = as_selection(rows.values)
-                found.append(
-                    to_detections(
-                        detections,
-                        letterbox,
-                        self._contract.names,
-                        fractions=self._contract.box_fractions,
-                    )
-                )
-            self._ended(Stage.SELECTION)  # mapping rows back to their pictures belongs to it
-            return found
+            return self._detections(map(selection.choose, pictures), letterboxes)
 
         slot.finish = finish
         return wait
+
+    def _detections(
+        self, chosen: Iterable[SelectedRows], letterboxes: Sequence[Letterbox]
+    ) -> list[Detections]:
+        """Map rows back to their pictures."""
+        names, fractions = self._contract.names, self._contract.box_fractions
+        found = [
+            to_detections(rows, letterbox, names, fractions=fractions)
+            for rows, letterbox in zip(chosen, letterboxes, strict=True)
+        ]
+        self._ended(Stage.SELECTION)  # that is a part of it
+        return found
 
     def observe(self, observer: Observer | None) -> None:
         """Tell an observer which stage has ended, once the GPU is idle."""
@@ -211,14 +220,19 @@ class CudaBackend:
 
     def _selection(
         self, buffer: Batch, pictures: int, options: SelectionOptions
-    ) -> SelectionKernels:
-        """Kernels and workspace for heads of this shape, cached."""
+    ) -> SelectionKernels | GraphRows:
+        """Kernels and workspace for heads of this shape, cached; rows need neither."""
+        _, *plane = buffer.output_shape
+        if self._contract.layout is Layout.ROWS:
+            shape = (pictures, plane[0], plane[1])
+            return GraphRows(self._gpu, shape, self._network.output_dtype, self._contract, options)
         head = HeadShape(
             batch=pictures,
             rows=4 + self._contract.class_count,
-            anchors=buffer.anchors,
+            anchors=plane[0 if self._contract.anchors_first else 1],
             anchors_first=self._contract.anchors_first,
             cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
+            logits=self._contract.score_form is ScoreForm.LOGITS,
             dtype=self._network.output_dtype.name,
         )
         kept = self._selections.pop((head, options), None)
@@ -279,7 +293,7 @@ class CudaRanker:
         selection.enqueue(head.address, result.address)
         size = (selection.result_size,)
         (found,) = selection.read(download(self._gpu, result.address, size, np.uint8))
-        return as_selection(found.values)
+        return selection.choose(found)
 
     def close(self) -> None:
         """Free everything, and close the GPU."""

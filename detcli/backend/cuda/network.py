@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.postprocess import Head
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 from detcli.backend.runtime.session import (
@@ -32,7 +33,7 @@ from detcli.backend.runtime.session import (
     run_error,
 )
 from detcli.errors import DetcliWarning, ModelError
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, Layout
 from detcli.model.prepared import PreparedModel
 
 MAX_GRAPHS = 32  # each takes memory, and some runs to capture
@@ -64,6 +65,7 @@ class Network:
         input_dtype: float32 or float16.
         output_dtype: float32 or float16, mostly that of the input.
         uses_graph: Whether runs are captured into CUDA graphs.
+        rows_vary: The graph selects for itself, and only a run tells how many rows it gives.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Network:
         self.input_dtype = np.dtype(contract.input_dtype)
         self.output_dtype = ELEMENT_TYPES[output.type]
         self.uses_graph = self._can_capture = uses_graph
+        self.rows_vary = contract.layout is Layout.ROWS and contract.anchor_count is None
         self._session = session
         self._contract = contract
         self._output_name = output.name
@@ -103,22 +106,27 @@ class Network:
         self._bindings: dict[tuple[int, int, Shape], _Binding] = {}
         self._captured = 0
 
-    def head_shape(self, shape: Shape) -> tuple[int, int, int]:
-        """Shape of the head for an input of shape `(B, 3, H, W)`.
+    def output_shape(self, shape: Shape) -> tuple[int, int, int]:
+        """Shape of the output for an input of shape `(B, 3, H, W)`, unless `rows_vary`.
 
         If the graph does not say N, an ordinary run finds it, once for each H and W.
 
         Returns:
-            `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`.
+            `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`, or
+            `(B, R, 6)` where the graph selects for itself.
 
         Raises:
             DeviceMemoryError: That run does not fit into the GPU's memory.
             InferenceError: That run failed, or the network has been closed.
         """
         batch, _, height, width = shape
-        anchors = self._contract.anchor_count or self._anchors.get((height, width))
+        anchors = self._contract.anchor_count
+        if anchors is None:
+            anchors = self._anchors.get((height, width))
         if anchors is None:
             anchors = self._anchors[height, width] = self._count_anchors(height, width)
+        if self._contract.layout is Layout.ROWS:
+            return batch, anchors, 6
         rows = 4 + self._contract.class_count
         return (batch, anchors, rows) if self._contract.anchors_first else (batch, rows, anchors)
 
@@ -130,7 +138,7 @@ class Network:
 
         Args:
             input_address: Address of `shape` values of `input_dtype`, C-contiguous.
-            output_address: Address for `head_shape(shape)` values of `output_dtype`.
+            output_address: Address for `output_shape(shape)` values of `output_dtype`.
             shape: `(B, 3, H, W)`; B is `batch` unless that is None.
 
         Raises:
@@ -148,6 +156,26 @@ class Network:
             self._bindings.pop(key, None)  # not kept if it fails
             self._execute(binding)
             self._bindings[key] = binding
+
+    def run_to_host(self, input_address: int, shape: Shape) -> Head:
+        """Run the network and wait for its output, of whatever size.
+
+        Args:
+            input_address: As for `run`.
+            shape: As for `run`.
+
+        Raises:
+            DeviceMemoryError: The batch does not fit into the GPU's memory.
+            InferenceError: The runtime failed, or the network has been closed.
+        """
+        with self._failures(shape):
+            io = self._session.io_binding()
+            taken = self.input_dtype.type
+            io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
+            io.bind_output(self._output_name, "cpu")
+            self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
+            output: Head = io.copy_outputs_to_cpu()[0]
+            return output
 
     def close(self) -> None:
         """Drop the session and its memory."""
@@ -174,9 +202,9 @@ class Network:
             del self._bindings[key]
         io = self._session.io_binding()
         taken, given = self.input_dtype.type, self.output_dtype.type
-        head = self.head_shape(shape)
+        output = self.output_shape(shape)
         io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
-        io.bind_output(self._output_name, *self._device, given, head, output_address)
+        io.bind_output(self._output_name, *self._device, given, output, output_address)
         return _Binding(io, self._run_options(NO_GRAPH))
 
     def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401

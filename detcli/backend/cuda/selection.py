@@ -5,16 +5,30 @@
     class_max           best class, best and second best score of each anchor
     select              one block per picture: the best anchors, then the best of their scores
     rank_anchors, nms   instead of `select` if there is an IoU limit
+
+To the kernels, logits are scores like any others: the host turns the confidence into a logit before
+they run, and the logits that they keep into scores afterwards. The rows of a graph that selects for
+itself need no kernel, see `GraphRows`.
 """
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.cuda.topk import spill_capacity, upload
-from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.postprocess import (
+    Head,
+    SelectedRows,
+    SelectionOptions,
+    as_selection,
+    detect,
+    on_logits,
+    warn_about_nan,
+)
+from detcli.model.contract import Contract
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, Gpu
@@ -35,6 +49,7 @@ class HeadShape:
     anchors_first: bool  # (B, N, 4 + C) instead of (B, 4 + C, N)
     cxcywh: bool  # the box rows are centre and size instead of two corners
     dtype: str  # "float32" or "float16"
+    logits: bool = False  # the scores are logits
 
 
 class Rows(NamedTuple):
@@ -52,7 +67,6 @@ class SelectionKernels:
 
     Attributes:
         max_det: Maximum number of rows of a picture.
-        score_count: Scores of a picture that take part, N x C.
         result_size: Bytes of a result: counts `(B, 2)` uint32, of rows and of NaN scores, then
             rows `(B, max_det, 6)` float32, see `Rows`.
     """
@@ -63,12 +77,13 @@ class SelectionKernels:
         Raises:
             MemoryError: The device has not enough memory left.
         """
-        self._gpu, self._head, self._options = gpu, head, options
+        self._gpu, self._head = gpu, head
+        self._options = on_logits(options) if head.logits else options
         chosen = None if options.class_ids is None else sorted(options.class_ids)
         self._class_count = head.rows - 4 if chosen is None else len(chosen)
-        self.score_count = head.anchors * self._class_count
+        self._score_count = head.anchors * self._class_count
         one_to_one = options.nms_iou is None
-        self.max_det = min(options.max_det, self.score_count if one_to_one else head.anchors)
+        self.max_det = min(options.max_det, self._score_count if one_to_one else head.anchors)
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
         listed = self.max_det if one_to_one else head.anchors
         self._spill = spill_capacity(listed)
@@ -95,6 +110,9 @@ class SelectionKernels:
     def enqueue(self, heads: int, result: int) -> None:
         """Launch the kernels; `heads` and `result`, of `result_size` bytes, are addresses."""
         head, unsigned, at = self._head, np.uint32, self._address
+        if not head.anchors:  # a grid without blocks would be an error
+            self._gpu.clear(result, self.result_size)
+            return
         self._shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
             *(self._class_ids.address if self._class_ids else 0, unsigned(self._class_count)),
@@ -140,6 +158,11 @@ class SelectionKernels:
             for own, (count, nan_count) in zip(values, row_and_nan_counts, strict=True)
         ]
 
+    def choose(self, rows: Rows) -> SelectedRows:
+        """What was selected from one picture, with a warning about NaN."""
+        warn_about_nan(rows.nan_count, self._score_count)
+        return as_selection(rows.values, logits=self._head.logits)
+
     def close(self) -> None:
         """Free the workspace."""
         self._memory.close()
@@ -148,3 +171,38 @@ class SelectionKernels:
 
     def _address(self, part: str) -> int:
         return self._memory.address + self._offset[part]
+
+
+class GraphRows:
+    """Selection from the rows of a graph that selects for itself: on the host, they are few.
+
+    Used as `SelectionKernels`; it holds no memory.
+
+    Attributes:
+        result_size: Bytes of a result, the rows of all pictures.
+    """
+
+    def __init__(
+        self,
+        gpu: "Gpu",
+        shape: tuple[int, int, int],
+        dtype: np.dtype[Any],
+        contract: Contract,
+        options: SelectionOptions,
+    ) -> None:
+        """Take what the graph gives: `shape` is `(B, R, 6)`."""
+        self._gpu, self._shape, self._dtype = gpu, shape, dtype
+        self._contract, self._options = contract, options
+        self.result_size = math.prod(shape) * dtype.itemsize
+
+    def enqueue(self, rows: int, result: int) -> None:
+        """Copy the rows from one address to the other."""
+        self._gpu.copy(result, rows, self.result_size)
+
+    def read(self, result: npt.NDArray[np.uint8]) -> list[Head]:
+        """Copy the rows `(R, 6)` of each picture out of a downloaded result."""
+        return [*result[: self.result_size].view(self._dtype).reshape(self._shape).copy()]
+
+    def choose(self, rows: Head) -> SelectedRows:
+        """What is kept of one picture's rows, see `postprocess.select_rows`."""
+        return detect(rows, self._options, self._contract)

@@ -33,6 +33,10 @@ class StreamSession:
 
     def run_with_iobinding(self, binding, options):
         self._gpu.enqueue(lambda: self._session.run_with_iobinding(binding, options))
+        try:
+            options.get_run_config_entry("disable_synchronize_execution_providers")
+        except RuntimeError:  # it has not been set
+            self._gpu.synchronize()
 
 
 def open_on_host(gpu: HostGpu, model: PreparedModel, wrap=StreamSession, **options) -> CudaBackend:

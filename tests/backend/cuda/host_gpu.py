@@ -110,6 +110,7 @@ class HostGpu:
         self._ever: list[HostMemory] = []  # closed ones too: the stream may still point there
 
     def allocate(self, size: int) -> HostMemory:
+        assert size > 0, "the driver refuses to allocate nothing"
         used = sum(memory.size for memory in self.held if not isinstance(memory, HostPinned))
         if self._capacity is not None and used + size > self._capacity:
             raise MemoryError(f"{size} bytes, {used} of {self._capacity} in use")
@@ -127,6 +128,7 @@ class HostGpu:
     def launch(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: object
     ) -> None:
+        assert all(grid), "the driver refuses a grid without blocks"
         self.launched.add(kernel)
         self.enqueue(
             lambda: self._shim.launch(kernel, grid, block, *arguments, reverse=self._reverse)

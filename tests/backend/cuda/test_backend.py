@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -17,6 +18,7 @@ from detcli.backend.cuda.ring import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceMemoryError, InferenceError
+from detcli.model.contract import Layout
 from detcli.model.prepared import prepare
 
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
@@ -77,6 +79,25 @@ def test_rows_can_be_read_in_any_order_and_twice(host_gpu, make_model, random):
     found = [rows(pending[index]()) for index in (6, 0, 3, 3, 1, 5, 2, 4)]
     expected = on_cpu(model, batches)
     assert found == [expected[index] for index in (6, 0, 3, 3, 1, 5, 2, 4)]
+    backend.close()
+
+
+@pytest.mark.parametrize("count", [16, None])
+@pytest.mark.parametrize("batch", [1, 2, None])
+def test_rows_of_graphs_that_select_for_themselves(host_gpu, make_model, random, count, batch):
+    """In flight, in any order, twice: as many as the contract says, or as only a run tells."""
+    file = make_model(tail="authors", batch=batch)
+    model = prepare(file)
+    contract = replace(model.contract, layout=Layout.ROWS, anchor_count=count)
+    model = replace(model, contract=contract, graph=file.read_bytes())
+    batches = [noise(random, size) for size in (3, 1, 2)]
+    backend, on_the_cpu = open_on_host(host_gpu, model), CpuBackend(model)
+    expected = [rows(enqueue(on_the_cpu, images)()) for images in batches]
+    assert [len(score) for found in expected for _, score, _ in found] == [16] * 6
+    pending = [enqueue(backend, images) for images in batches]
+    assert [rows(pending[index]()) for index in (2, 0, 0, 1)] == [
+        expected[index] for index in (2, 0, 0, 1)
+    ]
     backend.close()
 
 
@@ -199,7 +220,7 @@ def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
     images = noise(random, 2)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))] * 2
     buffer = backend.infer(backend.prepare(images, letterboxes))
-    scores = buffer.heads + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
+    scores = buffer.output + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
     nan = np.full(5, np.nan, np.float32)
     host_gpu.enqueue(lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes))
     pending = backend.select(buffer, letterboxes, EVERYTHING)

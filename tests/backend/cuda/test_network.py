@@ -42,7 +42,7 @@ def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cp
     network, session, contract = on_cpu(tail=tail, size=size, batch=batch, dtype=dtype)
     assert (network.batch, network.input_dtype, network.output_dtype) == (batch, dtype, dtype)
     shape = (batch or 3, 3, 64, 64)
-    head = np.full(network.head_shape(shape), np.nan, dtype)
+    head = np.full(network.output_shape(shape), np.nan, dtype)
     tensor = tensor_of(shape, dtype, random)
     network.run(address(tensor), address(head), shape)
     (expected,) = session.run(None, {contract.input_name: tensor})
@@ -57,7 +57,7 @@ def test_sizes_and_addresses_may_change_on_a_dynamic_graph(on_cpu, random):
     network, session, contract = on_cpu(size=None, batch=None)
     for shape in [(1, 3, 64, 64), (2, 3, 32, 64), (3, 3, 64, 64), (1, 3, 64, 64)]:
         tensor = tensor_of(shape, np.float32, random)
-        heads = np.full((2, *network.head_shape(shape)), np.nan, np.float32)
+        heads = np.full((2, *network.output_shape(shape)), np.nan, np.float32)
         for head in heads:
             network.run(address(tensor), address(head), shape)
         (expected,) = session.run(None, {contract.input_name: tensor})
@@ -70,23 +70,23 @@ def test_the_anchors_of_a_dynamic_graph_are_counted_once_for_each_size(on_cpu):
     counted = []
     run = session.run
     session.run = lambda *arguments: counted.append(arguments[1]["images"].shape) or run(*arguments)
-    assert network.head_shape((5, 3, 64, 64)) == (5, 7, 64)
-    assert network.head_shape((9, 3, 64, 64)) == (9, 7, 64)
-    assert network.head_shape((1, 3, 32, 64)) == (1, 7, 32)
+    assert network.output_shape((5, 3, 64, 64)) == (5, 7, 64)
+    assert network.output_shape((9, 3, 64, 64)) == (9, 7, 64)
+    assert network.output_shape((1, 3, 32, 64)) == (1, 7, 32)
     assert counted == [(1, 3, 64, 64), (1, 3, 32, 64)]
 
 
 def test_a_static_graph_is_not_run_to_learn_its_shape(on_cpu):
     network, session, _ = on_cpu(tail="transposed", batch=2)
     del session._sess  # noqa: SLF001 - nothing can run
-    assert network.head_shape((2, 3, 64, 64)) == (2, 64, 7)
+    assert network.output_shape((2, 3, 64, 64)) == (2, 64, 7)
 
 
 def test_a_closed_network_is_an_error(on_cpu):
     network, *_ = on_cpu(size=None)
     network.close()
     network.close()
-    for use in (lambda: network.run(0, 0, SHAPE), lambda: network.head_shape(SHAPE)):
+    for use in (lambda: network.run(0, 0, SHAPE), lambda: network.output_shape(SHAPE)):
         with pytest.raises(InferenceError, match="closed"):
             use()
 

@@ -189,7 +189,7 @@ def test_running_out_of_memory_while_counting_anchors(make_model):
 
     session.run = run
     with pytest.raises(DeviceMemoryError, match=r"\[1, 3, 4096, 4096\]"):
-        Network(session, contract).head_shape((1, 3, 4096, 4096))
+        Network(session, contract).output_shape((1, 3, 4096, 4096))
 
 
 def test_a_failed_capture_continues_without_graphs(contract):

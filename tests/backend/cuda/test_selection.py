@@ -56,11 +56,11 @@ def make_head(random, batch, classes, anchors, scores=noise):
 
 
 def select(  # noqa: PLR0913 - one argument for each property of the head
-    gpu, heads, options, *, anchors_first=False, cxcywh=False, runs=1
+    gpu, heads, options, *, anchors_first=False, cxcywh=False, logits=False, runs=1
 ):
     """Rows that the kernels select from (B, 4 + C, N)."""
     batch, rows, anchors = heads.shape
-    shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name)
+    shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name, logits)
     uploaded = upload(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
     selection = SelectionKernels(gpu, shape, options)
     result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
@@ -74,12 +74,13 @@ def select(  # noqa: PLR0913 - one argument for each property of the head
     return found
 
 
-def assert_as_specified(found, heads, options, *, cxcywh=False):
+def assert_as_specified(found, heads, options, *, cxcywh=False, logits=False):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DetcliWarning)
         for rows, head in zip(found, heads, strict=True):
-            expected = postprocess.select(head, options, cxcywh=cxcywh)
-            for own, wanted in zip(postprocess.as_selection(rows.values), expected, strict=True):
+            expected = postprocess.select(head, options, cxcywh=cxcywh, logits=logits)
+            own_rows = postprocess.as_selection(rows.values, logits=logits)
+            for own, wanted in zip(own_rows, expected, strict=True):
                 assert own.shape == wanted.shape
                 assert own.tobytes() == wanted.tobytes()
             classes = slice(None) if options.class_ids is None else sorted(options.class_ids)
@@ -119,6 +120,30 @@ def test_one_class_per_anchor(gpu, random):
         heads = make_head(random, 2, 5, anchors, scores)
         options = SelectionOptions(0.25, max_det, None, None, unique=True)
         assert_as_specified(select(gpu, heads, options), heads, options)
+
+
+def test_logits(gpu, random):
+    """Among them -0, infinities, NaN, and some of which the sigmoid makes equal scores."""
+    for scores, anchors in itertools.product(SCORES, (1, 33, 300, 1025)):
+        heads = make_head(random, 2, 5, anchors, scores)
+        heads[:, 4:] = heads[:, 4:] * np.float32(60) - np.float32(30)
+        for confidence, classes, nms_iou, unique in (
+            (0.0, None, None, False),
+            (0.25, frozenset({1, 4}), None, False),
+            (0.5, None, None, True),
+            (0.25, None, 0.45, False),
+            (1.0, None, None, False),
+        ):
+            options = SelectionOptions(confidence, 300, classes, nms_iou, unique=unique)
+            found = select(gpu, heads, options, logits=True)
+            assert_as_specified(found, heads, options, logits=True)
+
+
+def test_no_anchors(gpu):
+    for nms_iou, batch in itertools.product((None, 0.5), (1, 3)):
+        heads = np.zeros((batch, 7, 0), np.float32)
+        options = SelectionOptions(0.25, 300, None, nms_iou)
+        assert_as_specified(select(gpu, heads, options, runs=2), heads, options)
 
 
 def test_more_rows_than_fit_into_shared_memory(gpu, random):
