@@ -14,6 +14,7 @@ TRAIN ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # they share .venv
+unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the package
 .PHONY: help setup demo quick test test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
@@ -52,10 +53,10 @@ demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a pict
 	@echo 'The annotated picture is in demo/'
 
 quick: setup ## Run the quick tests, some of every area: what one runs while working
-	$(BIN)/pytest -q -n auto -m 'not slow'
+	$(BIN)/pytest -q -n auto --dist worksteal -m 'not slow'
 
 test: setup ## Run all tests, in parallel
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
 	$(BIN)/pytest tests/models
@@ -107,7 +108,7 @@ test-lowest: ## Run the tests with the lowest versions that pyproject.toml admit
 	.venv-lowest/bin/pip install --quiet uv
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(call load_opencv,.venv-lowest/bin)
-	.venv-lowest/bin/pytest -n auto
+	.venv-lowest/bin/pytest -n auto --dist worksteal
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-lowest build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -144,12 +144,16 @@ def make_picture(tmp_path: Path) -> Callable[..., Path]:
 def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command line in a process of its own.
 
-    It is a fork that finds most imports done, unless an environment or other streams are given.
+    It is a fork that finds most imports done, unless other streams are given, or another place to
+    find modules and libraries.
     """
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        if options.keys() <= {"input", "cwd", "text", "timeout"}:
-            return forked.run([*map(str, arguments)], **options)
+        environment = options.get("env", os.environ)
+        if options.keys() <= {"input", "cwd", "text", "timeout", "env"} and all(
+            environment.get(name) == os.environ.get(name) for name in forked.READ_AT_THE_START
+        ):
+            return forked.run(arguments, **options)
         command = [sys.executable, "-m", "detcli", *map(str, arguments)]
         options = {"capture_output": True, "text": True, "timeout": 60} | options
         if isinstance(options.get("input"), bytes):

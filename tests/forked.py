@@ -8,37 +8,61 @@ import sys
 import tempfile
 from pathlib import Path
 
+IMPORTED = [
+    *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table"),
+    *("detcli.app", "detcli.pipeline", "detcli.backend.cpu", "detcli.backend.runtime.session"),
+    *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
+    *("detcli.commands.predict.run", "detcli.commands.predict.sinks"),
+    *("detcli.commands.shared.setup", "detcli.model.editing", "detcli.model.recognise"),
+    *("detcli.sink.coco", "detcli.sink.csv", "detcli.sink.image", "detcli.sink.journal"),
+    *("detcli.sink.video", "detcli.sink.yolo", "detcli.source.sources", "detcli.source.video"),
+]
+"""What commands import when they run. Not huggingface_hub: it reads the environment then."""
+
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["cv2", "onnx", "onnxruntime", "detcli.app", "detcli.pipeline"])
+CONTEXT.set_forkserver_preload(IMPORTED)
+
+READ_AT_THE_START = ("LD_LIBRARY_PATH", "PYTHONPATH")
+"""Variables that change nothing in a process that runs already."""
 
 
-def run(arguments, *, input=None, cwd=None, text=True, timeout=60):  # noqa: A002 - as in subprocess
+def start(  # noqa: PLR0913 - as in subprocess
+    arguments, *, stdin=os.devnull, stdout=os.devnull, stderr=os.devnull, cwd=None, env=None
+):
+    """Start `python -m detcli ARGUMENTS`, its streams being files, as a multiprocessing.Process."""
+    environment = dict(os.environ if env is None else env)
+    assert all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
+    command = ["detcli", *map(str, arguments)]
+    process = CONTEXT.Process(
+        target=_child, args=(command, (stdin, stdout, stderr), cwd or Path.cwd(), environment)
+    )
+    process.start()
+    return process
+
+
+def run(arguments, *, input=None, text=True, timeout=60, **options):  # noqa: A002 - as in subprocess
     """What `subprocess.run` returns for `python -m detcli ARGUMENTS` with captured output."""
     with tempfile.TemporaryDirectory() as folder:
-        streams = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
-        for path, content in zip(streams, (input, None, None), strict=True):
-            path.write_bytes(content.encode() if isinstance(content, str) else content or b"")
-        process = CONTEXT.Process(
-            target=_child,
-            args=(["detcli", *arguments], streams, cwd or Path.cwd(), dict(os.environ)),
-        )
-        process.start()
+        stdin, stdout, stderr = (Path(folder) / name for name in ("stdin", "stdout", "stderr"))
+        stdin.write_bytes(input.encode() if isinstance(input, str) else input or b"")
+        process = start(arguments, stdin=stdin, stdout=stdout, stderr=stderr, **options)
         process.join(timeout)
         if process.is_alive():
             process.kill()
             raise subprocess.TimeoutExpired(arguments, timeout)
-        stdout, stderr = (path.read_bytes() for path in streams[1:])
+        printed = [path.read_bytes() for path in (stdout, stderr)]
     if text and not isinstance(input, bytes):
-        stdout, stderr = stdout.decode(), stderr.decode()
-    return subprocess.CompletedProcess(arguments, process.exitcode, stdout, stderr)
+        printed = [data.decode() for data in printed]
+    return subprocess.CompletedProcess(arguments, process.exitcode, *printed)
 
 
 def _child(argv, streams, cwd, environment):
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for descriptor, (path, flags) in enumerate(
-        zip(streams, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)
+        zip(streams, (os.O_RDONLY, writing, writing), strict=True)
     ):
         os.dup2(os.open(path, flags), descriptor)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115

@@ -1,9 +1,11 @@
-"""Kills a command before and after each system call that changes a file.
+"""Ends a command before and after each system call that changes a file, and runs it again.
 
 ptrace stops every thread of the command, and of the processes that it starts, at each call that
 makes, writes, truncates, renames, links, removes or syncs a file below a folder; a seccomp filter
-lets all other calls pass at full speed. Linux on x86-64 only. The command runs in a fork of a
-process that has its imports.
+lets all other calls pass at full speed. What a kill would leave behind is what is on the disk at
+that moment: the folder is copied at every point of one run, and the command is run again in each
+copy that differs from those before. At some of the points a run is killed in fact. Linux on x86-64
+only. The command runs in a fork of a process that has its imports.
 """
 
 import contextlib
@@ -73,17 +75,8 @@ NAMES = {
 }
 PLACES = {"symlink": 1, "symlinkat": 2, "copy_file_range": 2}  # of what is changed, where not 0
 
-IMPORTED = [
-    *(
-        "detcli.commands.convert.run",
-        "detcli.commands.predict.sinks",
-        "detcli.commands.shared.setup",
-    ),
-    *("detcli.backend.cpu", "detcli.model.editing", "detcli.model.recognise", "detcli.sink.coco"),
-    *("detcli.sink.csv", "detcli.sink.image", "detcli.sink.journal", "detcli.sink.video"),
-    *("detcli.sink.yolo", "detcli.source.sources", "detcli.source.video", "huggingface_hub"),
-]
-"""What commands import when they run: once for all runs."""
+IMPORTED = ["detcli.model.hub", "huggingface_hub.file_download", "httpx2", "truststore"]
+"""What `models pull` imports when it runs: once for all runs."""
 
 CONT, TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 7, 0, 24, 0x4200, 0x420E
 OPTIONS = (
@@ -91,6 +84,9 @@ OPTIONS = (
 )  # good stops, fork, vfork, clone, seccomp, exitkill
 SECCOMP_EVENT, ALLOW, TRACE = 7, 0x7FFF0000, 0x7FF00000
 WALL = 0x40000000
+
+KILL = object()
+"""What `at_point` returns to have the command killed there."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
@@ -158,16 +154,15 @@ def changed(thread):
 
 
 class Tracer:
-    """Follows a child and all its threads; kills it at a point.
+    """Follows a child and all its threads.
 
     Attributes:
         points: What was reached: each call twice, before and after it.
     """
 
-    def __init__(self, child, watched, kill_at):
+    def __init__(self, child, watched, at_point):
         self.points = []
-        self._child, self._watched, self._kill_at = child, watched, kill_at
-        self._inside = {}  # what comes after the call that a thread is in
+        self._child, self._watched, self._at_point = child, watched, at_point
         self._known = {child}
 
     def run(self):
@@ -184,31 +179,46 @@ class Tracer:
         return code
 
     def _go_on(self, thread, number, event):
-        """Let a thread run to its next stop."""
-        how, deliver = CONT, 0
+        """Let a thread run to its next stop; one that changes a file, to the end of that call."""
+        deliver = 0
         if event == SECCOMP_EVENT:
             name, path = changed(thread)
             if path.startswith(self._watched):
                 what = f"{name} {path[len(self._watched) :]}"
-                self._reach(f"before {what}")
-                self._inside[thread] = f"after {what}"
-                how = SYSCALL
-        elif number == signal.SIGTRAP | 0x80:  # the call has returned
-            if thread in self._inside:
-                self._reach(self._inside.pop(thread))
+                if not self._reach(f"before {what}") or not self._finish_call(thread):
+                    return
+                self._reach(f"after {what}")
         elif not event and (thread in self._known or number != signal.SIGSTOP):
             deliver = number
         self._known.add(thread)
-        request(how, thread, deliver)
+        request(CONT, thread, deliver)
+
+    def _finish_call(self, thread):
+        """Let a thread finish its call while no other begins one; False if it has ended instead."""
+        deliver = 0
+        while True:
+            request(SYSCALL, thread, deliver)
+            _, status = os.waitpid(thread, WALL)
+            if not os.WIFSTOPPED(status):
+                return False
+            deliver = os.WSTOPSIG(status)
+            if deliver == signal.SIGTRAP | 0x80:  # the call has returned
+                return True
 
     def _reach(self, point):
-        if len(self.points) == self._kill_at:
-            os.kill(self._child, signal.SIGKILL)
+        """Add a point; False if the child was killed there."""
         self.points.append(point)
+        if self._at_point(len(self.points) - 1) is KILL:
+            os.kill(self._child, signal.SIGKILL)
+            return False
+        return True
 
 
-def run(command, watched, kill_at=None):
-    """Run a command in a fork, and kill it at a point; returns its exit code and the points."""
+def run(command, watched="", at_point=lambda number: None):
+    """Run a command in a fork; returns its exit code and the points that it reached below `watched`.
+
+    `at_point` is called at each with its number, and may return KILL.
+    """
     child = os.fork()
     if not child:
         _child(command, traced=bool(watched))
@@ -216,7 +226,7 @@ def run(command, watched, kill_at=None):
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), []
     os.waitpid(child, WALL)
     request(SETOPTIONS, child, OPTIONS)
-    tracer = Tracer(child, watched, kill_at)
+    tracer = Tracer(child, watched, at_point)
     return tracer.run(), tracer.points
 
 
@@ -265,18 +275,22 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What kills did: the points, how many runs were killed, and what was wrong."""
+    """What was found: the points, how many runs were killed and begun again, what was wrong."""
 
     points: list[str]
     killed: int = 0
+    begun_again: int = 0
     problems: list[str] = field(default_factory=list)
 
 
-def examine(scenario, folder, every=1):
-    """Kill a command at every, or every nth, point; a process of its own does it."""
+def examine(scenario, folder, kill_every=None):
+    """Run a command again from each state that a kill could leave, or kill it at every nth point.
+
+    A process of its own does it.
+    """
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(
-        target=_examine, args=(scenario, folder, every, dict(os.environ), sender)
+        target=_examine, args=(scenario, folder, kill_every, dict(os.environ), sender)
     )
     process.start()
     sender.close()
@@ -288,46 +302,87 @@ def examine(scenario, folder, every=1):
     return outcome
 
 
-def _examine(scenario, folder, every, environment, sender):
+def _examine(scenario, folder, kill_every, environment, sender):
     import traceback
 
-    for name in IMPORTED:
-        importlib.import_module(name)
-    scenario.sabotage()
     try:
         os.environ.clear()
         os.environ.update(environment | scenario.environment)
-        sender.send(_kill_everywhere(scenario, folder, every))
+        for name in IMPORTED:  # they read the environment
+            importlib.import_module(name)
+        scenario.sabotage()
+        sender.send(Examination(scenario, folder).run(kill_every))
     except BaseException:  # noqa: BLE001 - sent to the test
         sender.send(traceback.format_exc())
 
 
-def _kill_everywhere(scenario, folder, every):
-    before, after, here = folder / "before", folder / "after", folder / "here"
-    before.mkdir(parents=True)
-    scenario.prepare(before)
+class Examination:
+    """A scenario's runs, all in the same folder, and the folder as they leave it."""
 
-    def begin():
-        os.chdir(folder)
-        shutil.rmtree(here, ignore_errors=True)
-        shutil.copytree(before, here, symlinks=True)
-        os.chdir(here)
+    def __init__(self, scenario, folder):
+        self._scenario, self._folder = scenario, folder
+        self._here = folder / "here"
 
-    begin()
-    code, points = run(scenario.command, f"{here}/")
-    assert code == scenario.code, f"exit code {code}, {points}"
-    expected = scenario.state(here)
-    shutil.copytree(here, after, symlinks=True)
-    outcome = Outcome(points)
-    for point in range(0, len(points), every):
-        begin()
-        code, reached = run(scenario.command, f"{here}/", point)
-        outcome.killed += code == -signal.SIGKILL
-        at = f"killed {reached[-1] if reached else ''}"
-        outcome.problems += [f"{at}: {problem}" for problem in scenario.torn(before, after, here)]
-        code, _ = run(scenario.command, "")
-        if code != scenario.code:
-            outcome.problems.append(f"{at}: then exit code {code}")
-        elif (state := scenario.state(here)) != expected:
-            outcome.problems.append(f"{at}: then {state} instead of {expected}")
-    return outcome
+    def run(self, kill_every):
+        """Examine every point, or really kill at every nth; returns the Outcome."""
+        before, after = self._folder / "before", self._folder / "after"
+        before.mkdir(parents=True)
+        self._scenario.prepare(before)
+        self._begin(before)
+        code, points = self._traced(lambda number: None if kill_every else self._keep(number))
+        assert code == self._scenario.code, f"exit code {code}, {points}"
+        expected = self._scenario.state(self._here)
+        self._keep("after")
+        outcome, known = Outcome(points), set()
+        for number in range(0, len(points), kill_every or 1):
+            point = points[number]
+            if kill_every:
+                self._begin(before)
+                code, reached = self._traced(lambda at, number=number: KILL if at == number else None)
+                outcome.killed += code == -signal.SIGKILL
+                point = reached[-1]
+                self._keep("killed")
+            left = self._folder / ("killed" if kill_every else str(number))
+            torn = self._scenario.torn(before, after, left)
+            outcome.problems += [f"{point}: {problem}" for problem in torn]
+            if (content := _content(left)) not in known:
+                known.add(content)
+                self._begin(left)
+                outcome.begun_again += 1
+                outcome.problems += [f"{point}: {problem}" for problem in self._finish(expected)]
+        return outcome
+
+    def _begin(self, state):
+        """Change to a copy of a folder."""
+        os.chdir(self._folder)
+        _copy(state, self._here)
+        os.chdir(self._here)
+
+    def _keep(self, name):
+        """Keep a copy of the folder as it is."""
+        _copy(self._here, self._folder / str(name))
+
+    def _traced(self, at_point):
+        return run(self._scenario.command, f"{self._here}/", at_point)
+
+    def _finish(self, expected):
+        """Run the command to its end; what is wrong then."""
+        code, _ = run(self._scenario.command)
+        if code != self._scenario.code:
+            return [f"then exit code {code}"]
+        state = self._scenario.state(self._here)
+        return [] if state == expected else [f"then {state} instead of {expected}"]
+
+
+def _copy(source, target):
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, symlinks=True)
+
+
+def _content(folder):
+    """Everything below a folder: names with bytes, with where a link leads, or None."""
+    return tuple(
+        (str(path.relative_to(folder)), path.readlink() if path.is_symlink()
+         else path.read_bytes() if path.is_file() else None)
+        for path in sorted(folder.rglob("*"))
+    )  # fmt: skip
