@@ -214,10 +214,11 @@ class Tracer:
         return True
 
 
-def run(command, watched="", at_point=lambda number: None):
-    """Run a command in a fork; returns its exit code and the points that it reached below `watched`.
+def run(command, watched="", at_point=None):
+    """Run a command in a fork; returns its exit code, and points that it reached.
 
-    `at_point` is called at each with its number, and may return KILL.
+    They are calls below the folder `watched`. `at_point` is called at each with its number, and may
+    return KILL.
     """
     child = os.fork()
     if not child:
@@ -338,7 +339,9 @@ class Examination:
             point = points[number]
             if kill_every:
                 self._begin(before)
-                code, reached = self._traced(lambda at, number=number: KILL if at == number else None)
+                code, reached = self._traced(
+                    lambda at, number=number: KILL if at == number else None
+                )
                 outcome.killed += code == -signal.SIGKILL
                 point = reached[-1]
                 self._keep("killed")
