@@ -197,11 +197,12 @@ def to_detections(
 
 def _reported(chosen: SelectedRows, *, logits: bool = False) -> SelectedRows:
     """The scores of logits; other scores clipped to 1, which quantised heads may exceed."""
+    boxes, score, class_id = chosen
     if logits:
-        return chosen._replace(score=sigmoid(chosen.score))
-    if chosen.score.size and chosen.score[0] > TOO_HIGH:
+        return SelectedRows(boxes, sigmoid(score), class_id)
+    if score.size and score[0] > TOO_HIGH:
         _warn("scores reach far above 1, as if the model ended without a sigmoid")
-    return chosen._replace(score=np.minimum(chosen.score, np.float32(1)))
+    return SelectedRows(boxes, np.minimum(score, np.float32(1)), class_id)
 
 
 def _warn(what: str) -> None:
