@@ -26,8 +26,7 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
     """1 / (1 + exp(-x)) in float64, with an error below 2^-45, rounded to float32.
 
     Only additions, multiplications and divisions, which IEEE 754 settles to the last bit: NumPy's
-    own exp may depend on the processor, and on how an array lies in memory. It never falls as the
-    logit rises.
+    own exp rounds differently with AVX-512 and without. It never falls as the logit rises.
 
     Args:
         logits: Of any shape, taken as float32. NaN stays NaN.

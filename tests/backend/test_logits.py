@@ -52,8 +52,7 @@ def test_symmetric_ends_and_nan():
     assert sigmoid(np.zeros((0, 3))).shape == (0, 3)
 
 
-def test_a_place_in_memory_changes_nothing(random):
-    """NumPy's own functions may differ between the middle and the end of an array."""
+def test_each_value_has_one_sigmoid_alone_and_in_any_array(random):
     logits = random.normal(0, 5, 1000).astype(np.float32)
     whole = sigmoid(logits)
     assert whole.tolist() == [float(sigmoid(one)) for one in logits]
