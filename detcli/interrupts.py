@@ -10,12 +10,16 @@ import os
 import signal
 import sys
 from _thread import get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.machinery import ExtensionFileLoader
 
 EXIT_CODE = 130  # 128 + SIGINT, as shells count
 
 RETRY_S = 0.05
 """When an interrupt that was lost in a destructor is raised again."""
+
+EXTENSION_LIMIT_S = 10.0
+"""How long an interrupt waits for an extension module to be initialised."""
 
 
 class Interrupts:
@@ -49,6 +53,8 @@ class Interrupts:
             signal.signal(signal.SIGALRM, self._expire)
         sys.unraisablehook = self._lost
         self._thread = get_ident()
+        for name in ("create_module", "exec_module"):
+            setattr(ExtensionFileLoader, name, self._waiting(getattr(ExtensionFileLoader, name)))
 
     def begin(self) -> None:
         """From here on there may be something to finish."""
@@ -88,6 +94,20 @@ class Interrupts:
         if self.caught and not self._limits:
             self._arm(0)
             raise KeyboardInterrupt
+
+    def _waiting(self, load: Callable[..., object]) -> Callable[..., object]:
+        """Let an interrupt wait while an extension module is initialised.
+
+        C++ code that calls Python code there, as that of onnx does, ends the process if it raises.
+        """
+
+        def wait(*arguments: object) -> object:
+            if self.caught or get_ident() != self._thread:
+                return load(*arguments)
+            with self.held(EXTENSION_LIMIT_S):
+                return load(*arguments)
+
+        return wait
 
     def _interrupt(self, *_: object) -> None:
         # No signal is set to SIG_IGN here: of two that come together, Python would then report the

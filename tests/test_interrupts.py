@@ -189,6 +189,25 @@ def test_a_signal_while_a_module_is_imported(moment, make_model, make_picture, t
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
+def test_an_interrupt_waits_until_an_extension_is_initialised():
+    """The C++ code of onnx makes enumerations, and ends the process if that raises."""
+    finished = run("""
+        import enum
+        set_member = enum.EnumType.__setattr__
+        def send_first(cls, *details):
+            if cls.__module__.startswith("onnx"):
+                send("SIGINT")
+            set_member(cls, *details)
+        enum.EnumType.__setattr__ = send_first
+        try:
+            import onnx
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "interrupted\n", "")
+
+
 def test_a_signal_in_generated_code(tmp_path):
     """Python ends `python -m` by SIGINT if a text was interrupted that it executes.
 

@@ -1,7 +1,8 @@
 """Completion in the shell: of devices and models, and of names with spaces and colons.
 
 Typer's own scripts for bash and zsh split such names: bash takes a colon for the end of a word, and
-what is inserted is not quoted. For fish and PowerShell, Typer's scripts are used unchanged.
+what is inserted is not quoted. For fish, it does not find values after `--option=`. For PowerShell,
+Typer's script is used unchanged.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from typer import _completion_shared as shared
 from typer._click.shell_completion import ShellComplete, add_completion_class
-from typer._completion_classes import BashComplete, ZshComplete
+from typer._completion_classes import BashComplete, FishComplete, ZshComplete
 
 if TYPE_CHECKING:
     from typer._click.shell_completion import CompletionItem
@@ -103,7 +104,7 @@ def _files(incomplete: str) -> Iterator[str]:
 
 def register() -> None:
     """Let Typer use these scripts, for completing and for `--install-completion`."""
-    for name, kind in (("bash", Bash), ("zsh", Zsh)):
+    for name, kind in (("bash", Bash), ("fish", Fish), ("zsh", Zsh)):
         add_completion_class(kind, name)
         shared._completion_scripts[name] = kind.source_template  # noqa: SLF001 - it has no interface
 
@@ -173,10 +174,7 @@ class Bash(BashComplete):
     def format_completion(self, item: "CompletionItem") -> str:
         """What to insert."""
         word = self._words()[-1]
-        option, equals, _ = word.text.partition("=")
-        of_option = equals and option.startswith("-") and not item.value.startswith("-")
-        value = f"{option}={item.value}" if of_option else item.value
-        return quoted(value.removeprefix(word.kept), word.quote)
+        return quoted(whole(item.value, word.text).removeprefix(word.kept), word.quote)
 
     def complete(self) -> str:
         """Whether a space follows, then the candidates, one a line."""
@@ -189,6 +187,14 @@ class Bash(BashComplete):
     def _words() -> list[Word]:
         breaks = os.environ.get("COMP_WORDBREAKS", "")
         return split(os.environ.get("COMP_LINE", ""), breaks)
+
+
+class Fish(FishComplete):
+    """Completion in fish, which does its own quoting."""
+
+    def format_completion(self, item: "CompletionItem") -> str:
+        """A candidate and its description."""
+        return whole(super().format_completion(item), self.get_completion_args()[1])
 
 
 class Zsh(ZshComplete):
@@ -208,6 +214,13 @@ class Zsh(ZshComplete):
     def complete(self) -> str:
         """The candidates, one a line."""
         return ShellComplete.complete(self)
+
+
+def whole(candidate: str, typed: str) -> str:
+    """A candidate for the whole word; that for `--device=c` is a value."""
+    option, equals, _ = typed.partition("=")
+    of_option = equals and option.startswith("-") and not candidate.startswith("-")
+    return f"{option}={candidate}" if of_option else candidate
 
 
 def quoted(text: str, quote: str) -> str:

@@ -55,9 +55,12 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
     [
         *(["--conf", 0.3], ["--conf", "red=0.3"], ["--max-det", 7], ["--classes", "red"]),
         *(["--nms", 0.5], ["--unique"], ["--fast-decode"], ["--vid-stride", 2]),
+        *(["--imgsz", 64], ["--box-format", "xyxy"], ["--names", "names.txt"]),
     ],
 )
-def test_other_settings_need_force(resume, options):
+def test_other_settings_need_force(resume, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("red\ngreen\nblue\n")
     resume()
     before = resume.journal.read_bytes()
     finished = resume(*options)
