@@ -2,8 +2,9 @@
 
 The nodes follow `detcli.backend.postprocess` step by step, so that the rows above a confidence
 are the same rows in the same order: ONNX's TopK puts the lower index first among equals, as the
-specification does. NaN becomes 0 before it, which is never above a confidence. Everything is
-float32, whatever the type of the head: class ids and pixels must be exact.
+specification does. NaN becomes 0 before it, or -inf among logits, which is never above a
+confidence. Everything is float32, whatever the type of the head: class ids and pixels must be
+exact. Only the sigmoid of logits is the runtime's own, and may differ in the last bits.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
 from detcli.model.recognise import BOX_ROWS, swaps_last_axes
@@ -36,10 +37,21 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
         max_det: How many rows to keep.
 
     Raises:
-        ModelError: The head needs non-maximum suppression, which this selection lacks, or the
-            opset is too old.
+        ModelError: The head needs non-maximum suppression, which this selection lacks, the graph
+            selects for itself already, its boxes are fractions of an unknown size, or the opset is
+            too old.
     """
-    if contract.layout is Layout.ONE_TO_MANY:
+    if contract.layout is Layout.ROWS:
+        raise ModelError(
+            "--end-to-end: the graph selects its detections itself, which cannot be replaced",
+            "leave it out",
+        )
+    if contract.box_fractions and contract.input_size is None:
+        raise ModelError(
+            "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
+            "set it with --imgsz",
+        )
+    if contract.needs_nms:
         raise ModelError(
             "--end-to-end: a one-to-many head needs non-maximum suppression, and what would be "
             "appended is the selection of one-to-one heads",
@@ -77,7 +89,8 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
         node.output[:] = [names.get(name, f"{PREFIX}{name}") for name in node.output]
         graph.node.append(node)
     anchors, batch = contract.anchor_count, contract.batch or "batch"
-    kept = min(max_det, anchors * contract.class_count) if anchors else OUTPUT
+    scores = anchors and anchors * (1 if contract.one_class else contract.class_count)
+    kept = min(max_det, scores) if scores else OUTPUT
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, kept, 6]))
     return body
 
@@ -99,6 +112,7 @@ def _selection(
         The nodes, and the constants that they may read.
     """
     classes, length = contract.class_count, contract.anchor_count
+    logits = contract.score_form is ScoreForm.LOGITS
     channel_axis, anchor_axis = (2, 1) if anchors_first else (1, 2)
     constants = {
         "sizes": [BOX_ROWS, classes],
@@ -108,7 +122,9 @@ def _selection(
         "row_axis": [1],
         "channel_axis": [channel_axis],
         "last_axis": [2],
-        **{name: np.float32(value) for name, value in (("zero", 0), ("one", 1), ("two", 2))},
+        "nothing": np.float32(-np.inf if logits else 0),
+        "one": np.float32(1),
+        "two": np.float32(2),
     }
 
     def top_k(name: str, values: str, length: int | None) -> str:
@@ -138,30 +154,42 @@ def _selection(
     largest = "<keepdims = 0> (sound, channel_axis)"
     if version < AXES_ARE_AN_INPUT:
         largest = f"<keepdims = 0, axes = [{channel_axis}]> (sound)"
-    corners, from_centre = "chosen_boxes", ""
+    corners, to_corners = "chosen_boxes", ""
     if contract.box_format is BoxFormat.CXCYWH:
         corners = "corners"
-        from_centre = """
+        to_corners = """
             centre, extent = Split <axis = 2> (chosen_boxes, pair_sizes)
             half_extent = Div (extent, two)
             low = Sub (centre, half_extent)
             high = Add (centre, half_extent)
             corners = Concat <axis = 2> (low, high)"""
-    text = f"""
-        boxes, scores = Split <axis = {channel_axis}> (head, sizes)
-        nan = IsNaN (scores)
-        sound = Where (nan, zero, scores)
-        best = ReduceMax {largest}
-        {top_k("anchor", "best", length)}
+    if contract.box_fractions:
+        height, width = contract.canvas()
+        constants["size"] = np.array([width, height, width, height], np.float32)
+        corners, to_corners = "pixels", f"{to_corners}\n            pixels = Mul ({corners}, size)"
+    rows = f"""
         {gather("kept", "sound", "anchor_indices", classes)}
         flat = Flatten <axis = 1> (kept)
         {top_k("row", "flat", length and length * classes)}
         rank = Div (row_indices, classes)
         class = Mod (row_indices, classes)
-        chosen = GatherElements <axis = 1> (anchor_indices, rank)
+        chosen = GatherElements <axis = 1> (anchor_indices, rank)"""
+    if contract.one_class:
+        rows = f"""
+        best_class = ArgMax <axis = {channel_axis}, keepdims = 0> (sound)
+        class = GatherElements <axis = 1> (best_class, anchor_indices)
+        row_values = Identity (anchor_values)
+        chosen = Identity (anchor_indices)"""
+    text = f"""
+        boxes, scores = Split <axis = {channel_axis}> (head, sizes)
+        nan = IsNaN (scores)
+        sound = Where (nan, nothing, scores)
+        best = ReduceMax {largest}
+        {top_k("anchor", "best", length)}
+        {rows}
         {gather("chosen_boxes", "boxes", "chosen", BOX_ROWS)}
-        {from_centre}
-        score = Min (row_values, one)
+        {to_corners}
+        score = {"Sigmoid (row_values)" if logits else "Min (row_values, one)"}
         score_column = Unsqueeze (score, last_axis)
         class_number = Cast <to = 1> (class)
         class_column = Unsqueeze (class_number, last_axis)

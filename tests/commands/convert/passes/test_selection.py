@@ -1,4 +1,4 @@
-"""The appended selection is the specification's, row for row and bit for bit."""
+"""The appended selection is the specification's, row for row; only sigmoids differ in bits."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.passes.selection import append_selection
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
@@ -62,9 +62,16 @@ def specified(head, contract, max_det, confidence):
     """The same rows from the NumPy code, (M, 6)."""
     if contract.anchors_first:
         head = head.T
-    options = SelectionOptions(confidence, max_det, class_ids=None, nms_iou=None)
-    chosen = select(head, options, cxcywh=contract.box_format is BoxFormat.CXCYWH)
-    columns = [chosen.boxes, chosen.score[:, None], chosen.class_id[:, None]]
+    options = SelectionOptions(confidence, max_det, None, None, unique=contract.one_class)
+    chosen = select(
+        head,
+        options,
+        cxcywh=contract.box_format is BoxFormat.CXCYWH,
+        logits=contract.score_form is ScoreForm.LOGITS,
+    )
+    height, width = contract.canvas() if contract.box_fractions else (1, 1)
+    boxes = chosen.boxes * np.array([width, height, width, height], np.float32)
+    columns = [boxes, chosen.score[:, None], chosen.class_id[:, None]]
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
@@ -108,6 +115,53 @@ def test_rows_are_those_of_the_specification(  # noqa: PLR0913, PLR0917 - one pa
         for confidence in (0, 0.25):
             expected = specified(one, contract, max_det, confidence)
             np.testing.assert_array_equal(found[found[:, 4] > confidence], expected)
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("anchors_first", [False, True])
+@pytest.mark.parametrize("one_class", [False, True])
+@pytest.mark.parametrize("box_format", BoxFormat)
+@pytest.mark.filterwarnings("ignore::detcli.errors.DetcliWarning")  # about the NaN
+def test_logits_fractions_and_one_class_for_each_anchor(
+    static, anchors_first, one_class, box_format, random
+):
+    boxes = random.uniform(0, 1, (2, 4, 50))
+    scores = random.integers(-40, 30, (2, 3, 50)) / 4 + 0.1
+    scores[:, 1, 7] = np.nan
+    head = np.concatenate([boxes, scores], axis=1).astype(np.float32)
+    if anchors_first:
+        head = np.ascontiguousarray(head.swapaxes(1, 2))
+    contract = replace(
+        HEAD,
+        anchors_first=anchors_first,
+        anchor_count=50 if static else None,
+        batch=2 if static else None,
+        box_format=box_format,
+        input_size=(320, 640),
+        box_fractions=True,
+        score_form=ScoreForm.LOGITS,
+        one_class=one_class,
+    )
+    for max_det in (1, 20, 300):
+        rows = ending_in(head, contract, max_det)
+        assert rows.shape[1] == min(max_det, 50 if one_class else 150)
+        for found, one in zip(rows, head, strict=True):
+            for confidence in (0.01, 0.25):
+                expected = specified(one, contract, max_det, confidence)
+                kept = found[found[:, 4] > confidence]
+                np.testing.assert_array_equal(
+                    kept[:, [0, 1, 2, 3, 5]], expected[:, [0, 1, 2, 3, 5]]
+                )
+                np.testing.assert_allclose(kept[:, 4], expected[:, 4], atol=1e-6)
+
+
+def test_what_cannot_be_appended_to_is_refused():
+    model = infer_shapes(colour_model.build("body", size=None))
+    contract = recognise(model, "m")
+    with pytest.raises(ModelError, match="selects its detections itself"):
+        append_selection(model, replace(contract, layout=Layout.ROWS), 300)
+    with pytest.raises(ModelError, match="fractions of the input"):
+        append_selection(model, replace(contract, box_fractions=True), 300)
 
 
 def test_many_ties_over_many_anchors(random):
