@@ -1,11 +1,15 @@
 """Detector, the entry point of the library."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from colour_model import NAMES, cell_box, picture
 
 from detcli import DetcliWarning, Detections, Detector, DeviceOptions, Settings
 from detcli.errors import InferenceError, ModelError, UsageError
+from detcli.model.contract import Layout, ScoreForm
+from detcli.model.prepared import prepare
 
 STRICT = Settings(conf=0.6)
 
@@ -19,6 +23,59 @@ def test_one_picture(make_model):
     assert found.score.tolist() == [1.0]
     assert found.class_id.tolist() == [0]
     assert found.names == NAMES
+
+
+@pytest.fixture
+def promise(monkeypatch):
+    """Make the models that are opened from now on promise something else."""
+
+    def replaced(**contract):
+        def prepared(*args):
+            model = prepare(*args)
+            return replace(model, contract=replace(model.contract, **contract))
+
+        monkeypatch.setattr("detcli.detector.prepare", prepared)
+
+    return replaced
+
+
+def detected(model, image, **settings):
+    with Detector(model, "cpu", Settings(**settings)) as detector:
+        found = detector(image)
+    return list(zip(found.class_name, found.score.tolist(), found.xyxy.tolist(), strict=True))
+
+
+def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, random):
+    """The model's scores, 0 to 1, are taken for logits: as scores they are 0.5 to 0.73."""
+    image = random.integers(0, 256, (64, 64, 3), np.uint8)
+    promise(score_form=ScoreForm.LOGITS)
+    everything = detected(make_model(), image, conf=0)
+    assert [score for _, score, _ in everything] == sorted(
+        (score for _, score, _ in everything), reverse=True
+    )
+    assert len(everything) == 3 * 64
+    least = {"red": 0.63, "green": 0.6, "blue": 0.62}
+    found = detected(make_model(), image, conf=0.6, class_conf=(("red", 0.63), ("blue", 0.62)))
+    assert found == [row for row in everything if row[1] > np.float32(least[row[0]])]
+    assert 0 < len(found) < len(everything)
+    found = detected(make_model(), image, conf=0.6, classes=("blue",), max_det=7)
+    assert found == [row for row in everything if row[0] == "blue" and row[1] > 0.6][:7]
+    assert detected(make_model(), image, conf=1) == []
+
+
+def test_a_model_may_leave_one_class_to_each_anchor(make_model, promise, random):
+    image = random.integers(0, 256, (64, 64, 3), np.uint8)
+    unique = detected(make_model(), image, conf=0.3, unique=True)
+    several = detected(make_model(), image, conf=0.3)
+    promise(one_class=True)
+    assert detected(make_model(), image, conf=0.3) == unique
+    assert len(unique) < len(several)
+
+
+def test_unique_needs_anchors(make_model, promise):
+    promise(layout=Layout.ROWS)
+    with pytest.raises(UsageError, match="--unique: colours selects its detections itself"):
+        Detector(make_model(), "cpu", Settings(unique=True))
 
 
 def test_a_model_by_its_name(hub, make_model):
