@@ -21,6 +21,7 @@ from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout, Resize
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
+from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel, find
 from detcli.settings import Settings, class_ids, class_thresholds
 from detcli.timing import Stage, StageTimes
@@ -77,10 +78,17 @@ class Detector:
             model = find(model, half=options is not None and options.wants_half_file(wanted))
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
-        prepared = prepare(model.path, settings.box_format, model.name)
+        prepared = prepare(model.path, settings.box_format, model.name, settings.preprocess)
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)
+        if contract.unsettled:
+            raise ModelError(
+                f"{prepared.name} does not say how pictures are prepared for it; unknown: "
+                f"{', '.join(contract.unsettled)}",
+                "pass --preprocess (in Python, Settings(preprocess=...)), for example "
+                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
+            )
         if contract.needs_nms and settings.nms is None:
             raise ModelError(
                 f"{prepared.name} has a one-to-many head (several boxes for each object), which "
@@ -104,6 +112,11 @@ class Detector:
                 f"--rect: this graph takes {width}x{height} pictures only",
                 "omit it, or export the model with dynamic axes",
             )
+        if settings.rect and self.fast_for is None:
+            raise UsageError(
+                f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
+                "omit it",
+            )
         self._rect = settings.rect
         self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
         self._selection = SelectionOptions(
@@ -121,6 +134,11 @@ class Detector:
             *(self.model_name, self.device, contract.layout, contract.box_format),
             *(contract.class_count, contract.names_origin),
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
+        )
+        log.info(
+            "preprocessing: %s (%s)",
+            written(contract.preprocessing),
+            ", ".join(f"{part}: {by}" for part, by in contract.settled) or "nothing settles it",
         )
 
     def _open(self, device: str | Device) -> None:

@@ -86,6 +86,7 @@ class SettingsJson(TypedDict):
         imgsz: Side of the network's input that was asked for; null for the model's own.
         rect: Whether the input is as small as the picture allows.
         box_format: Format of the boxes that was asked for; null for the model's own.
+        preprocess: How pictures became the network's input.
         names: Names of the classes that replace the model's own; null without.
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
@@ -103,6 +104,7 @@ class SettingsJson(TypedDict):
     imgsz: int | None
     rect: bool
     box_format: str | None
+    preprocess: str
     names: list[str] | None
     half: bool
     fast_decode: bool

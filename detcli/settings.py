@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
+from detcli.model.preprocessing import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class Settings:
         class_conf: Confidences of single classes, by name or id, that replace `conf`.
         unique: Keep at most one detection of each anchor, that of its best class.
         rect: Use the smallest input that holds a picture, for graphs with dynamic axes.
+        preprocess: How pictures become the input, where the model does not say, or to say it
+            otherwise: "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named
+            stays as it is.
 
     Raises:
         UsageError: A value is out of range.
@@ -43,6 +47,7 @@ class Settings:
     class_conf: tuple[tuple[str | int, float], ...] = ()
     unique: bool = False
     rect: bool = False
+    preprocess: str | None = None
 
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):
@@ -56,6 +61,8 @@ class Settings:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
         if self.nms is not None and not 0 < self.nms <= 1:
             raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1")
+        if self.preprocess is not None:
+            parse(self.preprocess)
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 

@@ -13,7 +13,7 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 | rows            | detections, selected inside      | `[B, K, 6]`, made by nodes detcli adds  |
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -139,7 +139,8 @@ class Contract:
         one_class: At most one class counts for each anchor, its best.
         needs_nms: There are several boxes for each object, for non-maximum suppression.
         preprocessing: How a picture becomes the input.
-        settled: What settled each part of the contract, by the part's name.
+        settled: Parts of the contract, and what settled each.
+        unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.
         warnings: What deserves attention, one sentence each.
     """
 
@@ -163,12 +164,18 @@ class Contract:
     score_form: ScoreForm = ScoreForm.FINAL
     one_class: bool = False
     needs_nms: bool = False
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    settled: dict[str, str] = field(default_factory=dict)
+    preprocessing: Preprocessing = Preprocessing()
+    settled: tuple[tuple[str, str], ...] = ()
+    unsettled: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def follows_picture(self) -> bool:
+        """Whether the size of the input depends on the picture's."""
+        return self.preprocessing.resize in {Resize.SHORTEST_EDGE, Resize.NONE}
+
     def canvas(self, image_size: int | None = None) -> tuple[int, int]:
-        """Height and width to letterbox to.
+        """Height and width of the input; the most they can be where it follows the picture.
 
         Args:
             image_size: The side length that the user asked for, if any.
@@ -176,6 +183,14 @@ class Contract:
         Raises:
             UsageError: The graph cannot run at that size.
         """
+        if self.follows_picture:
+            if image_size is not None:
+                raise UsageError(
+                    f"imgsz {image_size}: this model's input follows the size of each picture",
+                    "leave imgsz out; --preprocess shortest-edge=MIN:MAX sets its edges",
+                )
+            edges = self.preprocessing.edges
+            return self.default_size if edges is None else (edges[1], edges[1])
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -216,6 +231,8 @@ class Contract:
                 "heads": tuple(fields["heads"]),
                 "box_format": BoxFormat(fields["box_format"]),
                 "score_form": ScoreForm(fields["score_form"]),
+                "settled": tuple((part, by) for part, by in fields["settled"]),
+                "unsettled": tuple(fields["unsettled"]),
                 "preprocessing": Preprocessing.from_json(fields["preprocessing"]),
                 "input_size": tuple(size) if size else None,
                 "default_size": tuple(fields["default_size"]),

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Self
 
 from detcli.errors import DetcliError, ModelError
 from detcli.model.contract import BoxFormat, Contract
+from detcli.model.preprocessing import overridden
+from detcli.model.sidecar import Sidecar
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -73,14 +75,18 @@ class ModelFile:
         path: As it was given.
         content: Its bytes, without external data.
         box_format: The format of the box rows, where the caller knows better than the graph.
+        preprocess: Parts of the preprocessing that the caller knows better, as text.
     """
 
     path: Path
     content: bytes
     box_format: BoxFormat | None = None
+    preprocess: str | None = None
 
     @classmethod
-    def read(cls, path: Path, box_format: BoxFormat | None = None) -> Self:
+    def read(
+        cls, path: Path, box_format: BoxFormat | None = None, preprocess: str | None = None
+    ) -> Self:
         """Read a file's bytes.
 
         Raises:
@@ -96,7 +102,7 @@ class ModelFile:
                     raise ModelError(
                         f"{problem}: it is larger than 2 GiB, as no ONNX file is", hint
                     )
-                return cls(path, file.read(status.st_size), box_format)
+                return cls(path, file.read(status.st_size), box_format, preprocess)
         except OSError as error:
             raise ModelError(f"{problem}: {error.strerror}", hint) from error
         except MemoryError as error:
@@ -131,15 +137,21 @@ class ModelFile:
         return tuple(ExternalFile.read(self.path, name) for name in self._loaded[1])
 
     @cached_property
+    def sidecar(self) -> Sidecar | None:
+        """What lies beside the file."""
+        return Sidecar.read(self.path)
+
+    @cached_property
     def _recognised(self) -> Contract | ModelError:
         from detcli.model.recognise import recognise  # imports onnx
 
         model = self.model
         with damage_reported(self.path):
             try:
-                return recognise(model, self.path.name, self.box_format)
+                found = recognise(model, self.path.name, self.box_format, self.sidecar)
             except ModelError as error:
                 return error
+        return overridden(found, self.preprocess)
 
     @property
     def contract(self) -> Contract | None:

@@ -2,7 +2,7 @@
 
 Importing `onnx` and parsing a graph takes longer than a detection. So what was recognised is kept
 in the cache folder, and a warm start does not need `onnx`. Entries are named by the hash of the
-file's content and the version of the code that reads it:
+file's content, of what lies beside it, and the version of the code that reads them:
 
     prepared/<key>.contract   the contract, as JSON
     prepared/<key>.graph      the network body, where the file's graph continues after it
@@ -18,8 +18,9 @@ from pathlib import Path
 from detcli.files import cached
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
+from detcli.model.preprocessing import overridden
 
-VERSION = 4
+VERSION = 5
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
@@ -39,7 +40,10 @@ class PreparedModel:
 
 
 def prepare(
-    path: Path, box_format: BoxFormat | None = None, name: str | None = None
+    path: Path,
+    box_format: BoxFormat | None = None,
+    name: str | None = None,
+    preprocess: str | None = None,
 ) -> PreparedModel:
     """Read a model file, recognise it and cut its graph to the network body.
 
@@ -47,18 +51,21 @@ def prepare(
         path: An ONNX file, with any external data beside it.
         box_format: Format of the box rows, where the caller knows better than the graph.
         name: The name in records, if not the file's.
+        preprocess: Parts of the preprocessing, where the caller knows better, as text.
 
     Raises:
         ModelError: The file cannot be read, or is not a detector.
+        UsageError: The preprocessing is malformed.
     """
     file = ModelFile.read(path, box_format)
     key = f"{file.sha256}-{VERSION}"
-    variant = f"{key}-{box_format}" if box_format else key
+    beside = None if file.sidecar is None else file.sidecar.sha256
+    variant = "-".join(filter(None, (key, box_format, beside)))
     described = json.loads(cached(f"prepared/{variant}.contract", lambda: _describe(file)))
     hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
     if hashes:  # the graph that is cached holds these weights
         key = hashlib.sha256(f"{key} {hashes}".encode()).hexdigest()
-    contract = Contract.from_json(described["contract"])
+    contract = overridden(Contract.from_json(described["contract"]), preprocess)
     if described["output"] == contract.head and not hashes:
         return PreparedModel(name or path.stem, contract, file.content)  # no cut is needed
     graph = cached(f"prepared/{key}.graph", lambda: _cut(file, contract.head))

@@ -17,6 +17,8 @@ from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout, Preprocessing, ScoreForm
 from detcli.model.graph import GraphIndex, attribute, known_size, shape
 from detcli.model.names import class_names, parse_names
+from detcli.model.settle import settled
+from detcli.model.sidecar import Sidecar
 
 EXPECTED = (
     "expected one image input [B, 3, H, W] and one output: [B, 4 + C, N], [B, N, 4 + C], "
@@ -53,13 +55,19 @@ class _Head(NamedTuple):
     scores: str
 
 
-def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None = None) -> Contract:
+def recognise(
+    model: onnx.ModelProto,
+    title: str,
+    box_format: BoxFormat | None = None,
+    sidecar: Sidecar | None = None,
+) -> Contract:
     """Recognise what a graph promises.
 
     Args:
         model: The graph; intermediate shapes help (`onnx.shape_inference`).
         title: What to call it in errors.
         box_format: The format of the box rows, where the caller knows better.
+        sidecar: What lies beside the file.
 
     Raises:
         ModelError: The graph is not a known kind of detector; the message lists what it has.
@@ -67,7 +75,7 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
-        return _contract(index, metadata, box_format)
+        contract = _contract(index, metadata, box_format)
     except _Unrecognised as error:
         inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
@@ -76,6 +84,7 @@ def recognise(model: onnx.ModelProto, title: str, box_format: BoxFormat | None =
             f"Inputs: {inputs}. Outputs: {outputs}",
             "".join([*hint, EXPECTED]),
         ) from error
+    return settled(contract, index, metadata, sidecar, contract.preprocessing)
 
 
 def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | None) -> Contract:
@@ -117,7 +126,6 @@ def _contract(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | No
         one_class=False,
         needs_nms=one_to_many,
         preprocessing=Preprocessing(),
-        settled={},
         class_count=count,
         anchor_count=known_size(head_shape[1 if head.anchors_first else 2]),
         input_name=image.name,

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Layout
+from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
 from detcli.model.prepared import prepare
 
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
@@ -305,3 +305,36 @@ def test_a_model_is_prepared_without_a_home_folder(monkeypatch, make_model, tmp_
     monkeypatch.chdir(tmp_path)
     assert prepare(make_model(tail="authors")).contract.class_count == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["colours.onnx"]
+
+
+def test_what_lies_beside_the_file_is_part_of_the_key(tmp_path):
+    """A cached entry is used only with the neighbours that it was made with."""
+    path = tmp_path / "model.onnx"
+    onnx.save(colour_model.build("body"), path)
+    beside = tmp_path / "preprocessor_config.json"
+    ways = []
+    for content in (None, '{"size": {"height": 64, "width": 64}}', '{"do_resize": true}', None):
+        beside.unlink(missing_ok=True)
+        if content is not None:
+            beside.write_text(content)
+        ways.append(prepare(path).contract.preprocessing)
+    assert ways[0] == ways[3] == Preprocessing()
+    assert ways[1].resize is Resize.STRETCH
+    assert ways[2].resize is Resize.LETTERBOX
+    assert ways[2].interpolation is Interpolation.BILINEAR
+
+
+def test_an_option_changes_what_is_cached_without_an_entry_of_its_own(tmp_path, cache):
+    path = tmp_path / "model.onnx"
+    onnx.save(colour_model.build("body"), path)
+    prepare(path)
+    before = entries(cache)
+    changed = prepare(path, preprocess="stretch,bgr").contract
+    assert changed.preprocessing == Preprocessing(Resize.STRETCH, bgr=True)
+    assert dict(changed.settled) == {
+        "interpolation": "the family's rule",
+        "values": "the family's rule",
+        "resize": "--preprocess",
+        "channels": "--preprocess",
+    }
+    assert entries(cache) == before

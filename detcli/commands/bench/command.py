@@ -118,6 +118,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
@@ -177,6 +178,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         nms=nms,
         imgsz=imgsz,
         box_format=box_format,
+        preprocess=preprocess,
     )
     request = BenchRequest(run, mode, tuple(source or ()), seconds, cold_starts)
     if sweep:

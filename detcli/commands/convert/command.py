@@ -76,6 +76,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         int | None, option("K", "With --end-to-end: rows of the output; default: 300.", "--max-det")
     ] = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     image: Annotated[
         str | None,
         option(
@@ -136,6 +137,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         end_to_end=end_to_end,
         max_det=max_det,
         box_format=box_format,
+        preprocess=preprocess,
         tolerance=parse_tolerance(tolerance),
         force=force,
     )

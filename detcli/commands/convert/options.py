@@ -38,6 +38,7 @@ class ConversionOptions:
     end_to_end: bool = False  # append the selection
     max_det: int | None = None  # with `end_to_end`: number of rows it keeps; None for 300
     box_format: BoxFormat | None = None  # of the box rows, where the graph does not show it
+    preprocess: str | None = None  # parts of it, where the model does not say
     tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
     force: bool = False  # overwrite the output, which may be the model itself
 

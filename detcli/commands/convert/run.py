@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
@@ -29,8 +30,10 @@ from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
-from detcli.model.editing import cut
+from detcli.model.editing import cut, names_entry, set_metadata
 from detcli.model.loading import ModelFile, damage_reported
+from detcli.model.preprocessing import METADATA_KEY, OPTION, written
+from detcli.model.sidecar import CONFIG, PREPROCESSOR
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import Settings
@@ -105,11 +108,13 @@ def convert(
     with contextlib.ExitStack() as stack:
         target = _open_output(model.path, output, force=options.force)
         stack.callback(target.discard)
-        old = ModelFile.read(model.path, options.box_format)
+        old = ModelFile.read(model.path, options.box_format, options.preprocess)
         known = old.detector().warnings
         for warning in known:
             _warn(f"{model.path.name}: {warning}")
-        steps = Steps(old.original, model.path.name, options, pictures or (lambda: [picture]))
+        steps = Steps(
+            _with_contract(old), model.path.name, options, pictures or (lambda: [picture])
+        )
         with damage_reported(model.path):  # converters raise anything
             steps.run()
         converted = serialised(steps.model)
@@ -168,6 +173,16 @@ def _file_report(file: ModelFile, path: Path) -> File:
     )
 
 
+def _with_contract(file: ModelFile) -> ModelProto:
+    """A model whose metadata says what otherwise only its neighbours or the user say."""
+    contract, entries = file.detector(), dict[str, str]()
+    if {by for _, by in contract.settled} & {PREPROCESSOR, OPTION}:
+        entries[METADATA_KEY] = written(contract.preprocessing)
+    if contract.names_origin == CONFIG:
+        entries |= names_entry(contract.names)
+    return set_metadata(file.original, entries) if entries else file.original
+
+
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
@@ -194,6 +209,7 @@ def compare_models(
         nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
         imgsz=None if resized else options.imgsz,
         box_format=options.box_format,
+        preprocess=options.preprocess,
     )
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.

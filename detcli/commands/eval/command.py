@@ -60,6 +60,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     rect: options.RectOption = False,
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     batch: options.BatchOption = None,
@@ -116,6 +117,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         rect=rect,
         names=names,
         box_format=box_format,
+        preprocess=preprocess,
     )
     request = EvalRequest(
         run=run,

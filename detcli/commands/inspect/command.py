@@ -10,6 +10,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     *,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     names: options.NamesOption = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
@@ -27,7 +28,9 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     from detcli.commands.shared.setup import find_model
 
     path = find_model(model).path
-    inspection = examine(path, box_format=box_format, imgsz=imgsz, names=names)
+    inspection = examine(
+        path, box_format=box_format, preprocess=preprocess, imgsz=imgsz, names=names
+    )
     write_report(inspection, report_format, render)
     if inspection.problem is not None:
         raise ModelError(inspection.problem.message, inspection.problem.hint)

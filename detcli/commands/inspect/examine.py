@@ -25,6 +25,7 @@ from detcli.model.editing import cut
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
+from detcli.model.preprocessing import PARTS, written
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 
@@ -46,6 +47,7 @@ def examine(
     path: Path,
     *,
     box_format: BoxFormat | None = None,
+    preprocess: str | None = None,
     imgsz: int | None = None,
     names: Path | None = None,
 ) -> Inspection:
@@ -54,6 +56,7 @@ def examine(
     Args:
         path: An ONNX file, with any external data beside it.
         box_format: The format of the box rows, where the graph does not show it.
+        preprocess: Parts of the preprocessing, where the file does not say them.
         imgsz: Side length of the input to count operations for, for graphs with dynamic axes.
         names: A file with class names, to use instead of the model's own.
 
@@ -61,7 +64,7 @@ def examine(
         ModelError: The file cannot be read at all. One that cannot be used is reported.
         UsageError: The image size or the names do not fit the model.
     """
-    file = ModelFile.read(path, box_format)
+    file = ModelFile.read(path, box_format, preprocess)
     with damage_reported(path):
         model, contract, refusal = file.model, file.contract, file.refusal
         index = GraphIndex(model.graph)
@@ -154,6 +157,8 @@ def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> 
         cut=_cut(index, contract.head) if contract.layout is Layout.END_TO_END else None,
         box_format=contract.box_format,
         box_format_reason="--box-format" if asked else BOX_FORMATS[contract.box_format],
+        preprocessing=written(contract.preprocessing),
+        preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},
         class_count=contract.class_count,
         anchor_count=contract.anchor_count,
         batch=contract.batch,

@@ -18,6 +18,7 @@ from detcli.commands.inspect.report import (
     TensorInfo,
 )
 from detcli.commands.shared.reports import facts
+from detcli.model.preprocessing import PARTS
 from detcli.text import printable
 
 MAX_NAMES = 8
@@ -88,6 +89,12 @@ def _promises(detector: DetectorFacts) -> Iterator[tuple[str, str]]:
     if detector.cut is not None:
         yield "cut", _cut(detector.cut)
     yield "boxes", f"{detector.box_format}: {detector.box_format_reason}"
+    yield "preprocessing", detector.preprocessing
+    for part in PARTS:
+        yield (
+            f"  {part}",
+            detector.preprocessing_origins.get(part, "unsettled; --preprocess says it"),
+        )
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:

@@ -61,6 +61,8 @@ class DetectorFacts:
         cut: Where the graph would be cut; None if its output is the head.
         box_format: Format of the head's box rows.
         box_format_reason: Which of its nodes show it.
+        preprocessing: How pictures become the input, as --preprocess names it.
+        preprocessing_origins: What settled each part of that; others are unsettled.
         class_count: C.
         anchor_count: N, or None where it depends on the input size.
         batch: B, or None where any batch is accepted.
@@ -78,6 +80,8 @@ class DetectorFacts:
     cut: CutPoint | None
     box_format: BoxFormat
     box_format_reason: str
+    preprocessing: str
+    preprocessing_origins: dict[str, str]
     class_count: int
     anchor_count: int | None
     batch: int | None

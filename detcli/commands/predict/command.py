@@ -60,6 +60,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     rect: options.RectOption = False,
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     recursive: options.RecursiveOption = False,
     files_from: Annotated[
         str | None,
@@ -222,6 +223,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         rect=rect,
         names=names,
         box_format=box_format,
+        preprocess=preprocess,
     )
     sink_options = SinkOptions(
         format=choose_format(output_format, output),
@@ -275,6 +277,7 @@ def _settings(
 ) -> "SettingsJson":
     """What the detections of a run depend on, for its journal."""
     from detcli.model.hub_cache import sha256
+    from detcli.model.preprocessing import written
     from detcli.settings import class_ids
 
     chosen, names = run.settings, detector.contract.names
@@ -294,6 +297,7 @@ def _settings(
         "imgsz": chosen.imgsz,
         "rect": chosen.rect,
         "box_format": chosen.box_format,
+        "preprocess": written(detector.contract.preprocessing),
         "names": None if chosen.names is None else list(names),
         "half": run.device_options.half,
         "fast_decode": source.decode.fast_for is not None,

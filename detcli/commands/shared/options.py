@@ -93,6 +93,14 @@ BoxesOption = Annotated[
     BoxFormat | None,
     option("xyxy|cxcywh", "Box format of the head, if the graph does not show it.", panel=MODEL),
 ]
+PreprocessOption = Annotated[
+    str | None,
+    option(
+        "WAYS",
+        "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
+        panel=MODEL,
+    ),
+]
 CudaGraphOption = Annotated[
     bool | None,
     flag(

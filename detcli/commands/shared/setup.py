@@ -85,6 +85,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     classes: str | None = None,
     unique: bool = False,
     rect: bool = False,
+    preprocess: str | None = None,
     names: Path | None = None,
     workers: int = 1,
 ) -> RunOptions:
@@ -108,6 +109,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
             rect=rect,
             names=names,
             box_format=box_format,
+            preprocess=preprocess,
         ),
         device_options=DeviceOptions(
             cuda_graph=cuda_graph,

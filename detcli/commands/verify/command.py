@@ -73,6 +73,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
     least_iou: Annotated[
         float, option("IOU", "Boxes that overlap less do not match.", "--iou")
     ] = 0.5,
@@ -139,7 +140,9 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             other=None if other is None else find_model(other),
             device=device,
             against=against,
-            settings=Settings(conf=conf, nms=nms, imgsz=imgsz, box_format=box_format),
+            settings=Settings(
+                conf=conf, nms=nms, imgsz=imgsz, box_format=box_format, preprocess=preprocess
+            ),
             least_iou=least_iou,
             tolerance=parse_tolerance(tolerance),
             half=half,

@@ -161,8 +161,10 @@ def make_plan(request: VerifyRequest) -> Plan:
     """
     settings = request.settings
     other = request.other or request.model
-    first = ModelFile.read(request.model.path, settings.box_format)
-    second = first if request.other is None else ModelFile.read(other.path, settings.box_format)
+    first = ModelFile.read(request.model.path, settings.box_format, settings.preprocess)
+    second = first
+    if request.other is not None:
+        second = ModelFile.read(other.path, settings.box_format, settings.preprocess)
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
     device = _choose_device(request.device, request.model, first, settings)
@@ -235,6 +237,8 @@ def _choose_device(name: str, model: LocatedModel, file: ModelFile, settings: Se
     if file.contract is None:
         session = open_tensors(device, file.model.SerializeToString(), file.path.name)
         return Device.parse(session.device)
-    backend = open_backend(device, prepare(model.path, settings.box_format, model.name))
+    backend = open_backend(
+        device, prepare(model.path, settings.box_format, model.name, settings.preprocess)
+    )
     backend.close()
     return Device.parse(backend.device)

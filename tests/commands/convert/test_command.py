@@ -159,3 +159,25 @@ PAGE = Path(__file__).parents[3] / "docs/convert.md"
 @pytest.mark.parametrize("option", ["--cut", "--half", "--int8", "--batch", "--imgsz", "--names"])
 def test_the_page_explains_each_pass(option):
     assert f"| `{option}" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_copy_keeps_what_only_its_folder_or_the_user_said(convert, invoke, square, tmp_path):
+    """The copy is elsewhere and is given no option."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    model = folder / "model.onnx"
+    metadata = {"stride": "8"}
+    model.write_bytes(build("body", metadata=metadata).SerializeToString())
+    processor = {"size": {"height": 64, "width": 64}, "do_normalize": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    labels = {"model_type": "x", "id2label": {"0": "a", "1": "b", "2": "c"}}
+    (folder / "config.json").write_text(json.dumps(labels))
+    done = convert(model, "--metadata", "author=me", "--preprocess", "bgr", "--image", square)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(invoke("inspect", tmp_path / "out.onnx", "--format", "json").stdout)
+    assert report["metadata"]["detcli.preprocess"] == report["detector"]["preprocessing"]
+    assert report["detector"]["preprocessing"].startswith("stretch,bilinear,bgr,scale=0.0039")
+    assert set(report["detector"]["preprocessing_origins"].values()) == {
+        "metadata detcli.preprocess"
+    }
+    assert report["detector"]["names"] == ["a", "b", "c"]

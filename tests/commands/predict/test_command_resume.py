@@ -43,6 +43,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         "imgsz": None,
         "rect": False,
         "box_format": None,
+        "preprocess": "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114",
         "names": None,
         "half": False,
         "fast_decode": False,

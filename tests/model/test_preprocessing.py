@@ -1,0 +1,77 @@
+"""The text form of a preprocessing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.errors import UsageError
+from detcli.model.contract import Interpolation, Preprocessing, Resize
+from detcli.model.preprocessing import change, named_parts, written
+
+NUMBERS = st.floats(-300, 300)
+SIDES = st.integers(1, 5000)
+ANY = st.builds(
+    Preprocessing,
+    resize=st.sampled_from(sorted(set(Resize) - {Resize.SHORTEST_EDGE})),
+    interpolation=st.sampled_from(Interpolation),
+    scale=NUMBERS,
+    mean=st.tuples(NUMBERS, NUMBERS, NUMBERS),
+    std=st.tuples(*[NUMBERS.filter(bool)] * 3),
+    bgr=st.booleans(),
+    pad=st.integers(0, 255),
+    longest=st.none() | SIDES,
+    multiple=SIDES,
+)
+BY_EDGE = st.builds(
+    Preprocessing, resize=st.just(Resize.SHORTEST_EDGE), edges=st.tuples(SIDES, SIDES)
+)
+
+
+@given(ANY | BY_EDGE)
+def test_what_is_written_is_read_back(preprocessing):
+    assert (
+        change(Preprocessing(bgr=True, pad=9, longest=7), written(preprocessing)) == preprocessing
+    )
+    assert named_parts(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
+
+
+def test_only_what_is_named_changes():
+    before = Preprocessing(Resize.CORNER, scale=1.0, bgr=True, longest=600)
+    assert change(before, "bilinear") == Preprocessing(
+        Resize.CORNER, Interpolation.BILINEAR, scale=1.0, bgr=True, longest=600
+    )
+    assert change(before, " stretch , mean=1:2:3") == Preprocessing(
+        Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
+    )
+    assert named_parts("stretch,mean=1:2:3") == {"resize", "values"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "'' is unknown"),
+        ("stretched", "'stretched' is unknown"),
+        ("stretch,", "'' is unknown"),
+        ("stretch,letterbox", "says twice what resize is"),
+        ("mean=1:2:3,mean=1:2:3", "says twice what mean is"),
+        ("mean=1:2", "'1:2' is not 3 numbers"),
+        ("mean=a:b:c", "'a:b:c' is not 3 numbers"),
+        ("mean=nan:0:0", "is not 3 numbers"),
+        ("std=1:0:1", "divided by 0"),
+        ("scale=inf", "'inf' is not one number"),
+        ("scale", "'scale' is unknown"),
+        ("stretch=1", "'stretch=1' is unknown"),
+        ("pad=256", "out of range"),
+        ("pad=1.5", "'1.5' is not one number"),
+        ("shortest-edge", "'shortest-edge' is unknown"),
+        ("shortest-edge=800", "'800' is not 2 numbers"),
+        ("shortest-edge=0:800", "out of range"),
+        ("longest=" + "9" * 5000, "5008 characters"),
+        ("longest=" + "9" * 900, "is not one number"),
+        ("longest=99999", "out of range"),
+    ],
+)
+def test_what_is_malformed_is_named(text, problem):
+    with pytest.raises(UsageError, match=problem) as caught:
+        change(Preprocessing(), text)
+    assert caught.value.hint

@@ -1,0 +1,145 @@
+"""Which source settles each part of a preprocessing."""
+
+import json
+
+import pytest
+from model.test_input_nodes import MEAN, STD, graph, numbers, whole
+from onnx import TensorProto
+
+from detcli.errors import ModelError
+from detcli.model.contract import Interpolation, Preprocessing, Resize
+from detcli.model.graph import GraphIndex
+from detcli.model.preprocessing import METADATA_KEY
+from detcli.model.settle import settle
+from detcli.model.sidecar import Sidecar
+
+IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
+DIVIDES = [("Div", numbers(255, 1))]
+NORMALISES = [*DIVIDES, ("Sub", numbers(MEAN)), ("Div", numbers(STD))]
+SWAPS = [("Gather", whole(2, 1, 0), {"axis": 1})]
+YOLO = Preprocessing()
+YOLOX = Preprocessing(Resize.CORNER, scale=1.0, bgr=True)
+RAW = Preprocessing(scale=1.0)
+
+
+def settled(steps=(), family=YOLO, metadata=None, beside=None, **more):
+    model, _ = graph(list(steps), **more)
+    return settle(GraphIndex(model.graph), "x", metadata or {}, beside, family)
+
+
+@pytest.fixture
+def sidecar(tmp_path):
+    def write(**fields):
+        processor = {"size": {"height": 320, "width": 320}, "resample": 2} | fields
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+        return Sidecar.read(tmp_path / "model.onnx")
+
+    return write
+
+
+@pytest.fixture
+def normalising(sidecar):
+    return sidecar(do_normalize=True, image_mean=MEAN, image_std=STD)
+
+
+def test_the_family_alone():
+    found = settled(family=YOLOX)
+    assert found.preprocessing == YOLOX
+    assert dict(found.by) == dict.fromkeys(
+        ("resize", "interpolation", "values", "channels"), "the family's rule"
+    )
+    assert found.unsettled == ()
+
+
+def test_nothing_at_all():
+    found = settled(family=None)
+    assert found.by == ()
+    assert found.unsettled == ("resize", "interpolation", "values", "channels")
+
+
+def test_a_file_beside_the_model_comes_before_the_family(normalising):
+    found = settled(family=YOLOX, beside=normalising, layout="any")
+    assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET)
+    assert {by for _, by in found.by} == {"preprocessor_config.json"}
+    assert found.size == (320, 320)
+
+
+def test_the_metadata_comes_before_all(normalising):
+    metadata = {METADATA_KEY: "corner,scale=1,mean=1:2:3,std=1:1:1"}
+    found = settled(NORMALISES, metadata=metadata, beside=normalising)
+    assert found.preprocessing == Preprocessing(
+        Resize.CORNER, Interpolation.BILINEAR, scale=1.0, mean=(1.0, 2.0, 3.0)
+    )
+    assert dict(found.by)["values"] == "metadata detcli.preprocess"
+    assert dict(found.by)["interpolation"] == "preprocessor_config.json"
+
+
+def test_malformed_metadata_is_refused():
+    with pytest.raises(ModelError, match=r"metadata .* malformed: detcli\.preprocess") as caught:
+        settled(metadata={METADATA_KEY: "streched"})
+    assert "detcli convert" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("steps", "family", "fed"),
+    [
+        (DIVIDES, YOLO, RAW),
+        (NORMALISES, YOLO, RAW),
+        (NORMALISES[1:], YOLO, YOLO),
+        (SWAPS, YOLO, Preprocessing(bgr=True)),
+        (SWAPS, YOLOX, Preprocessing(Resize.CORNER, scale=1.0)),
+        ([*DIVIDES, *SWAPS], YOLO, Preprocessing(scale=1.0, bgr=True)),
+        (
+            SWAPS,
+            Preprocessing(**IMAGENET),
+            Preprocessing(mean=tuple(MEAN[::-1]), std=tuple(STD[::-1]), bgr=True),
+        ),
+        ([("Sub", numbers(MEAN[::-1])), *SWAPS], YOLO, Preprocessing(bgr=True)),
+        ([("Mul", numbers(255, 1))], YOLOX, Preprocessing(Resize.CORNER, bgr=True)),
+    ],
+)
+def test_nodes_at_the_input_are_fed_what_they_want(steps, family, fed):
+    assert settled(steps, family).preprocessing == fed
+
+
+def test_what_a_graph_does_itself_is_not_done_twice(normalising):
+    found = settled(NORMALISES, beside=normalising)
+    assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, scale=1.0)
+    assert dict(found.by)["values"] == "nodes at the input"
+
+
+def test_a_division_alone_leaves_the_rest_to_us(normalising):
+    """What is fed and the division together give what the file beside the model asks for."""
+    fed = settled(DIVIDES, beside=normalising).preprocessing
+    for mean, std, mean_fed, std_fed in zip(MEAN, STD, fed.mean, fed.std, strict=True):
+        for level in (0, 100, 255):
+            given = (level * fed.scale - mean_fed) / std_fed
+            assert given / 255 == pytest.approx((level / 255 - mean) / std)
+
+
+def test_whole_numbers_are_fed_as_they_are(normalising):
+    cast = [("Cast", {"to": TensorProto.FLOAT})]
+    for steps in (cast, [*cast, *NORMALISES]):
+        found = settled(steps, beside=normalising, dtype=TensorProto.UINT8)
+        assert (found.preprocessing.scale, found.preprocessing.mean) == (1.0, (0.0, 0.0, 0.0))
+
+
+def test_a_constant_that_shows_nothing_leaves_values_open():
+    assert settled([("Div", numbers(2, 1))]).unsettled == ("values",)
+
+
+def test_a_graph_that_resizes_takes_the_whole_picture():
+    resize = [("Resize", "", "", whole(1, 3, 64, 64))]
+    assert settled(resize, layout="any").preprocessing.resize is Resize.NONE
+    assert settled(resize).preprocessing.resize is Resize.LETTERBOX  # its input is fixed
+
+
+def test_a_fixed_input_cannot_follow_the_picture(sidecar):
+    beside = sidecar(size={"shortest_edge": 800, "longest_edge": 1333})
+    assert settled(beside=beside).preprocessing.resize is Resize.LETTERBOX
+    assert settled(beside=beside, layout="any").preprocessing.edges == (800, 1333)
+
+
+def test_a_filter_that_detcli_lacks_stays_open(sidecar):
+    beside = sidecar(resample=1)
+    assert settled(family=None, beside=beside).unsettled == ("interpolation",)
