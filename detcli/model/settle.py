@@ -62,17 +62,17 @@ def settle(
     Raises:
         ModelError: The metadata is malformed.
     """
-    entry = read_input_nodes(index, image)
+    nodes = read_input_nodes(index, image)
     found, by, size = family or Preprocessing(), dict[str, str](), None
     if family is not None:
         by = dict.fromkeys(PARTS, FAMILY)
-    if entry.resized and entry.any_size:
+    if nodes.resized and nodes.any_size:
         found = replace(found, resize=Resize.NONE, longest=None, edges=None)
         by["resize"] = by["interpolation"] = NODES
     if sidecar is not None and sidecar.path is not None:
-        found, own, size = _with_sidecar(found, sidecar, fixed=not entry.any_size)
+        found, own, size = _with_sidecar(found, sidecar, fixed=not nodes.any_size)
         by |= dict.fromkeys(own, PREPROCESSOR)
-    found, own = _through_nodes(found, entry, by)
+    found, own = _through_nodes(found, nodes, by)
     by |= dict.fromkeys(own, NODES)
     if text := metadata.get(METADATA_KEY):
         try:
@@ -122,30 +122,30 @@ def _with_sidecar(
 
 
 def _through_nodes(
-    wanted: Preprocessing, entry: InputNodes, by: dict[str, str]
+    wanted: Preprocessing, nodes: InputNodes, by: dict[str, str]
 ) -> tuple[Preprocessing, list[str]]:
     """What has to be fed, so that the network behind the nodes gets what it wants."""
     own = []
     bgr = wanted.bgr
-    if entry.swaps:
+    if nodes.swaps:
         bgr = not bgr
         own += ["channels"] if "channels" in by else []
-    if (shown := entry.order) is not None:
+    if (shown := nodes.order) is not None:
         bgr, own = shown, ["channels"]
     fed = replace(wanted, bgr=bgr)
     if bgr != wanted.bgr:
         fed = replace(fed, mean=wanted.mean[::-1], std=wanted.std[::-1])
     plain = replace(fed, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    if entry.integer:
+    if nodes.integer:
         return replace(plain, scale=1.0), [*own, "values"]
-    if not entry.computes:
+    if not nodes.computes:
         return fed, own
     normalises = any(fed.mean) or len(set(fed.std)) > 1
-    if entry.only_scales and normalises and "values" in by:
-        gain = entry.gains[0]
+    if nodes.only_scales and normalises and "values" in by:
+        gain = nodes.gains[0]
         red, green, blue = fed.std
         return replace(fed, std=(red * gain, green * gain, blue * gain)), [*own, "values"]
-    domain = entry.domain
+    domain = nodes.domain
     if domain is None:
         by.pop("values", None)
         return fed, own

@@ -19,7 +19,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     """Describe a model: layout, classes, size, where it runs, what deserves attention.
 
     A file that cannot be used is reported as far as it can be read, and the exit code is 4.
-    Nothing outside the model's folder is opened.
+    Nothing is opened but the model's folder and, for one in onnx/, Hugging Face's JSON above it.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.commands.inspect.examine import examine
