@@ -1,12 +1,14 @@
 """`detcli bench`, as a user calls it."""
 
 import json
+import os
 import re
 import shlex
 from importlib import resources
 from pathlib import Path
 
 import jsonschema
+import onnx
 import pytest
 import typer.main
 from typer.testing import CliRunner
@@ -200,3 +202,40 @@ def test_the_commands_of_the_documentation_parse():
     command = typer.main.get_command(app).commands["bench"]
     for line in lines:
         command.make_context("bench", shlex.split(line))
+
+
+def circular(path):
+    model = onnx.load(path)
+    model.graph.node[0].input[0] = model.graph.node[-1].output[0]
+    onnx.save(model, path)
+
+
+def enormous(path):
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 10**9
+    onnx.save(model, path)
+
+
+def cut_off(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def piped(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("mode", ["latency", "throughput"])
+@pytest.mark.parametrize("spoil", [circular, enormous, cut_off, piped, endless])
+def test_a_hostile_model_is_refused(bench, make_model, spoil, mode):
+    model = make_model()
+    spoil(model)
+    done = bench("-m", model, "--mode", mode, *SHORT)
+    assert done.exit_code == 4
+    assert "colours.onnx" in done.stderr
+    assert "bug" not in done.stderr
