@@ -259,15 +259,20 @@ class AtomicFile:
         self._open = True
         try:
             self._folder = Folder(path.parent)
+            made = ""
             try:
                 mode = self._folder.mode(path.name)
-                name, self.file = self._folder.create(suffix)
+                with interrupts.held():
+                    made, self.file = self._folder.create(suffix)
+                    self.written = path.with_name(made)
             except BaseException:
-                self._folder.close()
+                if made:  # and then an interrupt came
+                    self.discard()
+                else:
+                    self._folder.close()
                 raise
         except OSError as error:
             raise _output_error(self._named, error) from error
-        self.written = path.with_name(name)
         if stat.S_ISREG(mode) and os.name == "posix":
             with contextlib.suppress(OSError):  # some file systems have no permissions
                 os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)

@@ -189,6 +189,29 @@ def test_a_signal_while_a_module_is_imported(moment, make_model, make_picture, t
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
+def test_an_interrupt_while_a_temporary_file_is_made_leaves_none(tmp_path):
+    finished = run(
+        """
+        from pathlib import Path
+        from detcli.files import AtomicFile
+        make = os.open
+        def make_and_send(*details, **more):
+            descriptor = make(*details, **more)
+            if os.listdir(sys.argv[1]):
+                send("SIGINT")
+            return descriptor
+        os.open = make_and_send
+        try:
+            AtomicFile(Path(sys.argv[1]) / "a.txt")
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted", os.listdir(sys.argv[1]))
+    """,
+        tmp_path,
+    )
+    assert (finished.stdout, finished.stderr) == ("interrupted []\n", "")
+
+
 def test_an_interrupt_waits_until_an_extension_is_initialised():
     """The C++ code of onnx makes enumerations, and ends the process if that raises."""
     finished = run("""
