@@ -16,9 +16,14 @@ COLOURS = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0)}  # BGR
 TAILS = ("body", "transposed", "ultralytics", "authors", "one-to-many")
 
 
-def picture(*squares: tuple[str, int, int], size: tuple[int, int] = (64, 64)) -> np.ndarray:
-    """A grey picture (H, W, 3) with squares of (colour, column, row), in cells."""
-    image = np.full((*size, 3), 114, np.uint8)
+def picture(
+    *squares: tuple[str, int, int], size: tuple[int, int] = (64, 64), grey: int = 114
+) -> np.ndarray:
+    """A grey picture (H, W, 3) with squares of (colour, column, row), in cells.
+
+    The usual grey scores 0.45 in every cell and class; below 64 it is not found by default.
+    """
+    image = np.full((*size, 3), grey, np.uint8)
     for colour, column, row in squares:
         y, x = row * CELL, column * CELL
         image[y : y + CELL, x : x + CELL] = COLOURS[colour]

@@ -8,14 +8,22 @@ prints the number of files and lines, and the rooms (folders and root modules) b
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "detcli"
 
 
+@cache
 def files() -> list[Path]:
     """Every Python file of the package."""
     return sorted(PACKAGE.rglob("*.py"))
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
 
 
 def module_name(path: Path) -> str:
@@ -27,7 +35,7 @@ def module_name(path: Path) -> str:
 def imports(path: Path) -> Iterator[str]:
     """Modules of detcli that a file imports, at its top or inside functions."""
     modules = {module_name(file) for file in files()}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "detcli":
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
@@ -36,6 +44,7 @@ def imports(path: Path) -> Iterator[str]:
             yield from (a.name for a in node.names if a.name.split(".")[0] == "detcli")
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     """The modules that each module imports.
 

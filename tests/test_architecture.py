@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structure
-from structure import PACKAGE, cycles, import_graph, imports, room_graph
+from structure import PACKAGE, cycles, import_graph, imports, nodes, room_graph
 
 FILES = structure.files()
 MODEL_FILES = sorted((PACKAGE.parent / "models").rglob("*.py"))  # what trains the bundled model
@@ -142,7 +142,7 @@ def test_only_device_takes_a_device_name_apart():
     for path in FILES:
         found += [
             f"{path.relative_to(PACKAGE)}:{node.lineno}"
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in nodes(path)
             if takes_a_device_name_apart(node)
         ]
     assert {place.split(":")[0] for place in found} <= {"backend/device.py"}, found
@@ -169,7 +169,7 @@ def test_there_is_one_branch_on_the_kind_of_a_device():
     members = {
         f"{path.relative_to(PACKAGE)}:{node.attr}"
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == "DeviceKind"
@@ -189,7 +189,7 @@ def test_only_the_driver_and_the_compiler_talk_to_cuda():
     importers = {
         path.name
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda"
     }
     assert importers == {"driver.py", "program.py"}
@@ -199,7 +199,7 @@ def test_only_the_command_line_prints():
     printing = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
@@ -211,7 +211,7 @@ def test_the_product_does_not_import_what_trains_its_model():
     imported = {
         name.split(".")[0]
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         for name in (
             [node.module or ""] if isinstance(node, ast.ImportFrom)
             else [alias.name for alias in node.names] if isinstance(node, ast.Import)

@@ -1,5 +1,6 @@
 """The documentation is executed: recipes, examples and generated parts."""
 
+import functools
 import json
 import os
 import re
@@ -34,11 +35,12 @@ def workplace(tmp_path, hub, monkeypatch):
     content = model.SerializeToString()
     hub.add("yolov10n", content, half=content)
     hub.add("yolov10s", content)
+    paint = functools.partial(picture, size=(640, 640), grey=40)
     pictures = {
-        "street.jpg": picture(("red", 2, 3), size=(640, 640)),
-        "detcli/pictures/street.jpg": picture(("red", 2, 3), size=(640, 640)),
-        "pics/person.jpg": picture(("red", 2, 3), ("blue", 0, 0), size=(640, 640)),
-        "pics/car.jpg": picture(("blue", 5, 5), size=(640, 640)),
+        "street.jpg": paint(("red", 2, 3)),
+        "detcli/pictures/street.jpg": paint(("red", 2, 3)),
+        "pics/person.jpg": paint(("red", 2, 3), ("blue", 0, 0), ("green", 7, 7)),
+        "pics/car.jpg": paint(("blue", 5, 5)),
     }
     for name, image in pictures.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +49,7 @@ def workplace(tmp_path, hub, monkeypatch):
         str(tmp_path / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
     )
     for number in range(21):  # a bus in the last second
-        video.write(picture(*[("green", 40, 40)] * (number > 10), size=(640, 640)))
+        video.write(paint(*[("green", 40, 40)] * (number > 10)))
     video.release()
     (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     monkeypatch.chdir(tmp_path)
@@ -332,7 +334,7 @@ def test_the_tools_of_trust(workplace):
     (workplace / "pics/torn.jpg").unlink()
     reports = {}
     for command in TOOLS:
-        quick = " --seconds 0.2 --cold-starts 1" if " bench " in command else ""
+        quick = " street.jpg --seconds 0.2 --cold-starts 1" if " bench" in command else ""
         done = shell(command + quick)
         assert done.returncode == 0, done.stderr
         reports[command.split()[1]] = json.loads(done.stdout)
@@ -363,14 +365,16 @@ def test_the_page_about_models():
     assert "yolov10s" in done.stderr  # removed in the end
 
 
-@pytest.fixture(scope="module")
-def generate():
-    """The functions of docs/generate.py."""
+@pytest.fixture
+def generate(detcli):
+    """The functions of docs/generate.py, which run `detcli` in forks."""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    width = os.environ | {"COLUMNS": "100"}
+    module.detcli = lambda *arguments: detcli(*arguments, env=width).stdout
     return module
 
 

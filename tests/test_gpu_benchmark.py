@@ -12,8 +12,8 @@ from benchmarks.gpu import bench, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock, HostClock, TooSlowToQueueError
 from benchmarks.gpu.launches import launch_all
 from benchmarks.gpu.measure import Case, Plan, Way, failures, measure
+from commands.bench.requests import shorten
 
-from detcli.commands.bench import sampling
 from detcli.commands.bench.topk import DisagreementError
 
 ONCE = Plan(samples=1)
@@ -100,7 +100,7 @@ def test_ties_are_forgiven_to_peers_only():
 
 
 def test_the_network_section_is_detcli_bench(make_model, make_picture, monkeypatch):
-    monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 0.0)
+    shorten(monkeypatch)
     pictures = [make_picture("a.png", ("red", 1, 1))]
     models = {"float32": make_model(batch=None), "broken": pictures[0]}
     plan = Plan(seconds=0.05)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import cv2
+import forked
 import numpy as np
 import onnx
 import onnxruntime
@@ -102,10 +103,12 @@ def test_own_selection_equals_the_graphs_own_tail(model, shared):
     np.testing.assert_allclose(found.xyxy[clear], np.clip(rows[clear, :4], 0, 640), atol=0.02)
 
 
-@pytest.mark.parametrize("model", ["yolov10n-thu", "yolov10n-raw"])
-def test_parity_with_the_reference_implementation(model, shared):
-    """Over 128 COCO pictures: 99.5% of the reference's boxes found, 99.5% of ours known to it."""
-    parity = run_parity(model, shared)
+def test_parity_with_the_reference_implementation(shared):
+    """Over 128 COCO pictures: 99.5% of the reference's boxes found, 99.5% of ours known to it.
+
+    One export is enough, since all agree on single pictures.
+    """
+    parity = run_parity(SINGLE[0], shared)
     assert parity.returncode == 0, parity.stdout
     assert parity.stdout.startswith("128 images")
 
@@ -121,10 +124,7 @@ def test_half_precision_stays_as_near_as_it_was_measured(shared):
 def run_parity(model, shared):
     pictures, path = shared("data/coco128/images"), shared(f"models/{model}.onnx")
     reference = shared("data/coco128/ultralytics-yolov10n.json")
-    command = [sys.executable, "-m", "detcli", "predict", pictures, "--model", path, "-q"]
-    ours = subprocess.run(
-        [*command, "--format", "jsonl"], check=True, capture_output=True, text=True
-    )
+    ours = forked.run(["predict", pictures, "-m", path, "-q", "--format", "jsonl"], timeout=300)
     return subprocess.run(
         [sys.executable, shared("check/parity.py"), reference],
         check=False,

@@ -1,20 +1,14 @@
-"""Kernels that lack one barrier each, and the wrong answers they give.
-
-    python -m backend.cuda.mutation FOLDER [NUMBER]
-
-runs `barrier_cases` with the NUMBER-th mutant of the package's kernels, or with the kernels as they
-are, and prints the name of the first case whose answer is wrong. It is a separate process because
-a kernel without a barrier may write anywhere or never end.
-"""
+"""Kernels that lack one barrier each, and the wrong answers they give."""
 
 import re
-import sys
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from backend.cuda.barrier_cases import first_wrong
-from backend.cuda.shim import Shim, kernel_sources
+from backend.cuda.shim import Shim
+from forked import CONTEXT
 
 BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\);")
 FUNCTION = re.compile(r"^(?!struct|#|//|\s)[^;{}]*?\b(?!__)(\w+)\([^;{}]*\{", re.MULTILINE)
@@ -54,12 +48,30 @@ def mutants(sources: Mapping[str, str]) -> Iterator[Mutant]:
             )
 
 
-if __name__ == "__main__":
+def examine(sources: Mapping[str, str], folder: Path) -> str:
+    """Run `barrier_cases` with some kernels; returns the first wrong one, or nothing.
+
+    It is a separate process because a kernel without a barrier may write anywhere or never end; the
+    answer is then the name of the signal that ended it.
+    """
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_examine, args=(sources, folder, sender))
+    process.start()
+    sender.close()
+    try:
+        answer = receiver.recv()
+    except EOFError:
+        answer = ""
+    process.join()
+    if process.exitcode < 0:
+        return signal.Signals(-process.exitcode).name
+    assert process.exitcode == 0
+    return answer
+
+
+def _examine(sources, folder, sender):
     import resource  # which Windows lacks
 
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
-    chosen = kernel_sources()
-    if len(sys.argv) > 2:
-        chosen = list(mutants(chosen))[int(sys.argv[2])].sources
-    sys.stdout.write(first_wrong(Shim(chosen, Path(sys.argv[1]))))
+    sender.send(first_wrong(Shim(sources, folder)))

@@ -4,45 +4,28 @@ None is exempt. A barrier that no case of `barrier_cases` needs is either superf
 case.
 """
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
-from backend.cuda.mutation import mutants
+from backend.cuda.mutation import examine, mutants
 from backend.cuda.shim import kernel_sources
 
 MUTANTS = list(mutants(kernel_sources()))
 
 
-@pytest.fixture(scope="module")
-def run(shim, pytestconfig):
-    """Run the cases in a separate process and return the first failure, or nothing."""
+@pytest.fixture
+def folder(shim, pytestconfig):
+    """Where most of what the mutants need is built already."""
     assert shim.kernels
-    folder = pytestconfig.cache.mkdir("shim")  # most of what they need is built there
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-    def first_wrong(*number):
-        command = [sys.executable, "-m", "backend.cuda.mutation", str(folder), *map(str, number)]
-        finished = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
-        )
-        if finished.returncode < 0:
-            return signal.Signals(-finished.returncode).name
-        assert finished.returncode == 0, finished.stderr
-        return finished.stdout
-
-    return first_wrong
+    return pytestconfig.cache.mkdir("shim")
 
 
-def test_the_unchanged_kernels_are_right(run):
-    assert run() == ""
+def test_the_unchanged_kernels_are_right(folder):
+    assert examine(kernel_sources(), folder) == ""
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)), ids=[mutant.name for mutant in MUTANTS])
-def test_the_absence_of_this_barrier_is_noticed(run, number):
-    assert run(number), f"{MUTANTS[number].name}, line {MUTANTS[number].line}: all answers right"
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_the_absence_of_this_barrier_is_noticed(mutant, folder):
+    wrong = examine(mutant.sources, folder)
+    assert wrong, f"{mutant.name}, line {mutant.line}: all answers right"
 
 
 def test_mutants_lack_one_barrier_each():

@@ -95,7 +95,7 @@ def test_any_shape(gpu, random, anchors):
         layouts = itertools.islice(itertools.cycle(combinations), first, None)
         for classes in CLASSES:
             size = anchors * classes
-            if size > 5_000_000 and scores is not like_a_detector:  # one head of 33600 x 365
+            if size > 500_000 and scores is not like_a_detector and scores is not three_levels:
                 continue
             made = make_head(random, 2 if size < 100_000 else 1, classes, anchors, scores)
             # Each K twice is enough for a large head.
@@ -108,7 +108,7 @@ def test_any_shape(gpu, random, anchors):
 
 
 def test_the_head_of_yolov10(gpu, random):
-    for scores, batch in itertools.product(SCORES, (1, 3)):
+    for scores, batch in zip(SCORES, itertools.cycle((1, 3)), strict=False):
         heads = make_head(random, batch, 80, 8400, scores)
         for confidence in (0.0, 0.25):
             options = SelectionOptions(confidence, 300, None, None)
@@ -179,7 +179,11 @@ def test_runs_share_a_workspace(gpu, random):
     [*itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]), (2100, 10**9), (8400, 300)],
 )
 def test_non_maximum_suppression(gpu, random, anchors, max_det):
-    for scores, cxcywh in itertools.product(SCORES, (True, False)):
+    if anchors < 1000:
+        cases = itertools.product(SCORES, (True, False))
+    else:
+        cases = zip(SCORES, itertools.cycle((True, False)), strict=False)
+    for scores, cxcywh in cases:
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, :4] *= np.float32(0.25)  # crowded
         heads[:, :4, ::50] = np.nan

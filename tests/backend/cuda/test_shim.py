@@ -52,9 +52,11 @@ extern "C" __global__ void intrinsics(int* out, unsigned* number, unsigned long 
 """
 
 
-@pytest.fixture
-def build(tmp_path):
-    return lambda text: Shim({"test.cu": text}, tmp_path)
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Build a kernel, once however many tests launch it."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return lambda text: Shim({"test.cu": text}, folder)
 
 
 def run_sum(shim, *, reverse):

@@ -2,7 +2,10 @@
 
 import itertools
 
+import cv2
+import onnx
 import pytest
+from colour_model import build, picture
 
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
@@ -15,17 +18,20 @@ from detcli.detector import Detector
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
 
 
-@pytest.fixture
-def measured(make_model, make_picture, monkeypatch):
-    """A short measurement of batches of two, once they are stable."""
-    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 20.0)
-    names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A short measurement of batches of two."""
+    folder = tmp_path_factory.mktemp("latency")
+    onnx.save_model(build(batch=None), folder / "a.onnx")
+    names = [str(folder / f"{number}.png") for number in range(3)]
+    for number, name in enumerate(names):
+        cv2.imwrite(name, picture(("red", number, number)))
     with (
-        Detector(make_model(batch=None), "cpu") as detector,
+        Detector(folder / "a.onnx", "cpu") as detector,
         RepeatedInputs(names) as timed,
         RepeatedInputs(names) as untimed,
     ):
-        yield measure_latency(BatchRunner(detector, 2, timed, untimed), "cpu", 0.05, NoiseMeter())
+        return measure_latency(BatchRunner(detector, 2, timed, untimed), "cpu", 0.05, NoiseMeter())
 
 
 def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
@@ -48,7 +54,7 @@ def test_stages_that_a_cpu_lacks_are_empty(measured):
 
 def test_warm_up_and_runs_are_counted(measured):
     found, samples = measured
-    assert found.warm_up.runs >= 20
+    assert found.warm_up.runs >= 2 * sampling.BLOCK
     assert found.warm_up.runs % 2 == 0
     assert found.wall.samples == found.undisturbed.samples == len(samples[WALL]) >= 10
     assert found.undisturbed_median.estimate == found.undisturbed.p50_s

@@ -13,7 +13,9 @@ from detcli.source.decode import load_file
 from detcli.source.item import Item
 from detcli.source.sources import Sources
 
-EXPORTS = ["thu", "ultralytics-dynamic", "raw"]
+CUT = {"cut": True}
+END_TO_END = {"end_to_end": True, "max_det": 100}
+RESIZED = {"batch": "dynamic", "imgsz": 640}
 
 
 @pytest.fixture
@@ -28,11 +30,16 @@ def converted(shared, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize(
-    "options",
-    [{"cut": True}, {"end_to_end": True, "max_det": 100}, {"batch": "dynamic", "imgsz": 640}],
-    ids="-".join,
+    ("export", "options"),
+    [
+        ("thu", CUT),
+        ("thu", RESIZED),
+        ("ultralytics-dynamic", CUT),
+        ("ultralytics-dynamic", END_TO_END),
+        ("raw", END_TO_END),
+        ("raw", RESIZED),
+    ],
 )
 def test_conversions_that_change_nothing(converted, export, options):
     report = converted(export, **options)
@@ -43,9 +50,7 @@ def test_conversions_that_change_nothing(converted, export, options):
     assert found.largest_corner <= 0.01
 
 
-@pytest.mark.parametrize(
-    ("export", "keep_io"), [("thu", False), ("ultralytics-dynamic", True), ("raw", True)]
-)
+@pytest.mark.parametrize(("export", "keep_io"), [("thu", False), ("ultralytics-dynamic", True)])
 def test_half(converted, export, keep_io):
     """Half the size; with inputs and outputs in float32, boxes within a tenth of a pixel."""
     report = converted(export, half=True, keep_io=keep_io)

@@ -1,5 +1,6 @@
 """`detcli doctor` as a command, with libraries that are really broken."""
 
+import functools
 import getpass
 import json
 import os
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 from commands.doctor.fakes import compile_library, fake_driver
 
-from detcli.commands.doctor import command
+from detcli.commands.doctor import command, process
 from detcli.errors import DeviceError, UsageError
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/doctor/schema.json").read_text())
@@ -36,6 +37,14 @@ def doctor(detcli):
     return run
 
 
+@pytest.fixture(scope="module")
+def _asked_once():
+    """Questions that take a process each are asked once for all tests that use this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "ask", functools.cache(process.ask))
+        yield
+
+
 def reasons(device):
     return [problem["reason"] for problem in device["problems"]]
 
@@ -57,10 +66,14 @@ def test_a_pipe_gets_json_the_cpu_is_usable_and_nothing_is_written(detcli, cache
     assert not cache.exists()
 
 
-def test_defaults_are_shown_with_their_origin(doctor, tmp_path):
+@pytest.mark.usefixtures("_asked_once")
+def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch):
     path = tmp_path / "detcli.toml"
     path.write_text('device = "cpu"\nsave = "~/out"\nmodel = "codes"\n')
-    report = doctor(DETCLI_CONFIG=str(path), DETCLI_MODEL="~/mine/best.onnx", HOME=str(tmp_path))
+    monkeypatch.setenv("DETCLI_CONFIG", str(path))
+    monkeypatch.setenv("DETCLI_MODEL", "~/mine/best.onnx")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    report = json.loads(invoke("doctor").stdout)
     assert [tuple(default.values()) for default in report["defaults"]] == [
         ("model", "~/mine/best.onnx", "DETCLI_MODEL"),
         ("device", "cpu", "~/detcli.toml"),
@@ -68,9 +81,13 @@ def test_defaults_are_shown_with_their_origin(doctor, tmp_path):
     ]
 
 
-def test_defaults_that_cannot_be_used_are_a_problem(doctor, tmp_path):
+@pytest.mark.usefixtures("_asked_once")
+def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").write_text("modle = 3")
-    report = doctor(code=6, DETCLI_CONFIG=str(tmp_path / "detcli.toml"))
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+    done = invoke("doctor")
+    assert done.returncode == 6
+    report = json.loads(done.stdout)
     assert report["defaults"] == []
     (problem,) = report["problems"]
     assert problem["reason"].endswith("detcli.toml: predict has no option 'modle'")
@@ -184,9 +201,9 @@ def test_no_personal_names_and_no_values_of_variables(detcli, tmp_path):
     assert [path.name for path in home.iterdir()] == ["site"]  # nothing was written
 
 
-@pytest.mark.usefixtures("_no_gpu")
-def test_a_required_device_that_cannot_be_used(detcli):
-    done = detcli("doctor", "--device", "cuda:1")
+@pytest.mark.usefixtures("_no_gpu", "_asked_once")
+def test_a_required_device_that_cannot_be_used(invoke):
+    done = invoke("doctor", "--device", "cuda:1")
     assert done.returncode == 5
     assert "detcli: cuda:1 cannot be used: " in done.stderr
     assert json.loads(done.stdout)["devices"]
@@ -213,12 +230,13 @@ def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
         command.doctor(NO_DEFAULTS, device="cuda:1")
 
 
-def test_clearing_the_cache(detcli, cache, make_model, make_picture):
-    detcli("predict", make_picture("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
+@pytest.mark.usefixtures("_asked_once")
+def test_clearing_the_cache(invoke, cache, make_model, make_picture):
+    invoke("predict", make_picture("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
     size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     assert size > 0
     (cache / "prepared/diploma.txt").write_text("three years")
-    report = json.loads(detcli("doctor", "--clear-cache").stdout)
+    report = json.loads(invoke("doctor", "--clear-cache").stdout)
     assert report["cache"]["cleared_bytes"] == size
     assert {part["files"] for part in report["cache"]["parts"]} == {0}
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["diploma.txt"]

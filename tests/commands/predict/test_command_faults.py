@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 import cv2
+import forked
 import numpy as np
 import pytest
 from json_lines import lines
@@ -23,9 +24,8 @@ from detcli.source.item import Item
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at 10 moments, while it writes, ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
-    command = [sys.executable, "-m", "detcli", "predict", str(folder), "-m", str(make_model())]
-    command += ["-q", "--resume", str(journal)]
-    subprocess.run(command, check=True, capture_output=True)
+    command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
+    assert forked.run(command).returncode == 0
     whole = journal.stat().st_size
     complete = Counter(record["source"] for record in lines(journal.read_text()))
     moments = rng.Random(0)  # noqa: S311 - no secret
@@ -34,13 +34,14 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
         if number % 4 == 0:
             journal.write_bytes(b"")
         wanted = journal.stat().st_size + moments.randrange(whole // 5)
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            while journal.stat().st_size <= wanted and process.poll() is None:
-                time.sleep(0.001)
-            process.kill()
-            killed += process.wait() == -signal.SIGKILL
+        process = forked.start(command)
+        while journal.stat().st_size <= wanted and process.is_alive():
+            time.sleep(0.001)
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
     assert killed > 5
-    subprocess.run(command, check=True, capture_output=True)
+    assert forked.run(command).returncode == 0
     records = lines(journal.read_text())
     assert Counter(record["source"] for record in records) == complete
     assert all("detections" in record for record in records)
@@ -49,20 +50,21 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
 def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
     """A run killed at 10 moments: each picture has labels at any time, and in the end, once."""
     folder, dataset = make_pictures(60), tmp_path / "dataset"
-    command = [sys.executable, "-m", "detcli", "predict", str(folder), "-m", str(make_model())]
-    command += ["-q", "--resume", str(tmp_path / "run.jsonl"), "--save-dataset", str(dataset)]
+    command = ["predict", folder, "-m", make_model(), "-q"]
+    command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
     killed = 0
     for wanted in range(2, 60, 6):
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            while len([*dataset.glob("images/[!.]*")]) < wanted and process.poll() is None:
-                time.sleep(0.001)
-            process.kill()
-            killed += process.wait() == -signal.SIGKILL
+        process = forked.start(command)
+        while len([*dataset.glob("images/[!.]*")]) < wanted and process.is_alive():
+            time.sleep(0.001)
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
         pictures = {path.stem for path in dataset.glob("images/[!.]*")}
         assert pictures <= {path.stem for path in dataset.glob("labels/[!.]*")}
         assert (dataset / "data.yaml").exists()
     assert killed > 5
-    subprocess.run(command, check=True, capture_output=True)
+    assert forked.run(command).returncode == 0
     names = {path.name for path in folder.iterdir()}
     assert {path.name for path in dataset.glob("images/[!.]*")} == names
     assert {path.stem for path in dataset.glob("labels/[!.]*")} == {name[:-4] for name in names}

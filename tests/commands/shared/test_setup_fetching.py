@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+from commands.bench.requests import shorten
 from labelled import MIXED, write_coco
 
 QUICK = ("--device", "cpu")
@@ -53,7 +54,8 @@ def test_verify(invoke, report_of, content, make_model, make_picture):
     assert [report[side]["sha256"] for side in ("left", "right")] == [digest, digest]
 
 
-def test_bench_takes_the_default_model(invoke, report_of, content, tmp_path):
+def test_bench_takes_the_default_model(invoke, report_of, content, tmp_path, monkeypatch):
+    shorten(monkeypatch)
     done = invoke("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
     report = report_of(done)
     assert report["model"] == {"file": "yolov10n", "sha256": hashlib.sha256(content).hexdigest()}
