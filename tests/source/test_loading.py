@@ -109,7 +109,7 @@ def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
     """The clock jumps by an hour while an input is loaded."""
     monotonic, jump = time.monotonic, itertools.chain([0.0] * 5, itertools.repeat(3600.0))
     monkeypatch.setattr("detcli.timing.time.monotonic", lambda: monotonic() + next(jump))
-    (slow,) = put(loaders(1, limit_s=4), lambda: time.sleep(1.5) or PICTURE)
+    (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or PICTURE)
     assert slow.picture is PICTURE
 
 

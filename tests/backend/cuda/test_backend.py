@@ -49,9 +49,8 @@ def on_cpu(model, batches, **options):
     "options",
     [
         {"tail": tail, "batch": batch, "dtype": dtype}
-        for tail in ("body", "transposed")
         for batch in (1, 2, None)
-        for dtype in (np.float32, np.float16)
+        for tail, dtype in (("body", np.float32), ("transposed", np.float16))
     ],
 )
 def test_batches_in_flight_do_not_share_memory(host_gpu, make_model, random, options):

@@ -71,15 +71,15 @@ def test_top_k_with_a_plot(bench, tmp_path):
 
 def test_the_sweep_of_the_help(bench, make_model, tmp_path):
     """Without a GPU its combinations fail, and so does the command."""
-    axes = ("--sweep", "batch=1,2", "device=cpu,cuda")
+    axes = ("--sweep", "batch=2", "device=cpu,cuda")
     done = bench("-m", make_model(batch=None), *SHORT[:2], *axes, "--plot", "a.png")
     report = report_of(done, 5)
     assert report["mode"] == "throughput"
-    assert len(report["points"]) == 4
+    assert len(report["points"]) == 2
     for point in report["points"]:
         assert (point["failure"] is None) == (point["values"]["device"] == "cpu")
-    assert "4 of 4: batch=2 device=cuda" in done.stderr
-    assert "2 of 4 combinations failed" in done.stderr
+    assert "2 of 2: batch=2 device=cuda" in done.stderr
+    assert "1 of 2 combinations failed" in done.stderr
     assert (tmp_path / "here/a.png").stat().st_size > 1000
 
 

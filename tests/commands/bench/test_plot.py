@@ -116,10 +116,9 @@ def test_top_k_has_a_panel_a_task(figure, tmp_path):
     assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"
 
 
-@pytest.mark.parametrize("report", [sweep(), top_k()])
-def test_files_are_what_they_say_and_the_same_each_time(report, tmp_path):
+def test_files_are_what_they_say_and_the_same_each_time(tmp_path):
     for name in ("a.png", "b.PNG", "a.svg", "b.svg"):
-        write_plot(report, tmp_path / name)
+        write_plot(sweep(), tmp_path / name)
     assert cv2.imread(str(tmp_path / "a.png")).shape[1] > 500
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
