@@ -59,6 +59,8 @@ SLOW = {
     "commands/verify/test_bisect.py",
     "commands/verify/test_command.py",
     "source/test_decode_bombs.py",
+    "source/test_decode_damage.py",
+    "source/test_loading.py",
     "source/test_video.py",
     "source/test_video_damage.py",
     "test_app_completion.py",

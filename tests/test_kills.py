@@ -192,6 +192,7 @@ def leave_no_index():
     detcli.sink.index.FolderIndex.add = lambda *_: None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "noticed"),
     [(write_in_place, "is torn"), (leave_no_index, "instead of")],
