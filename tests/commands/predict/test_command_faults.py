@@ -233,8 +233,9 @@ def test_memory_is_not_held_for_a_long_list(make_model, make_picture):
         "resource.setrlimit(resource.RLIMIT_DATA, (2_000_000_000,) * 2); "
         "sys.argv[0] = 'detcli'; runpy.run_module('detcli', run_name='__main__')"
     )
+    arguments = ["predict", "--files-from", "-", "-q", "--conf", "0.9", "-m", make_model()]
     finished = subprocess.run(
-        [sys.executable, "-c", limited, "predict", "--files-from", "-", "-q", "-m", make_model()],
+        [sys.executable, "-c", limited, *arguments],
         input=names,
         check=False,
         capture_output=True,
