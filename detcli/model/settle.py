@@ -2,7 +2,7 @@
 
 The parts of a preprocessing come from the first of these that says something:
 
-1. the model's metadata, which says what the file itself is fed;
+1. the model's metadata, which says what the file itself is fed, or that Ultralytics exported it;
 2. preprocessor_config.json beside it;
 3. nodes at the input: a graph that scales, normalises or swaps channels itself;
 4. the family's rule.
@@ -23,6 +23,8 @@ from detcli.model.sidecar import CONFIG, PREPROCESSOR, Sidecar
 
 NODES = "nodes at the input"
 FAMILY = "the family's rule"
+EXPORTER = "Ultralytics"
+EXPORTED = f"metadata of {EXPORTER}' exporter, and the family's rule"
 METADATA = f"metadata {METADATA_KEY}"
 
 
@@ -69,7 +71,9 @@ def settle(
     if nodes.resized and nodes.any_size:
         found = replace(found, resize=Resize.NONE, longest=None, edges=None)
         by["resize"] = by["interpolation"] = NODES
-    if sidecar is not None and sidecar.path is not None:
+    if family is not None and metadata.get("author") == EXPORTER:
+        by = dict.fromkeys(PARTS, EXPORTED)  # whose own predictor the family's rule is
+    elif sidecar is not None and sidecar.path is not None:
         found, own, size = _with_sidecar(found, sidecar, fixed=not nodes.any_size)
         by |= dict.fromkeys(own, PREPROCESSOR)
     found, own = _through_nodes(found, nodes, by)
@@ -92,12 +96,10 @@ def _with_sidecar(
     found: Preprocessing, sidecar: Sidecar, *, fixed: bool
 ) -> tuple[Preprocessing, list[str], tuple[int, int] | None]:
     """What preprocessor_config.json adds: the parts that it settles and the input's size."""
-    own, size = ["channels"], None
-    found = replace(found, bgr=False)
-    if sidecar.values is not None:
-        values = sidecar.values
-        found = replace(found, scale=values.scale, mean=values.mean, std=values.std)
-        own.append("values")
+    own, size = list[str](), None
+    if (values := sidecar.values) is not None:
+        found = replace(found, scale=values.scale, mean=values.mean, std=values.std, bgr=values.bgr)
+        own += ["values", "channels"]
     if sidecar.interpolation is not None:
         found = replace(found, interpolation=sidecar.interpolation)
         own.append("interpolation")

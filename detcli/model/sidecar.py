@@ -60,7 +60,7 @@ class Sidecar:
         sha256: Of the content of all files; what was made of them depends on it.
         resizing: How pictures are fitted; None where that is not clear.
         interpolation: How they are resampled; None for a filter that detcli lacks.
-        values: Scale, mean and std; None without a preprocessor_config.json.
+        values: Scale, mean, std and order of the channels; None without a preprocessor_config.json.
         names: Class names by class id; None where config.json does not give all.
         model_type: What Transformers call the architecture.
     """
@@ -173,14 +173,15 @@ class _Processor:
         self._kind = next((kind for kind in kinds if isinstance(kind, str)), "")
 
     def values(self) -> Preprocessing:
-        """Scale, mean and std; Transformers feed red, green, blue."""
+        """Scale, mean, std and order of the channels."""
+        bgr = self._flag("do_flip_channel_order", default=False)
         scale = self._number("rescale_factor", 1 / 255) if self._flag("do_rescale") else 1.0
         if not self._flag("do_normalize", default="image_mean" in self._fields):
-            return Preprocessing(scale=scale)
+            return Preprocessing(scale=scale, bgr=bgr)
         mean, std = self._three("image_mean", IMAGENET_MEAN), self._three("image_std", IMAGENET_STD)
         if 0 in std:
             raise self._error("image_std", "has a 0")
-        return Preprocessing(scale=scale, mean=mean, std=std)
+        return Preprocessing(scale=scale, mean=mean, std=std, bgr=bgr)
 
     def resizing(self) -> Resizing | None:
         """How pictures are fitted; None where detcli has no such way."""

@@ -129,6 +129,12 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
     )
 
 
+def is_named(path: Path) -> bool:
+    """Whether a file is one of a named model in the cache, by whichever path it was given."""
+    folders = {file.folder for model in MODELS.values() if (file := model.file(half=False))}
+    return not folders.isdisjoint(path.absolute().parts)
+
+
 def where(name: str, *, half: bool = False) -> Path:
     """Path of a model's file.
 

@@ -2,6 +2,7 @@
 
 import json
 
+import onnx
 import pytest
 from model.test_input_nodes import MEAN, STD, graph, numbers, whole
 from onnx import TensorProto
@@ -143,3 +144,43 @@ def test_a_fixed_input_cannot_follow_the_picture(sidecar):
 def test_a_filter_that_detcli_lacks_stays_open(sidecar):
     beside = sidecar(resample=1)
     assert settled(family=None, beside=beside).unsettled == ("interpolation",)
+
+
+def test_what_ultralytics_exported_is_prepared_as_there(normalising):
+    """A hub's file beside it says what another program feeds."""
+    found = settled(metadata={"author": "Ultralytics"}, beside=normalising)
+    assert found.preprocessing == YOLO
+
+
+def test_a_folder_may_ask_for_blue_first(sidecar):
+    beside = sidecar(do_normalize=False, do_flip_channel_order=True)
+    assert settled(beside=beside).preprocessing.bgr
+    assert not settled(SWAPS, beside=beside).preprocessing.bgr
+
+
+DESCRIBED = (
+    "hf-detr-c91 hf-dfine-c80 hf-lwdetr-c91 hf-rtdetr-c80 hf-rtdetrv2-c4 hf-yolos-c91 tf-od-c20 "
+    "torchvision-ssd-c21 x-detr-meanstd-inside x-hf-dfine-slim x-hf-rtdetr-renamed-swapped "
+    "x-yolov8-div255"
+).split()
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_files_that_say_it_themselves(name, shared):
+    """Made by the families' own packages, described by who made them."""
+    described = json.loads(shared(f"families/{name}.json").read_text())
+    path, wanted = shared(f"families/{described['file']}"), described["preprocess"]
+    index = GraphIndex(onnx.load(path).graph)
+    images = [v for v in index.image_inputs() if len(v.type.tensor_type.shape.dim) > 2]
+    found = settle(index, images[0].name, {}, Sidecar.read(path), None)
+    fed = found.preprocessing
+    assert fed.scale == wanted["scale"]
+    assert fed.mean == tuple(wanted["mean"] or (0, 0, 0))
+    assert fed.std == tuple(wanted["std"] or (1, 1, 1))
+    assert not fed.bgr
+    assert "values" not in found.unsettled
+    if "resize" not in found.unsettled:
+        assert fed.resize == wanted["resize"].replace("_", "-")
+        assert found.size == (wanted["size"] and tuple(wanted["size"]))
+    if "shortest_edge" in wanted:
+        assert fed.edges == (wanted["shortest_edge"], wanted["longest_edge"])

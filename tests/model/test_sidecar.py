@@ -90,6 +90,10 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
         ({}, Preprocessing(**IMAGENET)),
         ({"do_normalize": False}, Preprocessing()),
         ({"do_rescale": False, "do_normalize": False}, Preprocessing(scale=1.0)),
+        (
+            {"do_normalize": False, "do_flip_channel_order": True},
+            Preprocessing(bgr=True),
+        ),
         ({"rescale_factor": 0.5, "do_normalize": False}, Preprocessing(scale=0.5)),
         ({"image_mean": None, "image_std": None}, Preprocessing(**IMAGENET)),
         (

@@ -194,3 +194,9 @@ def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
     monkeypatch.setattr("detcli.model.hub_cache.sha256", refuse)
     with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
         pull("yolov10n")
+
+
+def test_a_named_model_in_the_cache_is_known_by_any_path():
+    named = zoo.MODELS["yolov10n"].file(half=False)
+    assert zoo.is_named(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
+    assert not zoo.is_named(Path("yolov10n.onnx"))

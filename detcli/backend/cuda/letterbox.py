@@ -67,7 +67,10 @@ class LetterboxBatch:
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
         self._pad, self._red_plane = preprocessing.pad, 2 if preprocessing.bgr else 0
         table = values(preprocessing, dtype)  # in the order in which channels are fed
-        self._values = self._place(table if preprocessing.bgr else table[::-1])
+        shared = (table == table[0]).all()
+        self._table_step = 0 if shared else table.shape[1]
+        in_bgr = table if preprocessing.bgr else table[::-1]
+        self._values = self._place(in_bgr[:1] if shared else in_bgr)
         pictures = np.zeros(len(images), PICTURE)
         self._pictures = self._place(pictures)
         if preprocessing.interpolation is not Interpolation.LINEAR:
@@ -128,6 +131,7 @@ class LetterboxBatch:
             np.uint32(width),
             np.uint32(self._pad),
             np.uint32(self._red_plane),
+            np.uint32(self._table_step),
         )
 
     def _place(self, part: npt.NDArray[Any]) -> int:

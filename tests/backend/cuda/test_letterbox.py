@@ -208,7 +208,7 @@ def test_one_upload_and_one_launch(random):
     assert (name, grid, block) == ("letterbox_float16", (3, 5, 3), 256)
     assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])
     assert all(address % ALIGNMENT == 0 for address in arguments[:2])
-    assert arguments[2:] == [1 << 41, 40, 72, 114, 0]
+    assert arguments[2:] == [1 << 41, 40, 72, 114, 0, 0]
     assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
 
 

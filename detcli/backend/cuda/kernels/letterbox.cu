@@ -30,8 +30,9 @@ static_assert(sizeof(Tap) == 16 && sizeof(Picture) == 48, "as in letterbox.py");
 // The network's input.
 struct Canvas {
   u32 height, width;
-  u32 pad;        // level of the padding
-  u32 red_plane;  // 0 where channels are red, green, blue; 2 where they are blue, green, red
+  u32 pad;         // level of the padding
+  u32 red_plane;   // 0 where channels are red, green, blue; 2 where they are blue, green, red
+  u32 table_step;  // from one channel's table to the next; 0 where all share one
 };
 
 // The three channels of one canvas pixel, each from 0 to 255.
@@ -63,15 +64,16 @@ __device__ __forceinline__ Pixel canvas_pixel(const Picture& picture, u32 pad, u
                blend(above, below, near + 2, far + 2, column, row)};
 }
 
-// `values` holds what the 256 levels are in the tensor, for blue, then green, then red. The host
-// made it, so no arithmetic is left here, nor a rounding to float16. Every thread brings one entry
-// of each channel into shared memory.
+// `values` holds what the 256 levels are in the tensor, for blue, then green, then red, or once for
+// all. The host made it, so no arithmetic is left here, nor a rounding to float16. Every thread
+// brings one entry of each channel into shared memory; from a shared table, two of three reads hit
+// the cache.
 template <class T>
 __device__ __forceinline__ void letterbox(const Picture& picture, const T* values, T* tensor,
                                           const Canvas& canvas, T (&value)[CHANNELS][LEVELS]) {
   T entry[CHANNELS];  // they wait for memory together with the pixels
   for (u32 channel = 0; channel < CHANNELS; ++channel)
-    entry[channel] = values[channel * LEVELS + threadIdx.x];
+    entry[channel] = values[channel * canvas.table_step + threadIdx.x];
   u32 x = blockIdx.x * TILE_WIDTH + threadIdx.x % TILE_WIDTH;
   u32 y = blockIdx.y * TILE_HEIGHT + threadIdx.x / TILE_WIDTH;
   Pixel pixel = canvas_pixel(picture, canvas.pad, x, y);
@@ -87,16 +89,16 @@ __device__ __forceinline__ void letterbox(const Picture& picture, const T* value
 
 extern "C" __global__ void __launch_bounds__(256)
     letterbox_float32(const Picture* pictures, const float* values, float* tensor, u32 height,
-                      u32 width, u32 pad, u32 red_plane) {
+                      u32 width, u32 pad, u32 red_plane, u32 table_step) {
   __shared__ float value[CHANNELS][LEVELS];
-  Canvas canvas{height, width, pad, red_plane};
+  Canvas canvas{height, width, pad, red_plane, table_step};
   letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     letterbox_float16(const Picture* pictures, const half* values, half* tensor, u32 height,
-                      u32 width, u32 pad, u32 red_plane) {
+                      u32 width, u32 pad, u32 red_plane, u32 table_step) {
   __shared__ half value[CHANNELS][LEVELS];
-  Canvas canvas{height, width, pad, red_plane};
+  Canvas canvas{height, width, pad, red_plane, table_step};
   letterbox(pictures[blockIdx.z], values, tensor, canvas, value);
 }
