@@ -10,7 +10,7 @@ only. The command runs in a fork of a process that has its imports.
 
 import contextlib
 import ctypes
-import importlib
+import importlib.util
 import os
 import platform
 import runpy
@@ -75,8 +75,10 @@ NAMES = {
 }
 PLACES = {"symlink": 1, "symlinkat": 2, "copy_file_range": 2}  # of what is changed, where not 0
 
-IMPORTED = ["detcli.model.hub", "huggingface_hub.file_download", "httpx2", "truststore"]
+IMPORTED = ["detcli.model.hub", "huggingface_hub.file_download", "httpx2"]
 """What `models pull` imports when it runs: once for all runs."""
+if importlib.util.find_spec("truststore"):  # httpx2 2.0 does without
+    IMPORTED.append("truststore")
 
 CONT, TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 7, 0, 24, 0x4200, 0x420E
 OPTIONS = (

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import sample_records
+import terminals
 
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink.table import TableSink
@@ -44,17 +45,16 @@ def shown(monkeypatch):
     master, slave = os.openpty()
 
     def write(*records):
-        with open(slave, "w", closefd=False) as terminal:
+        with os.fdopen(slave, "w") as terminal:
             monkeypatch.setattr("sys.stdout", terminal)
             sink = TableSink(StandardOutput())
             for one in records:
                 sink.write(one)
             sink.close()
-        return os.read(master, 100_000).decode()
+        return terminals.read_all(master).decode()
 
     yield write
     os.close(master)
-    os.close(slave)
 
 
 def test_an_empty_run_writes_nothing(written):
@@ -124,8 +124,9 @@ def test_a_long_class_name_is_complete(written):
 
 
 def test_a_terminal_gets_colours(shown):
-    assert "\x1b[31m" in shown(failure())
-    assert "\x1b[36m" in shown(picture())
+    text = shown(failure(), picture())
+    assert "\x1b[31m" in text
+    assert "\x1b[36m" in text
 
 
 def test_a_file_gets_no_colours(written, monkeypatch):

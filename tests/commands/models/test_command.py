@@ -11,6 +11,7 @@ import time
 
 import jsonschema
 import pytest
+import terminals
 from hub_server import COMMIT
 from typer.testing import CliRunner
 
@@ -120,7 +121,7 @@ def test_a_bar_on_a_terminal_only(make_picture):
         assert json.loads(process.stdout.read())["model"] == "yolov10n"
         assert process.wait(60) == 0
     os.close(theirs)
-    shown = os.read(ours, 100_000).decode()
+    shown = terminals.read_all(ours).decode()
     os.close(ours)
     assert "fetching yolov10n" in shown
     assert "━" in shown

@@ -16,6 +16,7 @@ import duckdb
 import jsonschema
 import numpy as np
 import pytest
+import terminals
 from colour_model import cell_box
 
 SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
@@ -222,7 +223,7 @@ def test_a_table_on_a_terminal(make_model, make_picture):
     ) as process:
         assert process.wait(60) == 0
     os.close(theirs)
-    text = os.read(ours, 10_000).decode()
+    text = terminals.read_all(ours).decode()
     os.close(ours)
     assert "a.png  64x64" in text
     assert "red     1.00  16.0  24.0  24.0  32.0" in text

@@ -13,6 +13,7 @@ import cv2
 import forked
 import numpy as np
 import pytest
+import terminals
 from json_lines import lines
 
 from detcli.commands.predict.options import Format
@@ -159,15 +160,7 @@ def test_progress_is_shown_on_a_terminal(quiet, make_model, make_pictures):
     command += [str(make_model()), *["-q"] * quiet]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # the other side is closed
-                break
-            if not piece:
-                break
-            shown += piece
+        shown = terminals.read_all(ours)
         assert process.wait(60) == 0
     os.close(ours)
     assert (b"/60" in shown) == (not quiet)

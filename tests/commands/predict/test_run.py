@@ -14,6 +14,7 @@ import time
 
 import pytest
 import stream_server
+import terminals
 from json_lines import lines
 
 
@@ -37,19 +38,10 @@ def on_terminal(*arguments, columns=80, stdout=subprocess.DEVNULL, **environment
         env={**inherited, "TERM": "xterm"} | environment,
     ) as process:
         os.close(theirs)
-        shown = b""
-        while piece := _read(ours):
-            shown += piece
+        shown = terminals.read_all(ours)
         code = process.wait(60)
     os.close(ours)
     return shown.decode(), code
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # the other side is closed
-        return b""
 
 
 @pytest.fixture
