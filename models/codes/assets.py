@@ -11,11 +11,15 @@ from codes import negatives, textures
 from codes.textures import Lettering, Picture, Random
 
 SIDE = 768  # of a stored background
-# Sample photographs and scans of scikit-image (public domain or CC0) and scikit-learn
-# (china.jpg, flower.jpg: CC BY 2.0), found in the installed packages.
+VIEWS = 3  # of each photograph, besides itself
+COLLAGES = 30
+# Sample photographs and scans of scikit-image (public domain or CC0), scikit-learn (china.jpg,
+# flower.jpg: CC BY 2.0) and matplotlib (grace_hopper.jpg: public domain), found in the installed
+# packages.
 TRAINING_PHOTOGRAPHS = (
     "astronaut.png chelsea.png coffee.png rocket.jpg motorcycle_left.png brick.png grass.png "
-    "hubble_deep_field.jpg china.jpg clock_motion.png"
+    "hubble_deep_field.jpg china.jpg clock_motion.png retina.jpg microaneurysms.png "
+    "grace_hopper.jpg"
 ).split()
 HELD_OUT_PHOTOGRAPHS = "flower.jpg coins.png camera.png gravel.png text.png moon.png".split()
 
@@ -69,18 +73,26 @@ def held_out_assets(seed: int) -> Assets:
 
 def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-untyped-def] # noqa: ANN001
     lettering = Lettering(random, fonts)
-    backgrounds = [photograph(name) for name in names] * 2
-    for number in range(len(backgrounds) * 2):
+    photographs = [photograph(name) for name in names]
+    backgrounds = [*photographs]
+    for _ in range(VIEWS):
+        backgrounds += [textures.warped(random, picture) for picture in photographs]
+    for number in range(len(photographs) * 4):
         if number % 4 == 0:
             backgrounds.append(textures.page(random, SIDE, lettering))
         else:
             backgrounds.append(makers[number % len(makers)](random, SIDE))
+    backgrounds += [textures.collage(random, backgrounds, SIDE) for _ in range(COLLAGES)]
     return Assets(backgrounds, lettering, kinds)
 
 
 def photograph(name: str) -> Picture:
-    """A sample photograph of scikit-image or scikit-learn, its shorter side 768 pixels."""
-    folders = (("skimage", "data"), ("sklearn", "datasets/images"))
+    """A sample photograph of one of the packages above, its shorter side 768 pixels."""
+    folders = (
+        ("skimage", "data"),
+        ("sklearn", "datasets/images"),
+        ("matplotlib", "mpl-data/sample_data"),
+    )
     for package, folder in folders:
         found = find_spec(package)
         path = Path(found.origin or "").parent / folder / name if found else Path(name)

@@ -18,44 +18,56 @@ class Optics(NamedTuple):
         blur: Standard deviation of the lens blur, in pixels.
         motion: Length of the motion blur, in pixels.
         angle: Its direction, in radians.
+        share: The size at which the picture was once stored; 1 if never scaled.
+        ideal: Whether nothing but coding changes the picture: a drawing, a screenshot.
     """
 
     blur: float
     motion: float
     angle: float
+    share: float
+    ideal: bool
 
     @property
     def spread(self) -> float:
-        """Standard deviation of both together in the worst direction, in pixels."""
-        return float(np.hypot(self.blur, self.motion / np.sqrt(12)))
+        """Standard deviation of all blur together in the worst direction, in pixels."""
+        stored = 0.5 / self.share if self.share < 1 else 0.0
+        return float(np.sqrt(self.blur**2 + self.motion**2 / 12 + stored**2))
 
 
-def optics(random: Random) -> Optics:
-    """Mostly sharp; sometimes out of focus, sometimes shaken."""
+def optics(random: Random, side: int) -> Optics:
+    """Mostly sharp; sometimes out of focus, shaken or scaled, on large pictures more."""
+    if random.random() < 0.1:
+        return Optics(0, 0, 0, 1, ideal=True)
     part = random.random()
-    low, high = (0, 0.5) if part < 0.5 else (0.5, 1.1) if part < 0.82 else (1.1, 2.8)
-    motion = random.uniform(2, 9) if random.random() < 0.14 else 0.0
-    return Optics(random.uniform(low, high), motion, random.uniform(0, np.pi))
+    steps = (0, 0.5, 1.1, 2.5, max(6 * side / 640, 3))
+    sharpness = int(np.searchsorted([0.45, 0.76, 0.93], part))
+    blur = random.uniform(steps[sharpness], steps[sharpness + 1])
+    motion = random.uniform(2, 14 * side / 640 + 3) if random.random() < 0.14 else 0.0
+    share = random.uniform(0.3, 1) if random.random() < 0.12 else 1.0
+    return Optics(blur, motion, random.uniform(0, np.pi), share, ideal=False)
 
 
 def photographed(random: Random, picture: Picture, lens: Optics) -> Picture:
     """The picture as a camera of these optics stores it."""
-    if random.random() < 0.35:
-        picture = _shaded(random, picture)
-    if random.random() < 0.12:
-        picture = _glare(random, picture)
-    picture = _blurred(picture, lens)
-    if random.random() < 0.15:
-        picture = _resampled(random, picture)
-    picture = _exposed(random, picture)
-    picture = _noisy(random, picture)
-    if random.random() < 0.08:
-        soft = cv2.GaussianBlur(picture, (0, 0), 1.5)
-        picture = cv2.addWeighted(picture, 1.8, soft, -0.8, 0)
-    if random.random() < 0.06:
+    if not lens.ideal:
+        if random.random() < 0.35:
+            picture = _shaded(random, picture)
+        if random.random() < 0.12:
+            picture = _glare(random, picture)
+        if random.random() < 0.05:
+            picture = _moire(random, picture)
+        picture = _blurred(picture, lens)
+        picture = _exposed(random, picture)
+        picture = _noisy(random, picture)
+        picture = _resampled(picture, lens.share)
+        if random.random() < 0.08:
+            soft = cv2.GaussianBlur(picture, (0, 0), 1.5)
+            picture = cv2.addWeighted(picture, 1.8, soft, -0.8, 0)
+    if random.random() < 0.25:
         picture = np.repeat(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)[..., None], 3, 2)
-    if random.random() < 0.7:
-        quality = int(random.uniform(30, 96))
+    if random.random() < 0.6:
+        quality = int(random.uniform(20, 96))
         coded = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
         picture = cv2.imdecode(coded, cv2.IMREAD_COLOR)  # type: ignore[assignment] # it is whole
     return picture
@@ -107,12 +119,27 @@ def _blurred(picture: Picture, lens: Optics) -> Picture:
     return picture
 
 
-def _resampled(random: Random, picture: Picture) -> Picture:
-    """A little smaller and back, as by a zoom in software."""
+def _resampled(picture: Picture, share: float) -> Picture:
+    """Smaller and back, as by a zoom in software."""
+    if share == 1:
+        return picture
     height, width = picture.shape[:2]
-    share = random.uniform(0.75, 1)
-    small = (int(width * share), int(height * share))
-    return cv2.resize(cv2.resize(picture, small), (width, height), interpolation=cv2.INTER_LINEAR)
+    small = (max(int(width * share), 1), max(int(height * share), 1))
+    stored = cv2.resize(picture, small, interpolation=cv2.INTER_AREA)
+    return cv2.resize(stored, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def _moire(random: Random, picture: Picture) -> Picture:
+    """The grid of a screen's pixels, and its beat with the camera's, each in two directions."""
+    height, width = picture.shape[:2]
+    field: Field = np.full((height, width), 128, np.float32)
+    for pitch in (random.uniform(2.1, 5), random.uniform(12, 90)):
+        turn = random.uniform(0, np.pi / 2)
+        pace = np.array([np.cos(turn), np.sin(turn)]) * 2 * np.pi / pitch
+        rows = np.exp(1j * np.arange(height) * pace[1]).astype(np.complex64)
+        columns = np.exp(1j * np.arange(width) * pace[0]).astype(np.complex64)
+        field += (rows[:, None] * columns).real * np.float32(random.uniform(4, 28))
+    return cv2.multiply(picture, cv2.merge([field.astype(np.uint8)] * 3), scale=1 / 128)
 
 
 def _exposed(random: Random, picture: Picture) -> Picture:
@@ -139,7 +166,7 @@ def _grain(*, coloured: bool) -> Picture:
 
 
 def _noisy(random: Random, picture: Picture) -> Picture:
-    strength = float(random.choice([0, 2, 5, 10, 18], p=[0.2, 0.35, 0.25, 0.14, 0.06]))
+    strength = float(random.choice([0, 2, 5, 10, 20], p=[0.2, 0.35, 0.25, 0.13, 0.07]))
     return with_grain(random, picture, strength) if strength else picture
 
 
@@ -149,5 +176,7 @@ def with_grain(random: Random, picture: Picture, strength: float) -> Picture:
     y = int(random.integers(GRAIN_SIDE - height + 1))
     x = int(random.integers(GRAIN_SIDE - width + 1))
     grain = _grain(coloured=bool(random.random() < 0.6))[y : y + height, x : x + width]
+    if random.random() < 0.15:  # coarse, as old sensors and film have it
+        grain = cv2.resize(grain[: height // 2, : width // 2], (width, height))
     factor = strength * random.uniform(0.6, 1.3) / 32
     return cv2.addWeighted(picture, 1, grain, factor, -128 * factor)

@@ -1,8 +1,7 @@
 """Batches of rendered scenes, in a fixed order for any number of workers.
 
-Rendering a scene takes as long as learning from it, so each is used four times, `GAP` steps apart:
-as it is, then mirrored in three ways. Mirroring changes nothing that a detector looks for, only
-what a reader would need.
+Each scene is used twice, `GAP` steps apart: as it is, then mirrored. Mirroring changes nothing
+that a detector looks for, only what a reader would need.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from codes.scene import Scene, render
 from codes.textures import Picture
 
 PADDING = 114  # the grey of detcli's letterbox
-MIRRORS = ((False, False), (True, False), (False, True), (True, True))  # flips of x and of y
+MIRRORS = ((False, False), (True, False))  # flips of x and of y
 GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
 
 
@@ -32,19 +31,22 @@ class Batch(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The side of the pictures, in pixels, from a step on."""
+    """The sides of the pictures in pixels, which take turns from a step on.
+
+    Their number divides `GAP`, so that a scene returns at its own size.
+    """
 
     step: int
-    side: int
+    sides: tuple[int, ...]
 
 
 class Scenes(Dataset[Batch]):
-    """One batch for each training step: a quarter is new, the rest are mirrored older scenes.
+    """One batch for each training step: half is new, the rest are mirrored older scenes.
 
     Args:
         seed: Seed of the series of scenes.
         assets: What scenes are made of.
-        batch_size: Pictures in a step; a multiple of four times `parts`.
+        batch_size: Pictures in a step; a multiple of twice `parts`.
         stages: Sizes of the pictures, by step.
         part: Which of the `parts` equal parts of each batch to return.
         parts: The number of parts.
@@ -73,7 +75,7 @@ class Scenes(Dataset[Batch]):
         self.kept: dict[tuple[int, int], Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
-        side = max(stage for stage in self.stages if stage.step <= step).side
+        side = self.side(step)
         last = len(MIRRORS) - 1
         scenes = []
         for use, (flip_x, flip_y) in enumerate(MIRRORS):
@@ -85,6 +87,11 @@ class Scenes(Dataset[Batch]):
                     self.kept[index, side] = scene
                 scenes.append(mirrored(scene, flip_x=flip_x, flip_y=flip_y))
         return collated(scenes)
+
+    def side(self, step: int) -> int:
+        """The side of the pictures of a step."""
+        sides = max(stage for stage in self.stages if stage.step <= step).sides
+        return sides[step % len(sides)]
 
 
 def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
@@ -103,27 +110,34 @@ def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A scene on a square canvas.
 
-    One in three is landscape or portrait, as photographs are. One in five holds no symbol: 15% by
-    choice, the rest by chance.
+    Two in five are landscape or portrait, as photographs are. One in four is a small picture that
+    the letterbox enlarges, down to a quarter of the canvas. One in four holds no symbol, most by
+    choice, some by chance.
     """
     random = np.random.default_rng([seed, index, 1])
-    height = width = side
-    if random.random() < 0.33:
-        shorter = int(side * random.uniform(0.55, 0.95))
-        height, width = (side, shorter) if random.random() < 0.5 else (shorter, side)
-    symbols = random.random() < 0.85
+    longer = side if random.random() < 0.75 else int(side * random.uniform(0.25, 0.9))
+    shorter = longer if random.random() < 0.6 else int(longer * random.uniform(0.4, 0.95))
+    shorter, longer = max(shorter, 64), max(longer, 64)
+    height, width = (longer, shorter) if random.random() < 0.5 else (shorter, longer)
+    symbols = random.random() < 0.8
     return letterboxed(render(seed, index, assets, height, width, symbols=symbols), side)
 
 
 def letterboxed(scene: Scene, side: int) -> Scene:
-    """The scene in the middle of a grey square."""
+    """The scene, scaled to fit, in the middle of a grey square."""
     height, width = scene.picture.shape[:2]
     if height == width == side:
         return scene
-    top, left = (side - height) // 2, (side - width) // 2
+    gain = side / max(height, width)
+    tall, wide = round(height * gain), round(width * gain)
+    top, left = (side - tall) // 2, (side - wide) // 2
     picture = np.full((side, side, 3), PADDING, np.uint8)
-    picture[top : top + height, left : left + width] = scene.picture
-    return Scene(picture, scene.labels, scene.boxes + np.array([left, top, left, top], np.float32))
+    fitted = scene.picture
+    if gain != 1:
+        fitted = cv2.resize(fitted, (wide, tall), interpolation=cv2.INTER_LINEAR)
+    picture[top : top + tall, left : left + wide] = fitted
+    boxes = scene.boxes * np.float32(gain) + np.array([left, top, left, top], np.float32)
+    return Scene(picture, scene.labels, boxes)
 
 
 def collated(scenes: list[Scene]) -> Batch:

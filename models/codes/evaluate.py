@@ -1,7 +1,8 @@
 """Measure a model on the held-out pictures: `python -m codes.evaluate codes.onnx`.
 
 Their seeds, photographs, fonts, textures and lookalikes are not those of training. pycocotools
-computes average precision; false alarms are counted on pictures without any symbol.
+computes average precision; false alarms are counted on pictures without any symbol. Where folders
+of real pictures are given or found, it measures on these too.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -20,21 +21,26 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from codes.assets import held_out_assets
-from codes.data import collated, letterboxed
+from codes.data import PADDING, collated, letterboxed
 from codes.export import Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
 
 Body = NDArray[Any]  # float32, [B, 4 + K, N]
 Predict = Callable[[NDArray[Any]], Body]  # of pictures: float32, [B, 3, H, W]
+Figures = dict[str, Any]
 
 SEED = 1_000_003
 IMGSZ = 640
-SHAPES = ((640, 640), (480, 640), (640, 480))  # heights and widths, in turn
+# Heights and widths, in turn; the last are enlarged to fit 640 x 640.
+SHAPES = ((640, 640), (480, 640), (640, 480), (240, 320), (200, 200))
 PICTURES, NEGATIVES = 1000, 400
 MAX_DETECTIONS = 100  # detections per picture, as in COCO
 CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
 IOU_THRESHOLD = 0.5  # of a true positive
+FOUND = 0.25  # the confidence at which recall on photographs is counted
+DUPLICATE = 0.7  # IoU of two detections of one symbol
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
@@ -88,14 +94,95 @@ def predictor(path: Path) -> Predict:
 def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
     """Detections `[D, 6]` in pixels of the scene: xyxy, score, class id; the best first."""
     height, width = scene.picture.shape[:2]
+    gain = IMGSZ / max(height, width)
+    margins = [(IMGSZ - round(side * gain)) // 2 for side in (width, height)]
     pictures = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
     body = predict(pictures)[0]  # [4 + K, N]
     best = np.argsort(-body[4:], axis=None, kind="stable")[:MAX_DETECTIONS]
     label, anchor = np.unravel_index(best, body[4:].shape)
-    boxes = body[:4, anchor].T - np.tile([(IMGSZ - width) // 2, (IMGSZ - height) // 2], 2)
+    boxes = (body[:4, anchor].T - np.tile(margins, 2)) / gain
     boxes = np.clip(boxes, 0, [width, height, width, height])
     scores = body[4:][label, anchor]
     return np.column_stack([boxes, scores, label]).astype(np.float64)
+
+
+class Sample(NamedTuple):
+    """A real picture: its file, what it shows (see `shown`), and whether it is a photograph."""
+
+    path: Path
+    label: str
+    kind: str
+
+
+def samples(folder: Path, count: int) -> list[Sample]:
+    """`count` pictures of a folder with `labels.tsv`, the same ones for the same count; 0: all."""
+    lines = (folder / "labels.tsv").read_text().splitlines()[1:]
+    found = [
+        Sample(folder / row[0], row[1], row[2]) for row in (line.split("\t") for line in lines)
+    ]
+    order = np.random.default_rng(SEED).permutation(len(found))
+    return [found[place] for place in order[: count or None]]
+
+
+def real(path: Path, predict: Predict, *, enlarge: bool = True) -> NDArray[np.float64]:
+    """Detections on the picture of a file, as `detections`; small ones are enlarged or padded."""
+    picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise FileNotFoundError(f"{path} is not a picture")
+    if not enlarge:
+        height, width = picture.shape[:2]
+        below, right = max(IMGSZ - height, 0), max(IMGSZ - width, 0)
+        grey = (PADDING,) * 3
+        picture = cv2.copyMakeBorder(picture, 0, below, 0, right, cv2.BORDER_CONSTANT, value=grey)
+    return detections(Scene(picture, np.zeros(0, int), np.zeros((0, 4), np.float32)), predict)
+
+
+def on_samples(predict: Predict, folder: Path, count: int, *, enlarge: bool = True) -> Figures:
+    """Recall of the right class anywhere in the picture, and false alarms, at `FOUND`.
+
+    A picture labelled `none:NAME` shows something that is no symbol, unless there is a class of
+    that name by now; detections of other classes there are false alarms. `other:` is left out.
+    """
+    hits: dict[str, list[bool]] = {}
+    alarms: dict[str, list[int]] = {}
+    for sample in samples(folder, count):
+        group, _, name = sample.label.rpartition(":")
+        if group == "other":
+            continue
+        rows = real(sample.path, predict, enlarge=enlarge)
+        names = [NAMES[int(label)] for label in rows[rows[:, 4] >= FOUND, 5]]
+        if name in NAMES:
+            for key in (sample.kind, name):
+                hits.setdefault(key, []).append(name in names)
+        if group == "none":
+            alarms.setdefault(name, []).append(sum(other != name for other in names))
+    return {
+        "recall": {key: float(np.mean(of)) for key, of in sorted(hits.items())},
+        "false_alarms": {key: float(np.mean(of)) for key, of in sorted(alarms.items())},
+        "pictures": {key: len(of) for key, of in sorted((hits | alarms).items())},
+    }
+
+
+def on_others(predict: Predict, folder: Path) -> Figures:
+    """False alarms for each picture of a folder where nothing is to be found, and duplicates."""
+    rows = [real(path, predict) for path in sorted(folder.glob("*.jpg"))]
+    return {
+        f"false_alarms_at_{least}": sum(int((own[:, 4] >= least).sum()) for own in rows) / len(rows)
+        for least in (FOUND, CONFIDENCE)
+    }
+
+
+def duplicates(found: list[NDArray[np.float64]]) -> float:
+    """Share of the detections from `FOUND` on that NMS at `DUPLICATE` would drop."""
+    total = dropped = 0
+    for rows in found:
+        kept: list[NDArray[np.float64]] = []
+        for row in rows[rows[:, 4] >= FOUND]:
+            if all(_overlap(other[:4], row[:4]) <= DUPLICATE for other in kept):
+                kept.append(row)
+            total += 1
+        dropped += int((rows[:, 4] >= FOUND).sum()) - len(kept)
+    return dropped / max(total, 1)
 
 
 def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
@@ -104,6 +191,7 @@ def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
     found = [detections(scene, predict) for scene in scenes]
     report = average_precision(instances(scenes), found)
     report |= at_confidence(scenes, found)
+    report["duplicates"] = duplicates(found)
     alarms = [
         int((detections(scene, predict)[:, 4] >= CONFIDENCE).sum())
         for scene in held_out(negatives, symbols=False)
@@ -210,12 +298,25 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="codes.onnx or a checkpoint")
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--negatives", type=int, default=NEGATIVES)
+    parser.add_argument(
+        "--photographs", type=Path, default=SHARED / "codes-photos", help="folder of labels.tsv"
+    )
+    parser.add_argument("--sample", type=int, default=0, help="photographs to take (default: all)")
+    parser.add_argument(
+        "--others", type=Path, default=SHARED / "coco128" / "images", help="without symbols"
+    )
     parser.add_argument("--write", type=Path, help="only write the pictures, as a COCO data set")
     given = parser.parse_args()
     if given.write:
         write(given.write, given.pictures)
         return
-    report = measure(predictor(given.model), given.pictures, given.negatives)
+    predict = predictor(given.model)
+    report = measure(predict, given.pictures, given.negatives) if given.pictures else {}
+    if given.photographs.is_dir():
+        for name, enlarge in (("photographs", True), ("photographs_not_enlarged", False)):
+            report[name] = on_samples(predict, given.photographs, given.sample, enlarge=enlarge)
+    if given.others.is_dir():
+        report["others"] = on_others(predict, given.others)
     print(json.dumps(report, indent=2))
 
 

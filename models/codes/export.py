@@ -37,9 +37,21 @@ class Deployed(nn.Module):
     def forward(self, pictures: Tensor) -> Tensor:
         """Boxes and scores `[B, 4 + K, N]` of pictures `[B, 3, H, W]`, RGB from 0 to 1."""
         maps = self.neck(self.backbone(pictures))
-        sides, logits = self.head(maps)
+        sides, logits = self.head.branches(maps)
         centres, sizes = anchors([part.shape[2:] for part in maps], STRIDES)
-        return torch.cat([decode_boxes(sides, centres, sizes), logits.sigmoid()], 1)
+        boxes = decode_boxes(torch.cat([part.flatten(2) for part in sides], 2), centres, sizes)
+        scores = [peaks(part.sigmoid()).flatten(2) for part in logits]
+        return torch.cat([boxes, torch.cat(scores, 2)], 1)
+
+
+def peaks(scores: Tensor) -> Tensor:
+    """Scores `[B, K, H, W]` of the cells none of whose eight neighbours has a higher one, else 0.
+
+    Two symbols are never in adjacent cells of the scale that finds them, but one that lies between
+    two cells would sometimes be found by both.
+    """
+    best = scores.amax(1, keepdim=True)  # [B, 1, H, W]
+    return scores * (best >= functional.max_pool2d(best, 3, 1, 1))
 
 
 def folded(network: Network) -> Network:

@@ -7,8 +7,8 @@ import numpy as np
 import zxingcpp
 
 from codes.surfaces import Surface, colours
-from codes.symbols import MIXED, Format, text, written
-from codes.textures import Cover, Lettering, Random, tinted
+from codes.symbols import MIXED, Format, text
+from codes.textures import Cover, Lettering, Random, cloud, tinted
 
 Maker = Callable[[Random, int, Lettering], Cover]
 
@@ -127,17 +127,53 @@ def emblem(random: Random, side: int, lettering: Lettering) -> Cover:
 
 
 def other_code(random: Random, side: int, _: Lettering) -> Cover:
-    """Symbologies outside the six classes: Aztec and MaxiCode."""
-    if random.random() < 0.7:
-        cells = written(text(random, MIXED, 4, 60), Format.Aztec)
-        scale = max(side // cells.shape[1], 2)
-    else:
+    """Symbologies outside the classes: MaxiCode, and what resembles Han Xin and DotCode."""
+    part = random.random()
+    if part < 0.5:
         drawn = zxingcpp.write_barcode_to_image(
             zxingcpp.create_barcode(text(random, MIXED, 10, 60), Format.MaxiCode), scale=1
         )
-        cells, scale = (np.array(drawn) < 128).astype(np.uint8), 1
-    cells = np.pad(cells, 2 if scale > 1 else 8)
+        cover = np.pad((np.array(drawn) < 128).astype(np.uint8) * np.uint8(255), 8)
+        return cv2.resize(cover, (side, side), interpolation=cv2.INTER_LINEAR)
+    count = int(random.integers(15, 40))
+    cells = (random.random((count, count)) < 0.5).astype(np.uint8)
+    scale = max(side // count, 2)
+    if part < 0.8:  # DotCode: dots on every other place, as on a chessboard
+        cells[np.indices(cells.shape).sum(0) % 2 == 0] = 0
+        cover = np.kron(cells * np.uint8(255), np.ones((scale, scale), np.uint8))
+        return cv2.GaussianBlur(cover, (0, 0), scale * 0.3)
+    corner = np.ones((8, 8), np.uint8)  # Han Xin: an angle within an angle in each corner
+    corner[:7, :7], corner[:6, :6] = 0, 1
+    corner[:4, :4], corner[:3, :3] = 0, 1
+    for turn, (y, x) in enumerate(((0, 0), (-8, 0), (-8, -8), (0, -8))):
+        cells[y : y + 8 or None, x : x + 8 or None] = np.rot90(corner, turn)
     return np.kron(cells * np.uint8(255), np.ones((scale, scale), np.uint8))
+
+
+def postal(random: Random, side: int, _: Lettering) -> Cover:
+    """Bars of one width and pitch, of two or four heights, as post offices print."""
+    count = int(random.integers(20, 70))
+    pitch = max(side // count, 3)
+    high = int(pitch * random.uniform(2.5, 5))
+    cover = np.zeros((high, pitch * count), np.uint8)
+    tops, ends = ((0, high // 3), (high, high * 2 // 3))
+    if random.random() < 0.3:
+        tops, ends = (0, high // 2), (high, high)
+    for number in range(count):
+        top, end = int(random.choice(tops)), int(random.choice(ends))
+        cover[top:end, number * pitch : number * pitch + max(pitch * 2 // 5, 1)] = 255
+    return np.pad(cover, pitch)
+
+
+def few_bars(random: Random, side: int, _: Lettering) -> Cover:
+    """Two to seven strokes of two widths: Pharmacode, tally marks, flags, pause signs."""
+    count = int(random.integers(2, 8))
+    wide = max(side // (3 * count), 2)
+    widths = [wide * int(random.integers(1, 4)) for _ in range(2 * count)]
+    row = np.concatenate(
+        [np.full(width, 255 * (number % 2), np.uint8) for number, width in enumerate(widths)]
+    )
+    return np.repeat(np.pad(row, wide)[None], int(len(row) * random.uniform(0.2, 1.2)) + 4, 0)
 
 
 def staves(random: Random, side: int, _: Lettering) -> Cover:
@@ -190,12 +226,178 @@ def dots(random: Random, side: int, _: Lettering) -> Cover:
     return cover
 
 
+def remote(random: Random, side: int, lettering: Lettering) -> Cover:
+    """A remote control, a telephone or a calculator: rows of buttons, some with a sign."""
+    columns, rows = int(random.integers(3, 6)), int(random.integers(4, 13))
+    pitch = max(side // columns, 5)
+    cover = np.zeros((pitch * rows, pitch * columns), np.uint8)
+    reach = int(pitch * random.uniform(0.25, 0.46))
+    flat = random.uniform(0.5, 1)
+    for row in range(rows):
+        if random.random() < 0.12:
+            continue
+        shade = int(random.choice([255, 255, 170, 90]))
+        for column in range(columns):
+            x, y = (2 * column + 1) * pitch // 2, (2 * row + 1) * pitch // 2
+            if flat > 0.75:
+                cv2.circle(cover, (x, y), reach, shade, cv2.FILLED, cv2.LINE_AA)
+            else:
+                high = int(reach * flat)
+                cv2.rectangle(cover, (x - reach, y - high), (x + reach, y + high), shade, -1)
+            if pitch > 16 and random.random() < 0.7:
+                sign = np.zeros((pitch // 3, pitch // 3), np.uint8)
+                lettering.line(random, sign, 0, 0, pitch // 3, pitch // 3)
+                area = cover[y - pitch // 6 :, x - pitch // 6 :][: len(sign), : len(sign)]
+                area -= np.minimum(sign[: area.shape[0], : area.shape[1]], area)
+    return cover
+
+
+def water(random: Random, side: int, _: Lettering) -> Cover:
+    """Ripples, zebra skin, sand: stripes that wander, split and fade."""
+    height = max(int(side * random.uniform(0.4, MAX_HEIGHT_RATIO)), 12)
+    y = np.arange(height, dtype=np.float32)[:, None]
+    wander = cloud(random, 256, random.uniform(2, 10), 3)
+    wander = cv2.resize(wander, (side, height), interpolation=cv2.INTER_LINEAR)
+    pitch = random.uniform(5, max(side / 8, 6))
+    waves = np.sin(2 * np.pi * (y / pitch + wander * random.uniform(1, 9)))
+    return np.clip(127 + 127 * waves * random.uniform(0.7, 6), 0, 255).astype(np.uint8)
+
+
+def sausages(random: Random, side: int, _: Lettering) -> Cover:
+    """Long round things side by side, with a wavy stroke on some: food, pens, pipes, fingers."""
+    cover = np.zeros((max(int(side * random.uniform(0.3, 0.9)), 16), side), np.uint8)
+    x = 0
+    while x < side:
+        wide = max(int(side * random.uniform(0.04, 0.16)), 4)
+        top, end = (len(cover) * random.uniform((0, 0.8), (0.2, 1))).astype(int).tolist()
+        middle, shade = x + wide // 2, int(random.integers(90, 256))
+        cv2.line(cover, (middle, top + wide // 2), (middle, end - wide // 2), shade, wide)
+        if random.random() < 0.4:
+            steps = np.arange(top, end, 3)
+            bends = middle + np.sin(steps * random.uniform(0.1, 0.6)) * wide * 0.3
+            stroke = np.column_stack([bends, steps]).astype(np.int32)
+            thick = max(wide // 6, 1)
+            cv2.polylines(cover, [stroke], isClosed=False, color=30, thickness=thick)
+        x += int(wide * random.uniform(1, 1.6)) + 1
+    return cover
+
+
+def stars(random: Random, side: int, _: Lettering) -> Cover:
+    """A night sky, confetti or lamps, or the rows of stars of a flag."""
+    cover = _blank(random, side)
+    height = len(cover)
+    if random.random() < 0.6:
+        for _ in range(int(random.integers(20, 300))):
+            place = (int(random.integers(side)), int(random.integers(height)))
+            reach = int(min(random.exponential(1.5), 8))
+            cv2.circle(cover, place, reach, int(random.integers(80, 256)), cv2.FILLED, cv2.LINE_AA)
+        return cover
+    pitch = int(random.integers(9, max(side // 5, 10) + 1))
+    angles = np.arange(10) * np.pi / 5
+    spokes = np.where(np.arange(10) % 2, 0.18, 0.42) * pitch
+    star = np.column_stack([np.sin(angles), -np.cos(angles)]) * spokes[:, None]
+    for row, y in enumerate(range(pitch // 2, height, pitch)):
+        for x in range(pitch // (1 + row % 2), side, pitch):
+            cv2.fillPoly(cover, [(star + np.array([x, y])).astype(np.int32)], 255, cv2.LINE_AA)
+    return cover
+
+
+def halftone(random: Random, side: int, _: Lettering) -> Cover:
+    """A printed picture: dots on a turned grid whose size follows its shades."""
+    height = max(int(side * random.uniform(0.5, MAX_HEIGHT_RATIO)), 12)
+    turn, pitch = random.uniform(0, np.pi / 2), random.uniform(3, max(side / 12, 4))
+    y, x = np.mgrid[:height, :side].astype(np.float32) * np.float32(np.pi / pitch)
+    cos, sin = np.float32(np.cos(turn)), np.float32(np.sin(turn))
+    grid = np.cos(x * cos + y * sin) * np.cos(y * cos - x * sin)
+    shades = cv2.resize(cloud(random, 128, 3, 4), (side, height), interpolation=cv2.INTER_LINEAR)
+    return np.clip(127 + 255 * (grid + 1.6 * shades - 0.8), 0, 255).astype(np.uint8)
+
+
+def columns(random: Random, side: int, lettering: Lettering) -> Cover:
+    """Narrow columns of dense lines: a newspaper, a list, a price board, ingredients."""
+    cover = _blank(random, side)
+    count = int(random.integers(2, 7))
+    wide = side // count
+    size = int(np.clip(random.uniform(0.03, 0.12) * side, 4, 24))
+    for column in range(count):
+        for y in range(0, len(cover) - size, size + int(random.integers(0, 3))):
+            share = random.uniform(0.4, 1) if random.random() < 0.3 else 1.0
+            lettering.line(random, cover, column * wide, y, size, int((wide - size) * share))
+    return cover
+
+
+def almost_qr(random: Random, side: int, _: Lettering) -> Cover:
+    """A logo of squares within squares, or a figure of coarse pixels: no code."""
+    if random.random() < 0.5:  # a figure, the same left and right
+        half = (
+            random.random((int(random.integers(6, 12)), int(random.integers(3, 6)))) < 0.5
+        ) * 255
+        cells = np.concatenate([half, half[:, ::-1]], 1).astype(np.uint8)
+        cell = max(side // cells.shape[1], 3)
+        return np.pad(np.kron(cells, np.ones((cell, cell), np.uint8)), cell)
+    cover = np.zeros((side, side), np.uint8)
+    reach = int(side * random.uniform(0.12, 0.23))
+    places = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)][: int(random.integers(1, 5))]
+    for across, down in places:
+        x, y = int(across * side), int(down * side)
+        for shade, share in ((255, 1.0), (0, random.uniform(0.6, 0.85)), (255, 0.45)):
+            far = int(reach * share)
+            cv2.rectangle(cover, (x - far, y - far), (x + far, y + far), shade, cv2.FILLED)
+    if random.random() < 0.5:
+        cv2.circle(cover, (side // 2, side // 2), reach // 2, 255, cv2.FILLED, cv2.LINE_AA)
+    return cover
+
+
+def piano(random: Random, side: int, _: Lettering) -> Cover:
+    """The keys of a piano: black ones in twos and threes."""
+    key = int(random.integers(6, max(side // 8, 7) + 1))
+    cover = np.zeros((int(key * random.uniform(3, 6)), side), np.uint8)
+    cover[:, ::key] = 255
+    for number in range(1, side // key):
+        if number % 7 not in {0, 3}:
+            x = number * key
+            cover[: len(cover) * 3 // 5, max(x - key // 3, 0) : x + key // 3] = 255
+    return cover
+
+
+def bookshelf(random: Random, side: int, lettering: Lettering) -> Cover:
+    """Spines of books of different heights and shades, with titles along them."""
+    cover = np.full((max(int(side * random.uniform(0.4, 1)), 24), side), 255, np.uint8)
+    x = 0
+    while x < side:
+        wide = int(side * random.uniform(0.03, 0.12)) + 3
+        top = int(len(cover) * random.uniform(0, 0.3))
+        cover[top:, x : x + wide - 1] = int(random.integers(0, 220))
+        title = np.zeros((max(wide * 2 // 3, 3), len(cover) - top), np.uint8)
+        lettering.line(random, title, 4, 0, len(title), title.shape[1] - 8)
+        area = cover[top:, x + wide // 6 :][:, : len(title)]
+        area[:] = cv2.subtract(area, np.ascontiguousarray(title.T[:, : area.shape[1]]))
+        x += wide
+    return cover
+
+
+def maze(random: Random, side: int, _: Lettering) -> Cover:
+    """Walls left and right or up and down of each cell, at random: mazes, circuit boards."""
+    cell = int(random.integers(5, max(side // 8, 6) + 1))
+    count = max(side // cell, 4)
+    cover = np.zeros((count * cell, count * cell), np.uint8)
+    thick = max(int(cell * random.uniform(0.2, 0.5)), 1)
+    for row, column in np.ndindex(count, count):
+        y, x = row * cell, column * cell
+        if random.random() < 0.5:
+            cover[y : y + thick, x : x + cell + thick] = 255
+        else:
+            cover[y : y + cell + thick, x : x + thick] = 255
+    return cover
+
+
 TRAINING: tuple[Maker, ...] = (
     text_block, text_block, chessboard, fence, windows, noise_grid, table, emblem, other_code,
-    staves, dots,
+    other_code, staves, dots, keyboard, crossword, ruler, remote, water, sausages, stars,
+    halftone, columns, almost_qr, postal, few_bars,
 )  # fmt: skip
-# Keyboards, crosswords and rulers are never seen in training.
+# Pianos, bookshelves and mazes are never seen in training.
 HELD_OUT: tuple[Maker, ...] = (
     text_block, chessboard, fence, windows, noise_grid, emblem, other_code, keyboard, crossword,
-    ruler,
+    remote, halftone, almost_qr, piano, bookshelf, maze,
 )  # fmt: skip

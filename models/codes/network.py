@@ -226,9 +226,15 @@ class Head(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Side distributions `[B, 4 * 16, N]` (logits) and class logits `[B, K, N]`."""
-        sides = [branch(part).flatten(2) for branch, part in zip(self.box, maps, strict=True)]
-        logits = [branch(part).flatten(2) for branch, part in zip(self.score, maps, strict=True)]
-        return torch.cat(sides, 2), torch.cat(logits, 2)
+        sides, logits = self.branches(maps)
+        flat = [torch.cat([part.flatten(2) for part in parts], 2) for parts in (sides, logits)]
+        return flat[0], flat[1]
+
+    def branches(self, maps: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The same by scale: `[B, 4 * 16, H, W]` and `[B, K, H, W]` of each."""
+        sides = [branch(part) for branch, part in zip(self.box, maps, strict=True)]
+        logits = [branch(part) for branch, part in zip(self.score, maps, strict=True)]
+        return sides, logits
 
 
 def anchors(shapes: Sequence[Sequence[int]], strides: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -294,8 +300,8 @@ class Plan:
 
     @classmethod
     def narrow(cls, classes: int) -> Self:
-        """The bundled model's: thin where maps are large, and no wider than 128 channels."""
-        return cls((16, 16, 32, 64, 128), (1, 2, 2, 1), 1, classes, 32, 32)
+        """The bundled model's: thin where maps are large, and no wider than 160 channels."""
+        return cls((16, 16, 32, 72, 160), (1, 2, 2, 1), 1, classes, 32, 32)
 
 
 class Backbone(nn.Module):

@@ -2,11 +2,11 @@
 
 A symbol counts as visible, and is labelled, under these conditions:
 
-- At least half of the symbol is in the picture and uncovered, its visible part at least 8 pixels
-  wide and high.
-- A module is at least 0.7 pixels and at least 0.9 standard deviations of the blur wide, and the
-  symbol's longer side is at least 16 pixels long. Nothing smaller or less sharp is drawn, so
-  every symbol drawn has a label.
+- At least half of the symbol is in the picture and uncovered, two of its corners are in the
+  picture, and its visible part is at least 5 pixels wide and high.
+- A module is at least 0.7 pixels wide, and at least 0.65 to 0.95 standard deviations of the blur,
+  by class; the symbol's longer side is at least 12 pixels long. Nothing smaller or less sharp is
+  drawn, so every symbol drawn has a label.
 
 A box is the axis-aligned hull of the visible part of the symbol, without its quiet zone.
 """
@@ -20,15 +20,19 @@ from numpy.typing import NDArray
 from codes import camera, negatives, surfaces
 from codes.assets import Assets
 from codes.surfaces import Surface
-from codes.symbols import NAMES, symbol
+from codes.symbols import NAMES, Symbol, symbol
 from codes.textures import Cover, Picture, Random, colour
 from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
 
-MIN_SIDE, MAX_SIDE = 16, 400  # pixels of a symbol's longer side
-MIN_MODULE, MIN_SHARPNESS = 0.7, 0.9
-MIN_VISIBLE, MIN_BOX = 0.5, 8
-WEIGHTS = np.array([0.2, 0.13, 0.17, 0.23, 0.13, 0.14])  # of the classes
+MIN_SIDE = 12  # pixels of a symbol's longer side
+SMALL, LARGE = 0.65, 1.5  # of the picture's shorter side: the longest symbols of a crowd, and alone
+MAX_SOURCE = 800  # pixels of a symbol before it is placed
+MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
+# Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
+MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
+WEIGHTS = np.array([0.2, 0.09, 0.17, 0.23, 0.13, 0.11, 0.07])  # of the classes
 ATTEMPTS = 8
+METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
 
 class Scene(NamedTuple):
@@ -68,10 +72,14 @@ def render(  # noqa: PLR0913 - which scene, of what, how large
     """
     random = np.random.default_rng([seed, index])
     easel = _Easel(random, assets, height, width)
-    count = 0
-    if symbols and random.random() < 0.93:
-        count = 1 + int(min(random.exponential(2.6), 11) * min(height * width / 330**2, 1.5))
-    decoys = int(random.integers(1, 6)) if not symbols or not count else int(random.integers(0, 4))
+    count = int(symbols and random.random() < 0.93)
+    if count and random.random() < 0.45:
+        easel.add_symbol(alone=True)
+        count = int(random.integers(0, 3))
+    elif count:
+        count += int(min(random.exponential(2.6), 11) * min(height * width / 330**2, 1.5))
+    decoys = int(random.integers(1, 6)) if not easel.seen and not count else 0
+    decoys = decoys or int(random.integers(0, 4) * (random.random() < 0.6))
     for kind in random.permutation([True] * count + [False] * decoys):
         if kind:
             easel.add_symbol()
@@ -91,35 +99,50 @@ class _Easel:
         self.random = random
         self.assets = assets
         self.picture = assets.crop(random, height, width)
-        self.lens = camera.optics(random)
+        self.lens = camera.optics(random, min(height, width))
+        if random.random() < (0.5 if self.lens.ideal else 0.06):
+            self.picture[:] = colour(random, 180, 255)
         self.seen: list[_Seen] = []
         self.taken: Cover = np.zeros((height, width), np.uint8)  # 255 where a symbol is
         self.hidden: Cover = np.zeros((height, width), np.uint8)  # 255 where something covers one
 
-    def add_symbol(self) -> None:
-        """Put a label, a sheet or a screen into the picture, if there is room for it."""
+    def add_symbol(self, *, alone: bool = False) -> None:
+        """Put a label, a sheet or a screen into the picture, if there is room for it.
+
+        `alone` is the symbol that the picture is of: large, perhaps larger than the picture.
+        """
         random = self.random
         name = str(random.choice(NAMES, p=WEIGHTS))
         made = symbol(random, name)
         columns = max(made.cells.shape)
-        tilt = Tilt(random)
-        module = max(MIN_MODULE, MIN_SHARPNESS * self.lens.spread) / tilt.least
-        low = max(MIN_SIDE / tilt.least, module * columns)
-        high = min(MAX_SIDE, 0.9 * min(self.taken.shape))
+        tilt = Tilt(random, flat=self.lens.ideal or random.random() < 0.1)
+        low = self._least_size(made, tilt)
+        high = (LARGE if alone else SMALL) * min(self.taken.shape)
         if low > high:
             return
-        size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
-        scale = int(np.clip(np.ceil(1.3 * size / columns), 2, 60))
+        if alone:
+            size = max(random.uniform(0.15, 1) * high, low)
+        else:
+            size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
+        scale = int(np.clip(np.ceil(1.15 * size / columns), 2, max(MAX_SOURCE // columns, 2)))
         if random.random() < 0.1 and size < 130:
             others = [symbol(random, name) for _ in range(int(random.integers(1, 9)))]
-            others = [other for other in others if max(other.cells.shape) <= columns]
+            others = [other for other in others if self._least_size(other, tilt) <= size]
             surface = surfaces.sheet(random, [made, *others], int(random.integers(1, 4)), scale)
         else:
             texture = self.assets.crop(random, 96, 96)
-            surface = surfaces.label(random, made, scale, self.assets.lettering, texture)
+            room = 1.5 * max(self.taken.shape) / size
+            surface = surfaces.label(random, made, scale, self.assets.lettering, texture, room)
             if random.random() < 0.15:
                 surface = surfaces.framed(random, surface, texture)
-        self._place(surface, size / (columns * scale), tilt)
+        self._place(surface, size / (columns * scale), tilt, alone=alone)
+
+    def _least_size(self, made: Symbol, tilt: Tilt) -> float:
+        """The longer side in pixels from which on a symbol can be recognised at all."""
+        module = max(MIN_MODULE / self.lens.share, MIN_SHARPNESS[made.label] * self.lens.spread)
+        longest = max(made.cells.shape) * module
+        thin = (MIN_BOX + 1) * max(made.aspect, 1 / made.aspect)
+        return float(max(MIN_SIDE, thin, longest) / tilt.least)
 
     def add_decoy(self) -> None:
         """Put something into the picture that is not a symbol."""
@@ -132,20 +155,22 @@ class _Easel:
             surface = negatives.negative(
                 random, int(size), self.assets.lettering, self.assets.negatives
             )
-        self._place(surface, 1.0, Tilt(random))
+        self._place(surface, 1.0, Tilt(random, flat=self.lens.ideal))
 
-    def _place(self, surface: Surface, scale: float, tilt: Tilt) -> None:
+    def _place(self, surface: Surface, scale: float, tilt: Tilt, *, alone: bool = False) -> None:
         """Find a place where no symbol is covered and draw the surface there."""
         random = self.random
         height, width = self.taken.shape
         tall, wide = surface.picture.shape[:2]
-        bend = Bend(random, wide, tall) if random.random() < 0.15 else None
+        bend = Bend(random, wide, tall) if random.random() < 0.15 and not self.lens.ideal else None
         aim = surface.areas[0].box if surface.areas else (0, 0, wide, tall)
         middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
-        least = 0.999 if random.random() < 0.7 else MIN_VISIBLE + 0.1
+        least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.7 else 0.6
+        reach = float(np.hypot(wide, tall)) / 2
+        around = (0.2, 0.8) if alone else (0, 1)
         for _ in range(ATTEMPTS):
-            spot = random.uniform(0, 1, 2) * (width, height)
-            matrix = tilt.matrix(middle, scale, spot)
+            spot = random.uniform(*around, 2) * (width, height)
+            matrix = tilt.matrix(middle, scale, spot, reach)
             quad = moved(matrix, np.array([(0, 0), (wide, 0), (wide, tall), (0, tall)], float))
             outlines = [moved(matrix, bent(bend, edge_points(area.box))) for area in surface.areas]
             if self._fits(quad, outlines, least):
@@ -167,10 +192,15 @@ class _Easel:
         return not cv2.countNonZero(cv2.bitwise_and(shade, self.taken))
 
     def _visible(self, outline: Points) -> float:
-        """Share of an outline's area that is inside the picture."""
+        """Share of an outline's area that is inside the picture; little without two corners."""
         height, width = self.taken.shape
         inside = clipped(outline, width, height)
-        return area_of(inside) / max(area_of(outline), 1e-6) if len(inside) > 2 else 0.0
+        if len(inside) < 3:
+            return 0.0
+        corners = outline[:: len(outline) // 4]
+        shown = ((corners >= 0) & (corners <= (width, height))).all(1).sum()
+        share = area_of(inside) / max(area_of(outline), 1e-6)
+        return share if shown >= 2 else min(share, MIN_VISIBLE / 2)
 
     def _draw(self, surface: Surface, matrix: Points, bend: Bend | None, quad: Points) -> None:
         """Warp a surface into the picture, only where it will be."""
@@ -185,12 +215,13 @@ class _Easel:
         if bend is not None:
             source, cover = bend.applied(source), bend.applied(cover)
         shrink = np.sqrt(max(area_of(quad), 1.0) / (source.shape[0] * source.shape[1]))
-        if shrink < 0.8:  # linear sampling alone would skip source pixels
+        method = METHODS[self.random.choice(3, p=[0.75, 0.13, 0.12])]
+        if shrink < 0.8 and method != cv2.INTER_NEAREST:  # linear sampling would skip source pixels
             source = cv2.GaussianBlur(source, (0, 0), 0.35 / shrink)
         local = np.array([[1, 0, -x0], [0, 1, -y0], [0, 0, 1]], float) @ matrix
         size = (int(x1 - x0), int(y1 - y0))
         warped = cv2.warpPerspective(
-            source, local, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+            source, local, size, flags=method, borderMode=cv2.BORDER_REPLICATE
         )
         alpha = cv2.warpPerspective(cover, local, size, flags=cv2.INTER_LINEAR)
         part = self.picture[y0:y1, x0:x1]

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from codes.symbols import Symbol
 from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tinted
 
-MIN_CONTRAST = 70  # grey levels between ink and paper
+MIN_CONTRAST, MIN_FAINT = 70, 28  # grey levels between ink and paper, of most and of faint ones
+
+MARKED = {0, 2}  # classes that are marked into metal, as dots or squares
 
 
 class Area(NamedTuple):
@@ -17,7 +19,6 @@ class Area(NamedTuple):
 
     label: int
     box: tuple[float, float, float, float]
-    modules: tuple[int, int]  # across and down; those that carry information
 
 
 class Surface(NamedTuple):
@@ -34,24 +35,24 @@ class Surface(NamedTuple):
     areas: list[Area]
 
 
-def inked(random: Random, symbol: Symbol, scale: int, *, plain: bool = False) -> Cover:
-    """A symbol drawn at `scale` pixels for each module; bars get a height of their own.
+def inked(random: Random, symbol: Symbol, scale: int, dotted: float = 0.12) -> Cover:
+    """A symbol drawn at `scale` pixels for each module, whose ink may have spread or shrunk.
 
-    Unless `plain`, modules may be round and ink may have spread or shrunk.
+    `dotted` is the probability that large modules of classes that are marked so are dots.
     """
     cells = symbol.cells
     if len(cells) == 1:  # bars
         width = cells.shape[1] * scale
-        height = max(int(width * random.uniform(0.12, 0.75)), 8 * scale if scale < 4 else 12)
+        height = max(int(width / symbol.aspect), 4)
         cover = np.repeat(np.repeat(cells, scale, 1) * np.uint8(255), height, 0)
         if symbol.guards is not None:
-            longer = np.repeat(np.repeat(symbol.guards, scale, 1) * np.uint8(255), height // 10, 0)
+            longer = np.repeat(
+                np.repeat(symbol.guards, scale, 1) * np.uint8(255), max(height // 10, 1), 0
+            )
             cover = np.concatenate([cover, longer])
         return np.ascontiguousarray(cover)
     cover = enlarged(cells, scale)
-    if plain:
-        return cover
-    if scale >= 5 and symbol.label in {0, 2} and random.random() < 0.15:  # dots
+    if scale >= 4 and symbol.label in MARKED and random.random() < dotted:
         y, x = np.mgrid[:scale, :scale] + 0.5 - scale / 2
         reach = scale * random.uniform(0.42, 0.55)
         dot = (x * x + y * y <= reach * reach).astype(np.uint8)
@@ -70,36 +71,56 @@ def enlarged(cells: NDArray[np.uint8], scale: int) -> Cover:
 
 
 def colours(random: Random) -> tuple[Field, Field]:
-    """Paper and ink; mostly black on white, one time in nine light on dark."""
-    if random.random() < 0.55:
+    """Paper and ink: mostly black on white, one in ten faint, one in nine light on dark."""
+    part = random.random()
+    if part < 0.5:
         paper, ink = colour(random, 205, 255), colour(random, 0, 45)
-    else:
+    elif part < 0.9:
         paper, ink = colour(random, 90, 255), colour(random, 0, 120)
         lack = MIN_CONTRAST - float(paper.mean() - ink.mean())
         if lack > 0:
             paper, ink = np.minimum(paper + lack, 255), np.maximum(ink - lack, 0)
+    else:
+        paper = colour(random, 60, 255)
+        ink = np.maximum(paper - random.uniform(MIN_FAINT, MIN_CONTRAST), 0)
     return (ink, paper) if random.random() < 0.11 else (paper, ink)
 
 
-def _modules(symbol: Symbol) -> tuple[int, int]:
-    rows, columns = symbol.cells.shape
-    return columns, 1 if rows == 1 else rows
-
-
-def label(
-    random: Random, symbol: Symbol, scale: int, lettering: Lettering, texture: Picture
+def label(  # noqa: PLR0913, PLR0917 - what is on it, how large, made of what
+    random: Random,
+    symbol: Symbol,
+    scale: int,
+    lettering: Lettering,
+    texture: Picture,
+    room: float,
 ) -> Surface:
-    """A printed label: one symbol, some text, perhaps a frame, on paper or on a material."""
-    cover = inked(random, symbol, scale)
+    """A printed label: one symbol, some text, perhaps a frame, on paper or on a material.
+
+    Args:
+        random: Random numbers.
+        symbol: What is printed.
+        scale: Pixels of a module.
+        lettering: Lines of text.
+        texture: A material.
+        room: The most that it reaches beyond the symbol, as a multiple of the symbol's size.
+    """
+    metal = symbol.label in MARKED and random.random() < 0.22
+    cover = inked(random, symbol, scale, 0.6 if metal else 0.12)
     height, width = cover.shape
-    quiet = max(int(symbol.quiet * scale * random.choice([0.6, 1, 1.6], p=[0.15, 0.6, 0.25])), 2)
+    share = random.choice([0, 0.3, 0.6, 1, 1.6], p=[0.06, 0.1, 0.14, 0.5, 0.2])
+    quiet = max(int(symbol.quiet * scale * share), 1)
     # Beyond the quiet zone: often next to nothing, sometimes a label much larger than the symbol.
-    extra = random.random(4) ** 3 * max(height, width) * random.choice([0, 0.6, 1.6])
+    reach = max(height, width) * min(float(random.choice([0, 0.6, 1.6])), room)
+    extra = random.random(4) ** 3 * reach
     left, top, right, bottom = (quiet + extra).astype(int)
     if len(symbol.cells) == 1:
-        top, bottom = max(top - quiet // 2, 3), bottom + 2
+        top, bottom = max(top - quiet // 2, 2), bottom + 2
     ink_map = np.zeros((height + top + bottom, width + left + right), np.uint8)
     ink_map[top : top + height, left : left + width] = cover
+    box = (left, top, left + width, top + height)
+    areas = [Area(symbol.label, box)]
+    if metal:
+        return Surface(_metal(random, ink_map, scale), None, areas)
     _captions(random, ink_map, (left, top, width, height), quiet, lettering)
     if random.random() < 0.12:
         frame = (ink_map.shape[1] - 2, ink_map.shape[0] - 2)
@@ -108,10 +129,30 @@ def label(
     picture = tinted(ink_map, paper, ink)
     if random.random() < 0.15:  # straight onto cardboard, wood, cloth
         picture = _printed(ink_map, texture, paper, ink)
-    if random.random() < 0.08 and extra.max() == 0:
+    if random.random() < 0.08 and not reach:
         _logo(random, picture, symbol, (left, top, width, height))
-    box = (left, top, left + width, top + height)
-    return Surface(picture, None, [Area(symbol.label, box, _modules(symbol))])
+    return Surface(picture, None, areas)
+
+
+def _metal(random: Random, ink_map: Cover, scale: int) -> Picture:
+    """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
+    height, width = ink_map.shape
+    base = colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)
+    scratches = random.normal(0, 1, (height, max(width // 60, 2))).astype(np.float32)
+    scratches = cv2.resize(scratches, (width, height), interpolation=cv2.INTER_LINEAR)
+    if random.random() < 0.3:  # cast or blasted, not brushed
+        scratches = random.normal(0, 1, (height, width)).astype(np.float32)
+    sheen = np.linspace(*random.uniform(-25, 25, 2), width, dtype=np.float32)
+    grey = scratches * random.uniform(2, 14) + sheen
+    shift = max(int(scale * random.uniform(0.1, 0.3)), 1)
+    lit = cv2.subtract(ink_map, np.roll(ink_map, (shift, shift), (0, 1)))
+    dark = cv2.subtract(ink_map, np.roll(ink_map, (-shift, -shift), (0, 1)))
+    depth = random.uniform(25, 95) * random.choice([-1, 1], p=[0.6, 0.4])
+    relief = random.uniform(0, 70)
+    weights = ((ink_map, depth), (lit, relief), (dark, -relief))
+    for part, strength in weights:
+        grey += part * np.float32(strength / 255)
+    return np.clip(grey[..., None] + base.astype(np.float32), 0, 255).astype(np.uint8)
 
 
 def _captions(
@@ -164,7 +205,7 @@ def _logo(
 
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
     """Rows of symbols on one sheet; markers may share it with black squares, as on ChArUco."""
-    covers = [inked(random, symbol, scale, plain=True) for symbol in symbols]
+    covers = [inked(random, symbol, scale) for symbol in symbols]
     quiet = max(symbol.quiet for symbol in symbols) * scale
     gap = int(quiet * random.uniform(1, 2.5)) + 2
     pitch_x = max(cover.shape[1] for cover in covers) + gap
@@ -184,7 +225,7 @@ def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Su
         y, x = gap + row * pitch_y, gap + column * pitch_x
         height, width = cover.shape
         ink_map[y : y + height, x : x + width] = cover
-        areas.append(Area(symbol.label, (x, y, x + width, y + height), _modules(symbol)))
+        areas.append(Area(symbol.label, (x, y, x + width, y + height)))
     paper, ink = colours(random)
     return Surface(tinted(ink_map, paper, ink), None, areas)
 

@@ -16,11 +16,13 @@ Cells = NDArray[np.uint8]
 Random = np.random.Generator
 Format = zxingcpp.BarcodeFormat
 
-NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco")
+NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"
 MIXED = LETTERS + LETTERS.lower() + DIGITS + "-./ "
+MAX_ASPECT = 12  # of bars
 MIN_DARK = 0.12  # of a marker's inner cells; a nearly white marker has no recognisable pattern
+STACKED = {Format.DataBarStk, Format.DataBarStkOmni, Format.DataBarExpStk}
 DICTIONARIES = (
     "4X4_1000 5X5_1000 6X6_1000 7X7_1000 ARUCO_ORIGINAL APRILTAG_16H5 APRILTAG_25H9 "
     "APRILTAG_36H10 APRILTAG_36H11 ARUCO_MIP_36H12"
@@ -34,12 +36,14 @@ class Symbol(NamedTuple):
         label: Class id, an index of `NAMES`.
         cells: `[rows, columns]`, 1 where dark. Bars have one row for any height.
         quiet: Width of the quiet zone that its standard asks for, in modules.
+        aspect: Length over height. Bars have any; otherwise that of the cells.
         guards: For EAN and UPC the bars that reach further down, as one row; else None.
     """
 
     label: int
     cells: Cells
     quiet: int
+    aspect: float
     guards: Cells | None = None
 
 
@@ -51,6 +55,10 @@ def text(random: Random, alphabet: str, low: int, high: int) -> str:
 def symbol(random: Random, name: str) -> Symbol:
     """A symbol of a class with random content; its kind, size and coding vary too."""
     return MAKERS[name](random)
+
+
+def _matrix(label: int, cells: Cells, quiet: int) -> Symbol:
+    return Symbol(label, cells, quiet, cells.shape[1] / cells.shape[0])
 
 
 def written(content: str, kind: Format, **options: str) -> Cells:
@@ -67,7 +75,7 @@ def _qr_code(random: Random) -> Symbol:
     if random.random() < 0.5:
         content = "https://" + content.replace(" ", "")
     level = str(random.choice(list("LMQH")))
-    return Symbol(0, written(content, Format.QRCode, ec_level=level), 4)
+    return _matrix(0, written(content, Format.QRCode, ec_level=level), 4)
 
 
 def _micro_qr(random: Random) -> Symbol:
@@ -76,21 +84,22 @@ def _micro_qr(random: Random) -> Symbol:
     code = segno.make_micro(
         text(random, DIGITS, 1, longest), version=version, error=None, boost_error=False
     )
-    return Symbol(1, np.array(code.matrix, np.uint8), 2)
+    return _matrix(1, np.array(code.matrix, np.uint8), 2)
 
 
 def _data_matrix(random: Random) -> Symbol:
     if random.random() < 0.15:  # the rectangular ones
         content = text(random, MIXED, 2, 8)
-        return Symbol(
+        return _matrix(
             2, written(content, Format.DataMatrix, options=f"version={random.integers(26, 31)}"), 1
         )
     longest = int(np.exp(random.uniform(np.log(4), np.log(150))))
     content = text(random, MIXED, max(longest // 2, 2), longest)
-    return Symbol(2, written(content, Format.DataMatrix), 1)
+    return _matrix(2, written(content, Format.DataMatrix), 1)
 
 
 def _barcode(random: Random) -> Symbol:
+    """Linear codes and the stacked forms of DataBar; Telepen and PZN stand for rarer ones."""
     kinds: list[tuple[Format, str, tuple[int, int]]] = [
         (Format.EAN13, DIGITS, (12, 12)),
         (Format.EAN8, DIGITS, (7, 7)),
@@ -104,8 +113,14 @@ def _barcode(random: Random) -> Symbol:
         (Format.Codabar, DIGITS, (4, 12)),
         (Format.DataBarOmni, DIGITS, (13, 13)),
         (Format.DataBarLtd, DIGITS, (12, 12)),
+        (Format.Telepen, LETTERS, (3, 10)),
+        (Format.PZN, DIGITS, (7, 7)),
+        (Format.DataBarStk, DIGITS, (13, 13)),
+        (Format.DataBarStkOmni, DIGITS, (13, 13)),
+        (Format.DataBarExp, DIGITS, (4, 16)),
+        (Format.DataBarExpStk, DIGITS, (10, 40)),
     ]
-    weights = np.array([5, 1, 2, 1, 4, 3, 3, 1, 2, 1, 0.5, 0.5])
+    weights = np.array([5, 1, 2, 1, 4, 3, 3, 1, 2, 1, 0.5, 0.5, 0.3, 0.2, 0.4, 0.5, 0.3, 0.8])
     kind, alphabet, (low, high) = kinds[random.choice(len(kinds), p=weights / weights.sum())]
     content = text(random, alphabet, low, high)
     if kind == Format.ITF:
@@ -114,20 +129,25 @@ def _barcode(random: Random) -> Symbol:
         content = f"A{content}B"
     elif kind in {Format.UPCE, Format.DataBarLtd}:
         content = "0" + content
+    elif kind in {Format.DataBarExp, Format.DataBarExpStk}:
+        content = f"[10]{content[:20]}[21]{content[20:] or 1}"
     cells = written(content, kind)
+    if kind in STACKED:
+        return _matrix(3, cells, 2)
     retail = kind in {Format.EAN13, Format.EAN8, Format.UPCA, Format.UPCE}
-    return Symbol(3, cells[:1], 9, cells[-1:] if retail else None)
+    aspect = float(np.exp(random.uniform(0, np.log(MAX_ASPECT))))
+    return Symbol(3, cells[:1], 9, aspect, cells[-1:] if retail else None)
 
 
 def _pdf417(random: Random) -> Symbol:
     content = text(random, MIXED, 6, int(np.exp(random.uniform(np.log(12), np.log(300)))))
     part = random.random()
     if part < 0.1:
-        return Symbol(4, written(content[:60], Format.MicroPDF417), 1)
+        return _matrix(4, written(content[:60], Format.MicroPDF417), 1)
     if part < 0.25:
-        return Symbol(4, written(content, Format.CompactPDF417), 2)
+        return _matrix(4, written(content, Format.CompactPDF417), 2)
     columns = int(random.integers(2, 9))
-    return Symbol(4, written(content, Format.PDF417, options=f"columns={columns}"), 2)
+    return _matrix(4, written(content, Format.PDF417, options=f"columns={columns}"), 2)
 
 
 def _aruco(random: Random) -> Symbol:
@@ -139,7 +159,12 @@ def _aruco(random: Random) -> Symbol:
         drawn = cv2.aruco.generateImageMarker(dictionary, number, size)
         cells = (drawn < 128).astype(np.uint8)
         if MIN_DARK < cells[1:-1, 1:-1].mean() < 1 - MIN_DARK:
-            return Symbol(5, cells, 1)
+            return _matrix(5, cells, 1)
+
+
+def _aztec(random: Random) -> Symbol:
+    longest = int(np.exp(random.uniform(np.log(4), np.log(150))))
+    return _matrix(6, written(text(random, MIXED, max(longest // 2, 2), longest), Format.Aztec), 1)
 
 
 MAKERS: dict[str, Callable[[Random], Symbol]] = {
@@ -149,4 +174,5 @@ MAKERS: dict[str, Callable[[Random], Symbol]] = {
     "barcode": _barcode,
     "pdf417": _pdf417,
     "aruco": _aruco,
+    "aztec": _aztec,
 }

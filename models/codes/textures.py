@@ -185,6 +185,49 @@ def _gravel(random: Random, side: int) -> Picture:
     return picture
 
 
+def warped(random: Random, picture: Picture) -> Picture:
+    """Another view of a photograph: waved, upside down, its colours exchanged or inverted."""
+    height, width = picture.shape[:2]
+    reach = random.uniform(0, 0.12) * min(height, width)
+    shift = [cv2.resize(cloud(random, 64, 2, 3), (width, height)) * 2 - 1 for _ in range(2)]
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    out = cv2.remap(
+        picture,
+        x + shift[0] * np.float32(reach),
+        y + shift[1] * np.float32(reach),
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REFLECT_101,
+    )
+    out = out[::-1] if random.random() < 0.3 else out
+    out = out[..., random.permutation(3)] if random.random() < 0.3 else out
+    return np.ascontiguousarray(255 - out if random.random() < 0.1 else out)
+
+
+def collage(random: Random, parts: list[Picture], side: int) -> Picture:
+    """Shapes cut from pictures over each other, larger ones below: edges of every kind."""
+    picture = np.ascontiguousarray(parts[random.integers(len(parts))][:side, :side])
+    height, width = picture.shape[:2]
+    for size in np.sort(np.exp(random.uniform(np.log(16), np.log(side / 2), 60)))[::-1].astype(int):
+        part = parts[random.integers(len(parts))]
+        zoom = random.uniform(0.4, 1)
+        cut = max(int(size * zoom), 4)
+        top, left = (int(random.integers(have - cut + 1)) for have in part.shape[:2])
+        patch = cv2.resize(part[top : top + cut, left : left + cut], (int(size), int(size)))
+        y, x = int(random.integers(height - size)), int(random.integers(width - size))
+        mask = np.zeros((size, size), np.uint8)
+        box = (
+            (size / 2, size / 2),
+            tuple(random.uniform(0.3, 1, 2) * size),
+            random.uniform(0, 180),
+        )
+        if random.random() < 0.5:
+            cv2.ellipse(mask, box, 255, cv2.FILLED)
+        else:
+            cv2.fillConvexPoly(mask, cv2.boxPoints(box).astype(np.int32), 255)
+        cv2.copyTo(patch, mask, picture[y : y + size, x : x + size])
+    return picture
+
+
 TRAINING: tuple[Callable[[Random, int], Picture], ...] = (
     _grain, _boards, _weave, _tiles, _gradient, _heap,
 )  # fmt: skip

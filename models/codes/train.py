@@ -12,6 +12,7 @@ import math
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
 
 LAST = "last.pt"
+# Sides of the pictures in turn, of the largest: mostly half, to be fast. Two workers in turn have
+# about as much to do.
+SHARES = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,9 +44,8 @@ class Settings:
         lr_decay_steps: The last steps, over which the learning rate decays to zero.
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
-        imgsz: Side of the pictures in pixels, a multiple of 32.
-        large_imgsz: Side of the pictures in the last `large_steps`.
-        large_steps: The last steps, with larger pictures.
+        imgsz: Side of the largest pictures in pixels, a multiple of 32; others are down to half.
+        large_steps: The last steps, with the largest pictures only.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
         workers: Rendering processes for each training process.
@@ -58,14 +61,13 @@ class Settings:
     lr_decay_steps: int = 11000
     weight_decay: float = 0.03
     batch_size: int = 16
-    imgsz: int = 416
-    large_imgsz: int = 640
-    large_steps: int = 400
+    imgsz: int = 640
+    large_steps: int = 500
     ema_decay: float = 0.999
     seed: int = 0
     workers: int = 2
     processes: int = 1
-    checkpoint_every: int = 250
+    checkpoint_every: int = 100
     stop_at: int = 0
 
 
@@ -170,11 +172,11 @@ def lr_at(step: int, settings: Settings) -> float:
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Picture sizes by step: small ones first, large ones at the end."""
-    return [
-        Stage(0, settings.imgsz),
-        Stage(max(settings.steps - settings.large_steps, 0), settings.large_imgsz),
-    ]
+    """Picture sizes by step: all in turn first, the largest at the end."""
+    cells = settings.imgsz // 32
+    sides = tuple(round(share * cells) * 32 for share in SHARES)
+    last = max(settings.steps - settings.large_steps, 0)
+    return [Stage(0, sides), Stage(last, (settings.imgsz,))]
 
 
 def train(settings: Settings, folder: Path, device: torch.device, part: int = 0) -> Trainer:
@@ -224,7 +226,11 @@ def _train_part(
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     distributed.init_process_group(
-        "gloo", init_method=meeting, rank=part, world_size=settings.processes
+        "gloo",
+        init_method=meeting,
+        rank=part,
+        world_size=settings.processes,
+        timeout=timedelta(days=1),  # so that a run can be paused
     )
     train(settings, folder, device, part)
     distributed.destroy_process_group()

@@ -12,29 +12,43 @@ Points = NDArray[Any]  # float64, [P, 2], x and y
 
 
 class Tilt:
-    """How a surface is turned towards the camera; `least` is the strongest foreshortening."""
+    """How a surface is turned towards the camera; `least` is the strongest foreshortening.
 
-    def __init__(self, random: Random) -> None:
+    Args:
+        random: Random numbers.
+        flat: Whether it is scanned or drawn: square to the picture, or upside down.
+    """
+
+    def __init__(self, random: Random, *, flat: bool = False) -> None:
         part = random.random()
         self.roll = float(np.radians(random.normal(0, 5)))
-        if part > 0.6:
+        if flat:
+            self.roll = np.pi / 2 * random.choice(4, p=[0.7, 0.1, 0.1, 0.1])
+        elif part > 0.6:
             self.roll = random.uniform(0, 2 * np.pi)
         elif part > 0.45:
             self.roll += np.pi / 2 * random.integers(1, 4)
-        steep = 25 if random.random() < 0.6 else 55
-        self.pitch, self.yaw = np.radians(random.uniform(-steep, steep, 2) * random.random(2))
-        self.least = float(np.cos(self.pitch) * np.cos(self.yaw)) * 0.9
+        steep = random.choice([25, 50, 70], p=[0.6, 0.25, 0.15])
+        steep = random.uniform(-steep, steep, 2) * (random.random(2) if steep < 70 else [1, 0.3])
+        steep = steep if random.random() < 0.5 else steep[::-1]
+        self.pitch, self.yaw = np.radians(steep * (not flat))
+        self.least = float(np.cos(self.pitch) * np.cos(self.yaw)) * (1 if flat else 0.9)
         self.distance = random.uniform(1.5, 5)
 
-    def matrix(self, middle: tuple[float, float], scale: float, spot: Points) -> Points:
-        """The homography `[3, 3]` that takes `middle` of a surface to `spot` in the picture."""
+    def matrix(
+        self, middle: tuple[float, float], scale: float, spot: Points, reach: float
+    ) -> Points:
+        """The homography `[3, 3]` that takes `middle` of a surface to `spot` in the picture.
+
+        `reach` is how far the surface extends from there at most, in its own pixels.
+        """
         cos, sin = np.cos, np.sin
         a, b, c = self.roll, self.yaw, self.pitch
         roll = np.array([[cos(a), -sin(a), 0], [sin(a), cos(a), 0], [0, 0, 1]])
         yaw = np.array([[cos(b), 0, sin(b)], [0, 1, 0], [-sin(b), 0, cos(b)]])
         pitch = np.array([[1, 0, 0], [0, cos(c), -sin(c)], [0, sin(c), cos(c)]])
         turn = yaw @ pitch @ roll
-        focal = self.distance * 400
+        focal = self.distance * max(400, reach * scale)  # nothing comes near the camera
         plane = np.column_stack([turn[:, 0] * scale, turn[:, 1] * scale, (0, 0, focal)])
         lens = np.array([[focal, 0, spot[0]], [0, focal, spot[1]], [0, 0, 1]])
         shift = np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
