@@ -13,13 +13,11 @@ from codes.textures import Lettering, Picture, Random
 SIDE = 768  # of a stored background
 VIEWS = 3  # of each photograph, besides itself
 COLLAGES = 30
-# Sample photographs and scans of scikit-image (public domain or CC0), scikit-learn (china.jpg,
-# flower.jpg: CC BY 2.0) and matplotlib (grace_hopper.jpg: public domain), found in the installed
-# packages.
+# Sample photographs and scans of scikit-image (public domain or CC0) and scikit-learn
+# (china.jpg, flower.jpg: CC BY 2.0), found in the installed packages.
 TRAINING_PHOTOGRAPHS = (
     "astronaut.png chelsea.png coffee.png rocket.jpg motorcycle_left.png brick.png grass.png "
-    "hubble_deep_field.jpg china.jpg clock_motion.png retina.jpg microaneurysms.png "
-    "grace_hopper.jpg"
+    "hubble_deep_field.jpg china.jpg clock_motion.png retina.jpg microaneurysms.png"
 ).split()
 HELD_OUT_PHOTOGRAPHS = "flower.jpg coins.png camera.png gravel.png text.png moon.png".split()
 
@@ -87,12 +85,8 @@ def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-u
 
 
 def photograph(name: str) -> Picture:
-    """A sample photograph of one of the packages above, its shorter side 768 pixels."""
-    folders = (
-        ("skimage", "data"),
-        ("sklearn", "datasets/images"),
-        ("matplotlib", "mpl-data/sample_data"),
-    )
+    """A sample photograph of scikit-image or scikit-learn, its shorter side 768 pixels."""
+    folders = (("skimage", "data"), ("sklearn", "datasets/images"))
     for package, folder in folders:
         found = find_spec(package)
         path = Path(found.origin or "").parent / folder / name if found else Path(name)

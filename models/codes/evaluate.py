@@ -159,7 +159,8 @@ def on_samples(predict: Predict, folder: Path, count: int, *, enlarge: bool = Tr
     return {
         "recall": {key: float(np.mean(of)) for key, of in sorted(hits.items())},
         "false_alarms": {key: float(np.mean(of)) for key, of in sorted(alarms.items())},
-        "pictures": {key: len(of) for key, of in sorted((hits | alarms).items())},
+        "pictures": {key: len(of) for key, of in sorted(hits.items())},
+        "negatives": {key: len(of) for key, of in sorted(alarms.items())},
     }
 
 

@@ -8,10 +8,10 @@ pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the
 
 from codes import data
 from codes.assets import training_assets
-from codes.data import Scenes, Stage, mirrored
+from codes.data import PADDING, Scenes, Stage, letterboxed, mirrored
 from codes.scene import Scene
 
-STAGES = [Stage(0, 64), Stage(6, 96)]
+STAGES = [Stage(0, (64, 96)), Stage(6, (96,))]
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,18 @@ def test_kept_scenes_equal_newly_rendered_ones(assets):
         assert torch.equal(ours.objects.box, anew.objects.box)
 
 
-def test_a_scene_is_used_four_times_and_then_dropped(assets):
-    scenes = Scenes(3, assets, 4, [Stage(0, 64)])
-    batches = [scenes[step] for step in range(7)]
+def test_a_scene_is_used_twice_and_then_dropped(assets):
+    scenes = Scenes(3, assets, 4, [Stage(0, (64,))])
+    batches = [scenes[step] for step in range(4)]
     fresh = batches[0].pictures[0]
-    assert torch.equal(batches[2].pictures[1], fresh.flip(2))
-    assert torch.equal(batches[4].pictures[2], fresh.flip(1))
-    assert torch.equal(batches[6].pictures[3], fresh.flip(1, 2))
-    assert len(scenes.kept) == 6  # of three uses to come, two steps each
+    assert torch.equal(batches[2].pictures[2], fresh.flip(2))
+    assert len(scenes.kept) == 4  # of two steps, two each
+
+
+def test_sides_take_turns(assets):
+    scenes = Scenes(3, assets, 4, STAGES)
+    sides = [scenes[step].pictures.shape[3] for step in range(8)]
+    assert sides == [64, 96, 64, 96, 64, 96, 96, 96]
 
 
 def test_parts_make_the_batch(assets):
@@ -65,3 +69,15 @@ def test_boxes_stay_on_their_objects(flip_x, flip_y):
     assert turned.picture[y0:y1, x0:x1].all()
     assert turned.picture.sum() == turned.picture[y0:y1, x0:x1].sum()
     assert scene.boxes.tolist() == [[10, 3, 16, 8]]
+
+
+def test_a_small_picture_is_enlarged_with_its_boxes():
+    picture = np.zeros((20, 40, 3), np.uint8)
+    picture[5:15, 10:30] = 255
+    scene = Scene(picture, np.zeros(1, np.int64), np.array([[10, 5, 30, 15]], np.float32))
+    fitted = letterboxed(scene, 160)
+    assert fitted.boxes.tolist() == [[40, 60, 120, 100]]
+    assert (fitted.picture[:40] == PADDING).all()
+    assert (fitted.picture[120:] == PADDING).all()
+    assert fitted.picture[62:98, 42:118].min() == 255
+    assert fitted.picture[40:57].max() == 0

@@ -13,11 +13,16 @@ import numpy as np
 from codes.evaluate import (
     IMGSZ,
     MAX_DETECTIONS,
+    SHAPES,
     at_confidence,
     average_precision,
     detections,
+    duplicates,
     held_out,
     instances,
+    on_others,
+    on_samples,
+    samples,
     write,
 )
 from codes.symbols import NAMES
@@ -82,3 +87,60 @@ def test_pictures_are_written_as_a_coco_data_set(tmp_path):
         picture = cv2.imread(str(tmp_path / "images" / entry["file_name"]))
         assert picture.shape[:2] == (entry["height"], entry["width"])
     assert all(min(item["bbox"][2:]) > 0 for item in truth["annotations"])
+
+
+def test_boxes_come_back_from_an_enlarged_picture(scenes):
+    scene = scenes[3]
+    assert scene.picture.shape[:2] == SHAPES[3] == (240, 320)
+
+    def predict(_):
+        body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
+        body[0, :4, 7] = (20, 80 + 40, 220, 80 + 440)  # twice as large, 80 pixels down
+        body[0, 4, 7] = 0.9
+        return body
+
+    assert detections(scene, predict)[0].tolist() == pytest.approx([10, 20, 110, 220, 0.9, 0])
+
+
+def test_real_pictures_count_by_what_their_labels_say(tmp_path):
+    """A predictor that says `aztec` of dark pictures, and of bright ones `qr_code` twice."""
+    labels = {"0.png": "aztec", "1.png": "qr_code", "2.png": "none:aztec", "3.png": "none:other"}
+    labels |= {"4.png": "barcode", "5.png": "other:stacked"}
+    rows = [f"{name}\t{label}\tphoto\ta\tb" for name, label in labels.items()]
+    (tmp_path / "labels.tsv").write_text("\n".join(["file\tlabel\tkind\trepository\tpath", *rows]))
+    for name in labels:
+        shade = 255 if name in {"1.png", "3.png", "4.png"} else 0
+        cv2.imwrite(str(tmp_path / name), np.full((30, 30, 3), shade, np.uint8))
+
+    def predict(pictures):
+        body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
+        bright = pictures[0, :, 10, 10].mean() > 0.5
+        body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = 0.3
+        return body
+
+    figures = on_samples(predict, tmp_path, 0)
+    assert figures["recall"] == {"photo": 3 / 4, "aztec": 1, "qr_code": 1, "barcode": 0}
+    assert figures["false_alarms"] == {"aztec": 0, "other": 2}
+    assert figures["pictures"] == {"photo": 4, "aztec": 2, "qr_code": 1, "barcode": 1}
+    assert figures["negatives"] == {"aztec": 1, "other": 1}
+    assert len(samples(tmp_path, 4)) == 4
+    assert samples(tmp_path, 4) == samples(tmp_path, 4)
+
+
+def test_false_alarms_are_counted_per_picture(tmp_path):
+    for number in range(2):
+        cv2.imwrite(str(tmp_path / f"{number}.jpg"), np.zeros((30, 30, 3), np.uint8))
+
+    def predict(_):
+        body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
+        body[0, 4, :3] = (0.9, 0.5, 0.3)
+        return body
+
+    assert on_others(predict, tmp_path) == {"false_alarms_at_0.25": 3, "false_alarms_at_0.5": 2}
+
+
+def test_duplicates_are_what_nms_would_drop():
+    first = (0, 0, 10, 10, 0.9, 0)
+    rows = np.array([first, (0, 0, 10, 9, 0.5, 1), (0, 0, 10, 5, 0.4, 0), (0, 0, 10, 10, 0.2, 0)])
+    assert duplicates([rows, np.array([first])]) == 1 / 4
+    assert duplicates([]) == 0

@@ -6,7 +6,7 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed; it is in 
 import numpy as np
 import onnx
 import onnxruntime
-from codes.export import Deployed, describe, export, folded
+from codes.export import Deployed, describe, export, folded, peaks
 from codes.network import STRIDES, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
@@ -59,7 +59,28 @@ def test_the_body_is_boxes_in_pixels_and_scores(network, pictures):
     boxes = decode_boxes(sides, *square(SIDE, STRIDES))
     body = Deployed(network)(pictures)
     torch.testing.assert_close(body[:, :4], boxes, atol=1e-3, rtol=1e-4)
-    torch.testing.assert_close(body[:, 4:], logits.sigmoid(), atol=1e-4, rtol=1e-4)
+    scores, kept = logits.sigmoid(), body[:, 4:] > 0
+    torch.testing.assert_close(body[:, 4:], scores * kept, atol=1e-4, rtol=1e-4)
+    best = scores.amax(1)[0]  # [N]
+    cells = (SIDE // STRIDES[0]) ** 2
+    assert kept[0, :, best[:cells].argmax()].all()
+    assert 0.05 < kept.float().mean() < 0.4  # about one in nine
+
+
+def test_of_adjacent_cells_the_best_answers():
+    scores = torch.zeros(1, 2, 4, 5)
+    scores[0, 0, 1, 1] = 0.9
+    scores[0, 1, 2, 2] = 0.8  # of another class, next to it
+    scores[0, 0, 1, 3] = 0.7  # next to the second only
+    scores[0, 1, 1, 1] = 0.2  # the second class of the best cell
+    scores[0, 0, 3, 4] = 0.7
+    kept = peaks(scores)
+    expected = torch.zeros_like(scores)
+    expected[0, :, 1, 1] = torch.tensor([0.9, 0.2])
+    expected[0, 0, 3, 4] = 0.7
+    assert torch.equal(kept, expected)
+    flat = torch.full((1, 2, 3, 3), 0.5)
+    assert torch.equal(peaks(flat), flat)
 
 
 def test_the_graph_matches_torch(network, exported, pictures):
@@ -67,7 +88,7 @@ def test_the_graph_matches_torch(network, exported, pictures):
     pictures = pictures.repeat(1, 1, 1, 2)  # twice as wide as high
     (body,) = session.run(None, {"images": pictures.numpy()})
     expected = Deployed(network)(pictures).numpy()
-    assert body.shape == (1, 10, 2 * (12 * 12 + 6 * 6 + 3 * 3))
+    assert body.shape == (1, 4 + len(NAMES), 2 * (12 * 12 + 6 * 6 + 3 * 3))
     np.testing.assert_allclose(body[:, 4:], expected[:, 4:], atol=1e-4)
     np.testing.assert_allclose(body[:, :4], expected[:, :4], atol=1e-4 * SIDE)
 

@@ -40,21 +40,21 @@ def test_yolov10n_has_the_published_weights_shapes():
 
 
 def test_the_bundled_variant_stays_narrow():
-    deployed = Deployed(Network(Plan.narrow(6)))
+    deployed = Deployed(Network(Plan.narrow(7)))
     assert sum(part.numel() for part in deployed.parameters()) <= 1e6
     assert 1.5e9 <= flops(deployed) <= 3e9
 
 
 def test_both_heads_answer_for_every_anchor():
-    many, one = Network(Plan.narrow(6))(torch.zeros(2, 3, 64, 96))
+    many, one = Network(Plan.narrow(7))(torch.zeros(2, 3, 64, 96))
     anchors = 8 * 12 + 4 * 6 + 2 * 3
     for sides, logits in (many, one):
         assert sides.shape == (2, 64, anchors)
-        assert logits.shape == (2, 6, anchors)
+        assert logits.shape == (2, 7, anchors)
 
 
 def test_the_one_to_one_head_does_not_change_the_features():
-    network = Network(Plan.narrow(6))
+    network = Network(Plan.narrow(7))
     _, (sides, logits) = network(torch.rand(1, 3, 64, 64))
     (sides.sum() + logits.sum()).backward()
     assert all(part.grad is None for part in network.backbone.parameters())
@@ -63,7 +63,7 @@ def test_the_one_to_one_head_does_not_change_the_features():
 
 
 def test_the_one_to_many_head_does():
-    network = Network(Plan.narrow(6))
+    network = Network(Plan.narrow(7))
     (sides, logits), _ = network(torch.rand(1, 3, 64, 64))
     (sides.sum() + logits.sum()).backward()
     assert all(part.grad is not None for part in network.backbone.parameters())

@@ -38,9 +38,19 @@ def test_boxes_are_inside_the_picture_and_large_enough(assets):
     assert (boxes[:, 2:] - boxes[:, :2]).min() >= MIN_BOX
 
 
+def test_symbols_reach_from_tiny_to_cut_off_by_the_picture(assets):
+    scenes = [render(8, index, assets, SIDE, SIDE) for index in range(120)]
+    boxes = np.concatenate([scene.boxes for scene in scenes])
+    longer = (boxes[:, 2:] - boxes[:, :2]).max(1)
+    assert longer.min() < 20
+    assert (longer > 0.8 * SIDE).sum() >= 3
+    at_the_edge = (boxes.min(1) == 0) | (boxes.max(1) == SIDE)
+    assert 0.05 < at_the_edge.mean() < 0.5
+
+
 def test_readable_symbols_are_labelled_in_place(assets):
     """zxing-cpp, which knows nothing of the labels, finds symbols only inside their boxes."""
-    families = {"QR Code": 0, "Data Matrix": 2, "PDF417": 4}
+    families = {"QR Code": 0, "Data Matrix": 2, "PDF417": 4, "Aztec": 6}
     read, misses = 0, []
     for index in range(60):
         scene = render(5, index, assets, SIDE, SIDE)

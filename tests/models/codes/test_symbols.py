@@ -13,6 +13,7 @@ READ_AS = {
     "micro_qr": {"Micro QR Code"},
     "data_matrix": {"Data Matrix"},
     "pdf417": {"PDF417", "Compact PDF417", "MicroPDF417"},
+    "aztec": {"Aztec"},
 }
 
 
@@ -54,3 +55,15 @@ def test_contents_vary_and_repeat_with_the_seed():
     for first, again, other in zip(*made, strict=True):
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
+
+
+def test_bars_are_of_any_length_and_stacked_ones_have_rows():
+    random = np.random.default_rng(3)
+    made = [symbol(random, "barcode") for _ in range(300)]
+    aspects = [one.aspect for one in made if len(one.cells) == 1]
+    assert min(aspects) < 1.3
+    assert max(aspects) > 10
+    stacked = [one for one in made if len(one.cells) > 1]
+    assert {len(one.cells) for one in stacked} >= {13, 69}  # DataBar Stacked, and its taller form
+    for one in stacked[:6]:
+        assert {str(found.format) for found in zxingcpp.read_barcodes(drawn(one))}
