@@ -152,8 +152,8 @@ def other_code(random: Random, side: int, _: Lettering) -> Cover:
 
 def postal(random: Random, side: int, _: Lettering) -> Cover:
     """Bars of one width and pitch, of two or four heights, as post offices print."""
-    count = int(random.integers(20, 70))
-    pitch = max(side // count, 3)
+    count = min(int(random.integers(20, 70)), side // 3)
+    pitch = side // count
     high = int(pitch * random.uniform(2.5, 5))
     cover = np.zeros((high, pitch * count), np.uint8)
     tops, ends = ((0, high // 3), (high, high * 2 // 3))
@@ -228,8 +228,8 @@ def dots(random: Random, side: int, _: Lettering) -> Cover:
 
 def remote(random: Random, side: int, lettering: Lettering) -> Cover:
     """A remote control, a telephone or a calculator: rows of buttons, some with a sign."""
-    columns, rows = int(random.integers(3, 6)), int(random.integers(4, 13))
-    pitch = max(side // columns, 5)
+    columns, rows = int(random.integers(3, 6)), int(random.integers(5, 13))
+    pitch = max(side // rows, 5)
     cover = np.zeros((pitch * rows, pitch * columns), np.uint8)
     reach = int(pitch * random.uniform(0.25, 0.46))
     flat = random.uniform(0.5, 1)
@@ -371,7 +371,7 @@ def bookshelf(random: Random, side: int, lettering: Lettering) -> Cover:
         title = np.zeros((max(wide * 2 // 3, 3), len(cover) - top), np.uint8)
         lettering.line(random, title, 4, 0, len(title), title.shape[1] - 8)
         area = cover[top:, x + wide // 6 :][:, : len(title)]
-        area[:] = cv2.subtract(area, np.ascontiguousarray(title.T[:, : area.shape[1]]))
+        area -= np.minimum(title.T[:, : area.shape[1]], area)
         x += wide
     return cover
 

@@ -73,7 +73,7 @@ def render(  # noqa: PLR0913 - which scene, of what, how large
     random = np.random.default_rng([seed, index])
     easel = _Easel(random, assets, height, width)
     count = int(symbols and random.random() < 0.93)
-    if count and random.random() < 0.45:
+    if count and random.random() < 0.55:
         easel.add_symbol(alone=True)
         count = int(random.integers(0, 3))
     elif count:
@@ -260,7 +260,7 @@ class _Easel:
         height, width = self.taken.shape
         labels, boxes = [], []
         for seen in self.seen:
-            inside = clipped(seen.outline, width, height)
+            inside = np.clip(clipped(seen.outline, width, height), 0, (width, height))
             box = [*inside.min(0), *inside.max(0)]
             own = np.zeros_like(self.hidden)
             fill(own, seen.outline)

@@ -99,7 +99,7 @@ def _data_matrix(random: Random) -> Symbol:
 
 
 def _barcode(random: Random) -> Symbol:
-    """Linear codes and the stacked forms of DataBar; Telepen and PZN stand for rarer ones."""
+    """Linear codes and the stacked forms of DataBar; Telepen stands for rarer ones."""
     kinds: list[tuple[Format, str, tuple[int, int]]] = [
         (Format.EAN13, DIGITS, (12, 12)),
         (Format.EAN8, DIGITS, (7, 7)),
@@ -114,13 +114,12 @@ def _barcode(random: Random) -> Symbol:
         (Format.DataBarOmni, DIGITS, (13, 13)),
         (Format.DataBarLtd, DIGITS, (12, 12)),
         (Format.Telepen, LETTERS, (3, 10)),
-        (Format.PZN, DIGITS, (7, 7)),
         (Format.DataBarStk, DIGITS, (13, 13)),
         (Format.DataBarStkOmni, DIGITS, (13, 13)),
         (Format.DataBarExp, DIGITS, (4, 16)),
         (Format.DataBarExpStk, DIGITS, (10, 40)),
     ]
-    weights = np.array([5, 1, 2, 1, 4, 3, 3, 1, 2, 1, 0.5, 0.5, 0.3, 0.2, 0.4, 0.5, 0.3, 0.8])
+    weights = np.array([5, 1, 2, 1, 4, 3, 3, 1, 2, 1, 0.5, 0.5, 0.3, 0.4, 0.5, 0.3, 0.8])
     kind, alphabet, (low, high) = kinds[random.choice(len(kinds), p=weights / weights.sum())]
     content = text(random, alphabet, low, high)
     if kind == Format.ITF:
