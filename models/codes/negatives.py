@@ -287,8 +287,8 @@ def stars(random: Random, side: int, _: Lettering) -> Cover:
     cover = _blank(random, side)
     height = len(cover)
     if random.random() < 0.6:
-        for _ in range(int(random.integers(20, 300))):
-            place = (int(random.integers(side)), int(random.integers(height)))
+        for x in random.integers(0, side, int(random.integers(20, 300))).tolist():
+            place = (x, int(random.integers(height)))
             reach = int(min(random.exponential(1.5), 8))
             cv2.circle(cover, place, reach, int(random.integers(80, 256)), cv2.FILLED, cv2.LINE_AA)
         return cover

@@ -167,9 +167,9 @@ class _Easel:
         middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
         least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.7 else 0.6
         reach = float(np.hypot(wide, tall)) / 2
-        around = (0.2, 0.8) if alone else (0, 1)
+        margin = 0.2 if alone else 0.0  # of the picture, without the middle of a symbol in it
         for _ in range(ATTEMPTS):
-            spot = random.uniform(*around, 2) * (width, height)
+            spot = random.uniform(margin, 1 - margin, 2) * (width, height)
             matrix = tilt.matrix(middle, scale, spot, reach)
             quad = moved(matrix, np.array([(0, 0), (wide, 0), (wide, tall), (0, tall)], float))
             outlines = [moved(matrix, bent(bend, edge_points(area.box))) for area in surface.areas]

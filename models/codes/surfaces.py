@@ -1,6 +1,6 @@
 """Flat things with symbols on them: labels, boxes, screens, sheets, before the camera."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -137,12 +137,13 @@ def label(  # noqa: PLR0913, PLR0917 - what is on it, how large, made of what
 def _metal(random: Random, ink_map: Cover, scale: int) -> Picture:
     """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
     height, width = ink_map.shape
-    base = colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)
-    scratches = random.normal(0, 1, (height, max(width // 60, 2))).astype(np.float32)
+    base = (colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)).astype(np.float32)
+    scratches: NDArray[Any] = random.normal(0, 1, (height, max(width // 60, 2))).astype(np.float32)
     scratches = cv2.resize(scratches, (width, height), interpolation=cv2.INTER_LINEAR)
     if random.random() < 0.3:  # cast or blasted, not brushed
         scratches = random.normal(0, 1, (height, width)).astype(np.float32)
-    sheen = np.linspace(*random.uniform(-25, 25, 2), width, dtype=np.float32)
+    first, last = random.uniform(-25, 25, 2).tolist()
+    sheen = np.linspace(first, last, width, dtype=np.float32)
     grey = scratches * random.uniform(2, 14) + sheen
     shift = max(int(scale * random.uniform(0.1, 0.3)), 1)
     lit = cv2.subtract(ink_map, np.roll(ink_map, (shift, shift), (0, 1)))
@@ -152,7 +153,7 @@ def _metal(random: Random, ink_map: Cover, scale: int) -> Picture:
     weights = ((ink_map, depth), (lit, relief), (dark, -relief))
     for part, strength in weights:
         grey += part * np.float32(strength / 255)
-    return np.clip(grey[..., None] + base.astype(np.float32), 0, 255).astype(np.uint8)
+    return np.clip(grey[..., None] + base, 0, 255).astype(np.uint8)
 
 
 def _captions(
