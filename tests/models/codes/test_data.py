@@ -55,7 +55,7 @@ def test_parts_make_the_batch(assets):
 
 def test_a_batch_that_cannot_be_divided():
     with pytest.raises(ValueError, match="not a multiple"):
-        Scenes(0, None, 12, STAGES, parts=2)
+        Scenes(0, None, 10, STAGES, parts=2)
 
 
 @pytest.mark.parametrize("flip_x", [False, True])
