@@ -60,6 +60,16 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     assert train(SHORT, tmp_path, CPU).step == 4
 
 
+@pytest.fixture
+def one_thread():
+    """As each training process has it: several threads round differently."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_processes_average_their_gradients(tmp_path):
     settings = dataclasses.replace(SHORT, batch_size=8, processes=2, steps=1)
     train_in_parallel(settings, tmp_path, CPU)
