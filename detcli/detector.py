@@ -121,10 +121,11 @@ class Detector:
         self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
         self._selection = SelectionOptions(
             confidence=float(self._thresholds.min()) if settings.class_conf else settings.conf,
-            max_det=settings.max_det,
+            max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
             unique=settings.unique or contract.one_class,
+            every_class=contract.every_class,
         )
         self._model = replace(prepared, contract=contract)
         self._options = options

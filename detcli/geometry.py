@@ -138,14 +138,18 @@ class Letterbox:
         return cls.stretched(picture, (height, width))
 
     def to_picture(self, boxes: Boxes) -> Boxes:
-        """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels, clipped to the picture.
+        """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to picture pixels.
 
-        Everything is computed in float32: subtract the padding, divide by the gain, clip.
+        Everything is computed in float32: subtract the padding, divide by the gain.
         """
         offset = np.array([self.left, self.top, self.left, self.top], np.float32)
+        gains = np.array([*self.gains, *self.gains], np.float32)
+        mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / gains
+        return mapped
+
+    def clipped(self, boxes: Boxes) -> Boxes:
+        """Boxes `(N, 4)` in pixels of the picture, cut off at its edges."""
         height, width = self.picture
         limit = np.array([width, height, width, height], np.float32)
-        gains = np.array([*self.gains, *self.gains], np.float32)
-        mapped = (boxes.astype(np.float32, copy=False) - offset) / gains
-        clipped: Boxes = np.clip(mapped, np.float32(0), limit)
-        return clipped
+        within: Boxes = np.clip(boxes, np.float32(0), limit)
+        return within

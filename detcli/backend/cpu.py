@@ -79,11 +79,10 @@ class CpuBackend:
         self, buffer: list[Head], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
-        names, fractions = self._contract.names, self._contract.box_fractions
         found = []
         for output, letterbox in zip(buffer, letterboxes, strict=True):
             chosen = postprocess.detect(output, options, self._contract)
-            found.append(postprocess.to_detections(chosen, letterbox, names, fractions=fractions))
+            found.append(postprocess.to_detections(chosen, letterbox, self._contract))
         self._ended(Stage.SELECTION)
         return lambda: found
 

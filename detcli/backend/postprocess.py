@@ -59,6 +59,7 @@ class SelectionOptions:
         class_ids: Only these classes; None means all.
         nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
         unique: At most one detection for each anchor, of its best class.
+        every_class: All classes of an anchor are candidates for NMS, not only its best.
     """
 
     confidence: float
@@ -66,6 +67,12 @@ class SelectionOptions:
     class_ids: frozenset[int] | None
     nms_iou: float | None
     unique: bool = False
+    every_class: bool = False
+
+    @property
+    def suppresses_every_class(self) -> bool:
+        """Whether an anchor may be several candidates for NMS."""
+        return self.nms_iou is not None and self.every_class and not self.unique
 
 
 class SelectedRows(NamedTuple):
@@ -109,8 +116,12 @@ def select(
     if logits:
         options = on_logits(options)
     scores, classes = _class_scores(head, options)  # (C, N), (C,)
-    best_only = options.unique or options.nms_iou is not None
-    choose = _best_class if best_only else _select_one_to_one
+    if options.suppresses_every_class:
+        choose = _every_class
+    elif options.unique or options.nms_iou is not None:
+        choose = _best_class
+    else:
+        choose = _select_one_to_one
     anchors, score, class_index = choose(scores, options)
     boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
     chosen = SelectedRows(boxes, score, classes[class_index])
@@ -141,9 +152,7 @@ def select_rows(
     Returns:
         At most `max_det` rows.
     """
-    rows = rows.astype(np.float32, copy=False)
-    warn_about_nan(int(np.count_nonzero(np.isnan(rows[:, 4]))), len(rows))
-    rows = _of_known_classes(rows[rows[:, 4] > np.float32(options.confidence)], class_count)
+    rows = confident_rows(rows, options.confidence, class_count)
     if options.class_ids is not None:
         rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
     kept = options.max_det if options.nms_iou is None else len(rows)
@@ -151,6 +160,16 @@ def select_rows(
     boxes = _corners(rows[:, :4], cxcywh=cxcywh)
     chosen = SelectedRows(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
     return _reported(_without_duplicates(chosen, options))
+
+
+def confident_rows(rows: Head, confidence: float, class_count: int) -> Floats:
+    """The rows `(R, 6)` strictly above a confidence, in their order, as float32.
+
+    A row whose class does not exist is dropped with a warning.
+    """
+    rows = rows.astype(np.float32, copy=False)
+    warn_about_nan(int(np.count_nonzero(np.isnan(rows[:, 4]))), len(rows))
+    return _of_known_classes(rows[rows[:, 4] > np.float32(confidence)], class_count)
 
 
 def as_selection(rows: Floats, *, logits: bool = False) -> SelectedRows:
@@ -165,29 +184,24 @@ def warn_about_nan(count: int, scores: int) -> None:
         _warn(f"{count} of {scores} scores are NaN and were ignored{WHY_NAN}")
 
 
-def to_detections(
-    selection: SelectedRows,
-    letterbox: Letterbox,
-    names: tuple[str, ...],
-    *,
-    fractions: bool = False,
-) -> Detections:
+def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contract) -> Detections:
     """Map the rows back to the picture; boxes that hold a NaN are dropped with a warning.
 
     Args:
         selection: Rows of one picture.
         letterbox: Where the picture lies on the network's input.
-        names: Class names by class id.
-        fractions: The boxes are fractions of the input's width and height, not pixels.
+        contract: Says what the boxes are, and the names of the classes.
     """
     boxes = selection.boxes
-    if fractions:
+    if contract.box_fractions:
         height, width = letterbox.canvas
         boxes = boxes * np.array([width, height, width, height], np.float32)
     elif boxes.size and boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(boxes)
-    found = Detections(boxes, selection.score, selection.class_id, names)
+    if contract.clips:
+        boxes = letterbox.clipped(boxes)
+    found = Detections(boxes, selection.score, selection.class_id, contract.names)
     unsound = np.isnan(boxes).any(axis=1)
     if count := np.count_nonzero(unsound):
         _warn(f"{count} of {len(boxes)} boxes hold a NaN and were dropped{WHY_NAN}")
@@ -252,6 +266,15 @@ def _best_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Flo
     score = anchor_score[anchors]
     # `==` finds the lowest class with that score; `argmax` of the scores would choose a NaN.
     return anchors, score, np.argmax(scores[:, anchors] == score, axis=0)
+
+
+def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
+    """Each anchor with each class above the confidence, best first; of equals the lower anchor."""
+    _anchor_score(scores)  # warns about NaN
+    anchors, classes = np.nonzero(np.float32(options.confidence) < scores.T)
+    score = scores[classes, anchors]
+    order = np.argsort(-score, kind="stable")
+    return anchors[order], score[order], classes[order]
 
 
 def _class_scores(head: Head, options: SelectionOptions) -> tuple[Floats, Indices]:

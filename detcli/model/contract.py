@@ -117,8 +117,7 @@ class Contract:
 
     Attributes:
         layout: How the file's graph ends.
-        head: Name of the head tensor in the prepared graph: the only one of `heads`, or what is
-            made of them.
+        head: Name of the head tensor in the graph that runs.
         anchors_first: Whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`.
         box_format: Format of the box rows.
         class_count: C.
@@ -132,12 +131,15 @@ class Contract:
         names: Class names by class id, C of them.
         names_origin: Where the names came from.
         family: Name of the row of `detcli.model.families` that it was recognised by.
-        heads: The tensors of the file's graph at which it is cut; outputs, or what an end-to-end
-            graph selects from.
+        heads: The tensors of the file's graph that the head is made of; empty where it is one of
+            that graph's.
         box_fractions: The box rows are fractions of the input's width and height, not pixels.
         score_form: What the score rows are.
         one_class: At most one class counts for each anchor, its best.
+        most: The most detections that its family takes from a picture; None where any number.
+        clips: Boxes end at the edges of the picture, as its family has them.
         needs_nms: There are several boxes for each object, for non-maximum suppression.
+        every_class: Each class of an anchor is a candidate for that, not only its best.
         preprocessing: How a picture becomes the input.
         settled: Parts of the contract, and what settled each.
         unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.
@@ -163,7 +165,10 @@ class Contract:
     box_fractions: bool = False
     score_form: ScoreForm = ScoreForm.FINAL
     one_class: bool = False
+    most: int | None = None
+    clips: bool = True
     needs_nms: bool = False
+    every_class: bool = False
     preprocessing: Preprocessing = Preprocessing()
     settled: tuple[tuple[str, str], ...] = ()
     unsettled: tuple[str, ...] = ()

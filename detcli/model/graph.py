@@ -37,6 +37,12 @@ class GraphIndex:
         return {value.name: shape(value) for value in values if shape(value)}
 
     @cached_property
+    def types(self) -> dict[str, int]:
+        """Known element types by tensor, as ONNX numbers them."""
+        values = [*self.graph.value_info, *self.graph.input, *self.graph.output]
+        return {value.name: value.type.tensor_type.elem_type for value in values}
+
+    @cached_property
     def _initializers(self) -> dict[str, onnx.TensorProto]:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 

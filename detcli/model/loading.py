@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path, PureWindowsPath
@@ -24,6 +24,8 @@ from detcli.model.zoo import is_named
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
+
+    from detcli.model.recognise import Reading
 
 # Neither follows a link that was laid after the check, nor waits for the writer of a pipe.
 OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -146,26 +148,26 @@ class ModelFile:
         return None if is_named(self.path) else Sidecar.read(self.path)
 
     @cached_property
-    def _recognised(self) -> Contract | ModelError:
-        from detcli.model.recognise import recognise  # imports onnx
+    def _reading(self) -> "Reading | ModelError":
+        from detcli.model.recognise import read_graph  # imports onnx
 
         model = self.model
         with damage_reported(self.path):
             try:
-                found = recognise(model, self.path.name, self.box_format, self.sidecar)
+                found = read_graph(model, self.path.name, self.box_format, self.sidecar)
             except ModelError as error:
                 return error
-        return overridden(found, self.preprocess)
+        return replace(found, contract=overridden(found.contract, self.preprocess))
 
     @property
     def contract(self) -> Contract | None:
         """What the graph promises; None if it is not a detector that detcli knows."""
-        return self._recognised if isinstance(self._recognised, Contract) else None
+        return None if isinstance(self._reading, ModelError) else self._reading.contract
 
     @property
     def refusal(self) -> ModelError | None:
         """Why the graph is not a detector that detcli knows; None if it is."""
-        return self._recognised if isinstance(self._recognised, ModelError) else None
+        return self._reading if isinstance(self._reading, ModelError) else None
 
     def detector(self) -> Contract:
         """What the graph promises as a detector.
@@ -173,9 +175,26 @@ class ModelFile:
         Raises:
             ModelError: The file is not a complete ONNX model, or not a detector.
         """
-        if isinstance(self._recognised, ModelError):
-            raise self._recognised
-        return self._recognised
+        if isinstance(self._reading, ModelError):
+            raise self._reading
+        return self._reading.contract
+
+    def body(self) -> "ModelProto":
+        """The part of the graph that runs: one input for pictures, the head its only output.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model, or not a detector.
+        """
+        from detcli.model.adapt import adapt  # imports onnx
+        from detcli.model.editing import cut
+
+        reading, model = self._reading, self.model
+        if isinstance(reading, ModelError):
+            raise reading
+        if not reading.adaptation.is_needed:
+            return cut(model, reading.contract.head)
+        with damage_reported(self.path):
+            return adapt(model, reading.adaptation)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 from detcli.model.preprocessing import overridden
 
-VERSION = 5
+VERSION = 6
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
@@ -68,7 +68,7 @@ def prepare(
     contract = overridden(Contract.from_json(described["contract"]), preprocess)
     if described["output"] == contract.head and not hashes:
         return PreparedModel(name or path.stem, contract, file.content)  # no cut is needed
-    graph = cached(f"prepared/{key}.graph", lambda: _cut(file, contract.head))
+    graph = cached(f"prepared/{key}.graph", lambda: _body(file))
     return PreparedModel(name or path.stem, contract, graph)
 
 
@@ -84,9 +84,7 @@ def _describe(file: ModelFile) -> bytes:
         return json.dumps(described).encode()
 
 
-def _cut(file: ModelFile, head: str) -> bytes:
+def _body(file: ModelFile) -> bytes:
     """The part of a graph that makes its head, with all its weights."""
-    from detcli.model.editing import cut  # imports onnx
-
-    body: bytes = cut(file.model, head).SerializeToString(deterministic=True)
+    body: bytes = file.body().SerializeToString(deterministic=True)
     return body

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import colour_model
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis.extra import numpy as st_numpy
 from detcli import DetcliWarning, Letterbox
 from detcli.backend.logits import sigmoid
 from detcli.backend.postprocess import SelectedRows, SelectionOptions, select, to_detections
+from detcli.model.recognise import recognise
 
+CONTRACT = recognise(colour_model.build(), "colours")
 ALL = SelectionOptions(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
 
 
@@ -210,7 +213,7 @@ def test_boxes_that_are_fractions_are_warned_about():
     boxes = np.array([[0.1, 0.2, 0.7, 1.0]], np.float32)
     selection = SelectedRows(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
     with pytest.warns(DetcliWarning, match="fractions"):
-        to_detections(selection, Letterbox.fit((640, 640), (640, 640)), ("thing",))
+        to_detections(selection, Letterbox.fit((640, 640), (640, 640)), CONTRACT)
 
 
 def test_scores_above_one_are_clipped_after_selection():
@@ -251,5 +254,5 @@ def test_a_box_with_nan_is_dropped_with_a_warning():
     boxes = np.array([[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]], np.float32)
     selection = SelectedRows(boxes, np.ones(3, np.float32), np.zeros(3, np.int64))
     with pytest.warns(DetcliWarning, match="1 of 3 boxes"):
-        found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), ("thing",))
+        found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), CONTRACT)
     np.testing.assert_array_equal(found.xyxy, [[0, 0, 5, 5], [0, 0, 8, 5]])

@@ -273,7 +273,7 @@ def test_an_input_of_unknown_type_is_a_model_error(tmp_path):
     model.graph.input[0].type.tensor_type.elem_type = max(TensorProto.DataType.values()) + 70
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="its input is neither float32 nor float16"):
+    with pytest.raises(ModelError, match="its input is neither float32, float16 nor uint8"):
         prepare(path)
 
 

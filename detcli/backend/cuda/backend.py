@@ -15,7 +15,7 @@ import numpy as np
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
-from detcli.backend.cuda.selection import GraphRows, HeadShape, SelectionKernels
+from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, download, take, top_k, upload
 from detcli.backend.postprocess import (
     Floats,
@@ -174,9 +174,8 @@ class CudaBackend:
         self, chosen: Iterable[SelectedRows], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
         """Map rows back to their pictures."""
-        names, fractions = self._contract.names, self._contract.box_fractions
         found = [
-            to_detections(rows, letterbox, names, fractions=fractions)
+            to_detections(rows, letterbox, self._contract)
             for rows, letterbox in zip(chosen, letterboxes, strict=True)
         ]
         self._ended(Stage.SELECTION)  # that is a part of it
@@ -220,12 +219,14 @@ class CudaBackend:
 
     def _selection(
         self, buffer: Batch, pictures: int, options: SelectionOptions
-    ) -> SelectionKernels | GraphRows:
-        """Kernels and workspace for heads of this shape, cached; rows need neither."""
+    ) -> SelectionKernels | HostSelection:
+        """Kernels and workspace for heads of this shape, cached; the host needs neither."""
         _, *plane = buffer.output_shape
-        if self._contract.layout is Layout.ROWS:
+        if self._contract.layout is Layout.ROWS or options.suppresses_every_class:
             shape = (pictures, plane[0], plane[1])
-            return GraphRows(self._gpu, shape, self._network.output_dtype, self._contract, options)
+            return HostSelection(
+                self._gpu, shape, self._network.output_dtype, self._contract, options
+            )
         head = HeadShape(
             batch=pictures,
             rows=4 + self._contract.class_count,

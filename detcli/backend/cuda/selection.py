@@ -8,7 +8,7 @@
 
 To the kernels, logits are scores like any others: the host turns the confidence into a logit before
 they run, and the logits that they keep into scores afterwards. The rows of a graph that selects for
-itself need no kernel, see `GraphRows`.
+itself need no kernel, see `HostSelection`.
 """
 
 import math
@@ -173,13 +173,16 @@ class SelectionKernels:
         return self._memory.address + self._offset[part]
 
 
-class GraphRows:
-    """Selection from the rows of a graph that selects for itself: on the host, they are few.
+class HostSelection:
+    """Selection on the host, of what the kernels do not select from.
+
+    That is the rows of a graph that selects for itself, which are few; and heads where an anchor
+    may be several candidates for suppression.
 
     Used as `SelectionKernels`; it holds no memory.
 
     Attributes:
-        result_size: Bytes of a result, the rows of all pictures.
+        result_size: Bytes of a result: what the network gave for all pictures.
     """
 
     def __init__(
@@ -190,19 +193,19 @@ class GraphRows:
         contract: Contract,
         options: SelectionOptions,
     ) -> None:
-        """Take what the graph gives: `shape` is `(B, R, 6)`."""
+        """Take what the graph gives: `shape` is `(B, R, 6)`, or that of heads."""
         self._gpu, self._shape, self._dtype = gpu, shape, dtype
         self._contract, self._options = contract, options
         self.result_size = math.prod(shape) * dtype.itemsize
 
-    def enqueue(self, rows: int, result: int) -> None:
-        """Copy the rows from one address to the other."""
-        self._gpu.copy(result, rows, self.result_size)
+    def enqueue(self, output: int, result: int) -> None:
+        """Copy the network's output from one address to the other."""
+        self._gpu.copy(result, output, self.result_size)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Head]:
-        """Copy the rows `(R, 6)` of each picture out of a downloaded result."""
+        """Copy the rows or head of each picture out of a downloaded result."""
         return [*result[: self.result_size].view(self._dtype).reshape(self._shape).copy()]
 
-    def choose(self, rows: Head) -> SelectedRows:
-        """What is kept of one picture's rows, see `postprocess.select_rows`."""
-        return detect(rows, self._options, self._contract)
+    def choose(self, output: Head) -> SelectedRows:
+        """What is kept of one picture's rows or head, see `postprocess.detect`."""
+        return detect(output, self._options, self._contract)

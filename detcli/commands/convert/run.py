@@ -30,7 +30,7 @@ from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
-from detcli.model.editing import cut, names_entry, set_metadata
+from detcli.model.editing import names_entry, set_metadata
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, OPTION, written
 from detcli.model.sidecar import CONFIG, PREPROCESSOR
@@ -269,8 +269,7 @@ def _compare_detections(
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:
     """NaN and infinite values in a head make no detections to compare."""
     contract = file.detector()
-    body = cut(file.model, contract.head)
-    session = open_tensors("cpu", body.SerializeToString(), file.path.name)
+    session = open_tensors("cpu", file.body().SerializeToString(), file.path.name)
     [head] = session.run_watched(contract.input_name, tensor_of(picture, contract)).values()
     return int(np.count_nonzero(~np.isfinite(head)))
 

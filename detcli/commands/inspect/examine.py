@@ -21,7 +21,6 @@ from detcli.commands.inspect.report import (
     TensorInfo,
 )
 from detcli.model.contract import BoxFormat, Contract, Layout
-from detcli.model.editing import cut
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
@@ -36,6 +35,9 @@ LAYOUTS = {
     Layout.TRANSPOSED_BODY: f"{JOINED}, transposed to anchors first",
     Layout.ONE_TO_MANY: f"{JOINED}; boxes are centres and sizes, as in heads that give several "
     "boxes for each object",
+    Layout.PAIR: "boxes and scores are apart, with an entry in both for each anchor or query",
+    Layout.SCALES: "boxes and scores of each scale are maps of their own",
+    Layout.ROWS: "detections that the graph selects itself",
 }
 BOX_FORMATS = {
     BoxFormat.XYXY: "the decode joins a difference and a sum (Sub, Add): two corners",
@@ -78,7 +80,7 @@ def examine(
         if contract is not None:
             if names is not None:
                 contract = contract.with_names(read_names(names), str(names))
-            graph = cut(model, contract.head)  # the part that detcli runs
+            graph = file.body()  # what detcli runs
             detector = describe(model, contract, box_format)
             warnings[:0] = advise_on_detector(detector, metadata)
         placements = survey(graph.SerializeToString(), path.name)

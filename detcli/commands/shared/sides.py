@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
-from detcli.backend.postprocess import SelectionOptions, select_rows, to_detections
+from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.shared.comparison import Precision
@@ -88,10 +89,11 @@ class GraphSide:
                 f"the graph of {self._title} ends in {list(rows.shape)}, not in [B, K, 6]",
                 "export it again",
             )
-        everything = SelectionOptions(self._confidence, rows.shape[1], None, None)
-        cxcywh = contract.box_format is BoxFormat.CXCYWH
-        chosen = select_rows(rows[0], everything, contract.class_count, cxcywh=cxcywh)
-        return to_detections(chosen, letterbox, contract.names, fractions=contract.box_fractions)
+        kept = confident_rows(rows[0], self._confidence, contract.class_count)
+        if contract.box_format is BoxFormat.CXCYWH:
+            centre, half = kept[:, :2], kept[:, 2:4] / np.float32(2)
+            kept = np.concatenate([centre - half, centre + half, kept[:, 4:]], axis=1)
+        return to_detections(as_selection(kept), letterbox, contract)
 
 
 def rows_of(file: ModelFile) -> int | None:

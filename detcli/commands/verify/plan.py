@@ -14,10 +14,10 @@ from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, known_size, shape
+from detcli.model.inputs import DTYPES
 from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
 from detcli.model.prepared import prepare
-from detcli.model.recognise import DTYPES
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 

@@ -14,9 +14,9 @@ from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.plan import SidePlan, image_input
 from detcli.geometry import Picture
-from detcli.model.editing import copied, cut
+from detcli.model.editing import copied
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.recognise import DTYPES
+from detcli.model.inputs import DTYPES
 
 Tensor = npt.NDArray[Any]
 
@@ -41,7 +41,7 @@ class Probe:
         self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
         self.contract = file.contract if at_head else None  # None for a whole graph
         self._preprocessing = file.contract.preprocessing if file.contract else DEFAULT
-        model = cut(file.model, self.contract.head) if self.contract else file.model
+        model = file.body() if self.contract else file.model
         self.graph = model.graph  # all of it, or the part that makes the head
         self.index = GraphIndex(self.graph)
         self._model = copied(model)

@@ -76,7 +76,7 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(detcli, tmp_path, fo
     done = detcli("inspect", tmp_path / "classifier.onnx", "--format", form)
     assert done.returncode == 4
     assert "classifier.onnx is not a detector that detcli knows" in done.stderr
-    assert "hint: expected one image input" in done.stderr
+    assert "hint: expected pictures [B, 3, H, W]" in done.stderr
     if form == "json":
         found = report(done)
         assert found["detector"] is None

@@ -110,8 +110,8 @@ def classifier(tmp_path):
 def test_another_kind_of_model_is_reported(classifier):
     found = examine(classifier, imgsz=96)
     assert found.detector is None
-    assert "it has 2 inputs" in found.problem.message
-    assert "expected one image input" in found.problem.hint
+    assert "what its input more is for" in found.problem.message
+    assert "expected pictures [B, 3, H, W]" in found.problem.hint
     assert [tensor.name for tensor in found.inputs] == ["images", "more"]
     assert found.nodes == {"ReduceSum": 1, "Add": 1}
     assert found.operations is None

@@ -17,7 +17,7 @@ from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
-from detcli.model.recognise import BOX_ROWS, swaps_last_axes
+from detcli.model.heads import BOX_ROWS, swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"

@@ -1,0 +1,356 @@
+"""What makes a tensor of a head: how its boxes are decoded, and what its scores are.
+
+Exporters and simplifiers rename, reorder and reshape; what a head computes stays. So a tensor is
+followed back through everything that only moves its elements to the nodes that make them.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from onnx import NodeProto
+
+from detcli.model.contract import BoxFormat
+from detcli.model.graph import CONVOLUTIONS, PRODUCTS, GraphIndex, attribute, known_size
+
+MOVES = {
+    **dict.fromkeys(
+        "Expand Flatten Gather GatherElements GatherND Pad Reshape Slice Split Squeeze Tile "
+        "Transpose Unsqueeze".split(),
+        (0,),
+    ),
+    "ScatterND": (2,),
+    "TopK": (0,),
+    "Where": (1, 2),
+}
+"""Operators that only move elements, and the inputs that they take them from."""
+
+LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS})
+ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
+MAX_STEPS = 400  # nodes that are looked at behind one tensor
+DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
+
+# From centre and size to two corners, as DeepStream-Yolo multiplies it.
+TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
+
+
+class Scores(StrEnum):
+    """What the nodes that make scores show."""
+
+    SIGMOID = "sigmoid"  # or a product of such
+    SOFTMAX = "softmax"
+    LINEAR = "linear"  # as a layer leaves them
+
+
+class Boxes(StrEnum):
+    """How the four numbers of a box come about."""
+
+    DISTANCES = "distances"  # from an anchor point to the four sides
+    GRID = "grid"  # cell and size of an anchor box, by sigmoids
+    EXPONENTIAL = "exponential"  # offset from a point, and the logarithm of a size
+    SIGMOID = "sigmoid"  # of a layer's output
+    REFINED = "refined"  # sigmoid of a layer's output and an earlier box
+    LINEAR = "linear"  # not decoded
+
+
+class Decoded(NamedTuple):
+    """How boxes are decoded, and what is in the four columns."""
+
+    how: Boxes
+    box_format: BoxFormat
+
+
+def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
+    """The nodes that make a tensor's elements, behind all that only moves them."""
+    waiting, seen, found = [tensor], {tensor}, []
+    while waiting and len(seen) < MAX_STEPS:
+        name = waiting.pop()
+        node = index.producer(name)
+        if node is None:
+            continue
+        inputs = moved_inputs(node, name)
+        if inputs is None:
+            found.append(node)
+            continue
+        new = [entry for entry in inputs if entry and entry not in seen]
+        seen.update(new)
+        waiting.extend(new)
+    return found
+
+
+def part_of(index: GraphIndex, tensor: str) -> str:
+    """The tensor that some channels were joined from, where they are cut out again."""
+    behind, parts = parts_of(index, tensor)
+    return parts[0][1] if len(parts) == 1 else behind
+
+
+def parts_of(index: GraphIndex, tensor: str) -> tuple[str, list[tuple[int, str]]]:
+    """The tensors that channels were joined from, where some are cut out again.
+
+    Returns:
+        The tensor that is cut out, before it was transposed; and of each part that it reaches
+        into, how many channels it takes, and its name.
+    """
+    node = index.producer(tensor)
+    while node is not None and node.op_type in {"Transpose", "Unsqueeze", "Squeeze"}:
+        tensor = str(node.input[0])
+        node = index.producer(tensor)
+    dims = index.shapes.get(tensor, [])
+    if node is None or node.op_type not in {"Slice", "Split"} or not dims:
+        return tensor, []
+    axis, start = _cut_along(index, node, tensor)
+    length = known_size(dims[axis]) if axis is not None and axis < len(dims) else None
+    if axis is None or length is None:
+        return tensor, []
+    reached, offset = [], 0
+    for size, name in columns(index, node.input[0], axis):
+        taken = min(offset + size, start + length) - max(offset, start)
+        if taken > 0:
+            reached.append((taken, name))
+        offset += size
+    return tensor, reached
+
+
+def _cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
+    """The axis that a Slice or Split cuts along, and the first entry of an output."""
+    rank = len(index.shapes.get(node.input[0], []))
+    if node.op_type == "Split":
+        axis, number = attribute(node, "axis", 0), list(node.output).index(output)
+        sizes = [index.shapes.get(name, []) for name in node.output[:number]]
+        before = [known_size(dims[axis]) for dims in sizes if dims]
+        known = None not in before and len(before) == number
+        return (axis % rank if rank and known else None), sum(size or 0 for size in before)
+    entries = [index.constant(name) for name in node.input[1:5]]
+    if len(entries) < 3 or any(entry is None or len(entry) != 1 for entry in entries):
+        return None, 0
+    starts, _, axes = (entry[0] for entry in entries[:3] if entry)
+    return (axes % rank if rank else None), starts
+
+
+def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
+    """The inputs whose elements a node moves to an output; None if it makes elements."""
+    if node.op_type == "Concat":
+        return list(node.input)
+    if node.op_type == "TopK" and output in node.output[1:]:
+        return None  # indices
+    numbers = MOVES.get(node.op_type)
+    if numbers is None:
+        return None
+    return [node.input[number] for number in numbers if number < len(node.input)]
+
+
+def scores_of(index: GraphIndex, tensor: str) -> Scores | None:
+    """What scores are; None if their makers are of several kinds, or unknown."""
+    tensor = part_of(index, tensor)
+    kinds = {_score_kind(index, node) for node in makers(index, tensor)}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _score_kind(index: GraphIndex, node: NodeProto) -> Scores | None:
+    match node.op_type:
+        case "Sigmoid" | "HardSigmoid":
+            return Scores.SIGMOID
+        case "Softmax":
+            return Scores.SOFTMAX
+        case "Clip" | "Max" | "Min" | "ReduceMax" | "Sqrt":
+            return scores_of(index, node.input[0])
+        case "Mul":
+            factors = [name for name in node.input if index.constant_tensor(name) is None]
+            if {scores_of(index, name) for name in factors} == {Scores.SIGMOID}:
+                return Scores.SIGMOID
+    return Scores.LINEAR if is_linear(index, node) else None
+
+
+def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
+    """Whether a node is a layer's output: a convolution or product, sums and multiples of such."""
+    waiting, steps = [node], 0
+    while waiting:
+        node, steps = waiting.pop(), steps + 1
+        if node is None or steps > MAX_STEPS:
+            return False
+        if node.op_type in LEARNT:
+            continue
+        if node.op_type not in ARITHMETIC - {"Pow"}:
+            return False
+        inputs = [name for name in node.input[:2] if index.constant_tensor(name) is None]
+        if not inputs or (len(inputs) > 1 and node.op_type not in {"Add", "Sub"}):
+            return False
+        for name in inputs:
+            waiting.extend(makers(index, name) or [None])
+    return True
+
+
+def layer_of(index: GraphIndex, tensor: str) -> str:
+    """The operator of the layer whose output a tensor is made of; empty if there is none near."""
+    tensor = part_of(index, tensor)
+    return next((node.op_type for node in _steps(index, tensor) if node.op_type in LEARNT), "")
+
+
+def operators(index: GraphIndex, tensor: str) -> set[str]:
+    """The operators between a tensor and the layers whose output it is made of."""
+    return {node.op_type for node in _steps(index, tensor)} - LEARNT
+
+
+def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
+    """The nodes behind a tensor, nearest first, up to layers and logarithms."""
+    waiting, seen = [tensor], {tensor}
+    while waiting and len(seen) < MAX_STEPS:
+        node = index.producer(waiting.pop(0))
+        if node is None:
+            continue
+        yield node
+        if node.op_type in LEARNT and not _is_projection(index, node):
+            continue
+        if node.op_type in {"Log", "Shape", "TopK", "LayerNormalization"}:
+            continue
+        new = [name for name in node.input if name and name not in seen]
+        seen.update(new)
+        waiting.extend(name for name in new if index.constant_tensor(name) is None)
+
+
+def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a layer only sums up a distribution's bins, or changes the format of boxes."""
+    below = {maker.op_type for maker in makers(index, node.input[0])}
+    return "Softmax" in below or to_corners(index, node)
+
+
+def to_corners(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a node is the product that turns centre and size into corners."""
+    matrix = index.array(node.input[1]) if node.op_type == "MatMul" else None
+    return matrix is not None and matrix.shape == (4, 4) and np.allclose(matrix, TO_CORNERS)
+
+
+def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
+    """How boxes are decoded, looking back from their columns; None if not recognised."""
+    level = [tensor]
+    for _ in range(DECODE_DEPTH):
+        following: list[str] = []
+        for behind in level:
+            name, parts = parts_of(index, behind)
+            if [size for size, _ in parts] == [2, 2]:
+                how = centre_and_size(index, parts[0][1], parts[1][1])
+                return None if how is None else Decoded(how, BoxFormat.CXCYWH)
+            name = parts[0][1] if len(parts) == 1 else name
+            node = index.producer(name)
+            if node is None:
+                continue
+            if (found := _decoded_by(index, node)) is not None:
+                return found
+            if to_corners(index, node):
+                inner = boxes_of(index, node.input[0])
+                return inner and inner._replace(box_format=BoxFormat.XYXY)
+            # Scaling, reshaping and joining boxes that were decoded separately keep the format;
+            # any other arithmetic changes it.
+            if node.op_type in {"Mul", "Div"}:
+                following += [entry for entry in node.input if entry]
+            else:
+                following += moved_inputs(node, name) or []
+        level = list(dict.fromkeys(following))
+    return None
+
+
+def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
+    """How boxes are decoded if a node does it."""
+    if node.op_type == "Sigmoid":
+        inner = makers(index, node.input[0])
+        linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
+        return Decoded(Boxes.SIGMOID if linear else Boxes.REFINED, BoxFormat.CXCYWH)
+    if node.op_type in LEARNT and not _is_projection(index, node):
+        return Decoded(Boxes.LINEAR, BoxFormat.CXCYWH)
+    return _joined_by(index, node) if node.op_type == "Concat" else None
+
+
+def _joined_by(index: GraphIndex, join: NodeProto) -> Decoded | None:
+    """How boxes are decoded whose halves or sides a Concat joins."""
+    parts = [_single(makers(index, name)) for name in join.input]
+    match [part.op_type if part is not None else "" for part in parts]:
+        case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
+            return Decoded(Boxes.DISTANCES, BoxFormat.XYXY)
+        case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
+            halved = parts[0].input if parts[0] is not None else ()
+            sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
+            return Decoded(Boxes.DISTANCES, BoxFormat.CXCYWH) if sums else None
+    if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in join.input):
+        how = centre_and_size(index, join.input[0], join.input[1])
+        return None if how is None else Decoded(how, BoxFormat.CXCYWH)
+    return None
+
+
+def centre_and_size(index: GraphIndex, centre: str, size: str) -> Boxes | None:
+    """How boxes are decoded whose centre and size come about separately."""
+    centre_by, size_by = operators(index, centre), operators(index, size)
+    if "Exp" in size_by:
+        return Boxes.GRID if "Sigmoid" in centre_by else Boxes.EXPONENTIAL
+    if "Sigmoid" in centre_by and "Sigmoid" in size_by and "Softmax" not in centre_by:
+        return Boxes.GRID
+    return None
+
+
+def _single(nodes: list[NodeProto]) -> NodeProto | None:
+    """The only node, or the first where all are alike."""
+    return nodes[0] if len({node.op_type for node in nodes}) == 1 else None
+
+
+def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
+    """The parts that are joined along an axis: number of channels and tensor of each.
+
+    Looks behind transposes, reshapes that keep the channels apart, and the join of several scales,
+    whose first then stands for all.
+
+    Args:
+        index: The graph.
+        head: A tensor with its channels along `axis`.
+        axis: Counted from 0.
+    """
+    dims = index.shapes.get(head, [])
+    channels = known_size(dims[axis]) if axis < len(dims) else None
+    for _ in range(DECODE_DEPTH):
+        node = index.producer(head)
+        if node is None or channels is None:
+            return []
+        dims, source = index.shapes.get(head, []), node.input[0] if node.input else ""
+        if node.op_type == "Concat":
+            joined = attribute(node, "axis", 0)
+            if joined == axis or (dims and joined % len(dims) == axis):
+                return _parts(index, node, axis, channels)
+        elif node.op_type == "Transpose":
+            permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+            if axis >= len(permutation):
+                return []
+            axis = permutation[axis]
+        elif node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
+            moved = _kept_axis(index.shapes.get(source, []), len(dims), axis, channels)
+            if moved is None:
+                return []
+            axis = moved
+        elif node.op_type not in {"Mul", "Div"}:
+            return []
+        head = source
+    return []
+
+
+def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list[tuple[int, str]]:
+    """What a Concat joins: number of channels and tensor of each; empty if it is not clear."""
+    shapes = [index.shapes.get(name, []) for name in join.input]
+    sizes = [known_size(dims[axis]) if axis < len(dims) else None for dims in shapes]
+    if sum(size or 0 for size in sizes) != channels:
+        return []
+    return [(size or 0, name) for size, name in zip(sizes, join.input, strict=True)]
+
+
+def _kept_axis(before: list[int | str | None], rank: int, axis: int, channels: int) -> int | None:
+    """Where the channels were before a reshape: as far from the front, or from the end.
+
+    Args:
+        before: The shape before.
+        rank: Number of axes after; 0 if unknown.
+        axis: Of the channels, after.
+        channels: How many there are.
+    """
+    if not before:
+        return axis  # unknown; the join that is looked for has known sizes
+    if axis <= 1 and axis < len(before) and before[axis] == channels:
+        return axis
+    from_end = len(before) - (rank - axis) if rank else len(before) - 1
+    return from_end if 0 <= from_end < len(before) and before[from_end] == channels else None
