@@ -87,11 +87,13 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
     """What the 256 levels of each channel are in the network's input: `(3, 256)`.
 
     Channels are in the order in which they are fed. Computed in float64, rounded to float32 and
-    from there to float16.
+    from there to float16. There is no -0: channels whose values are equal are the same bits.
     """
     levels = np.arange(LEVELS) * preprocessing.scale  # (256,)
     mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
-    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype)
+    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype) + dtype.type(
+        0
+    )
     table.flags.writeable = False  # all callers share it
     return table
 

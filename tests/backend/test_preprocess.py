@@ -71,6 +71,13 @@ def test_the_default_divides_by_255(dtype):
     np.testing.assert_array_equal(values(DEFAULT, np.dtype(dtype)), [expected] * 3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_no_value_is_a_negative_zero(dtype):
+    """The kernel shares one table where all channels have equal values."""
+    tiny = Preprocessing(mean=(1e-300, 2e-90, 0.0))
+    assert not np.signbit(values(tiny, np.dtype(dtype))).any()
+
+
 def test_mean_and_std_follow_the_order_of_the_channels(random):
     image = random.integers(0, 256, (20, 30, 3), np.uint8)
     rgb = image[..., ::-1].transpose(2, 0, 1).astype(np.float64)
