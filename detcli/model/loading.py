@@ -175,9 +175,17 @@ class ModelFile:
         Raises:
             ModelError: The file is not a complete ONNX model, or not a detector.
         """
+        return self.reading().contract
+
+    def reading(self) -> "Reading":
+        """What the graph promises, and what has to be added to it.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model, or not a detector.
+        """
         if isinstance(self._reading, ModelError):
             raise self._reading
-        return self._reading.contract
+        return self._reading
 
     def body(self) -> "ModelProto":
         """The part of the graph that runs: one input for pictures, the head its only output.
@@ -185,16 +193,9 @@ class ModelFile:
         Raises:
             ModelError: The file is not a complete ONNX model, or not a detector.
         """
-        from detcli.model.adapt import adapt  # imports onnx
-        from detcli.model.editing import cut
-
-        reading, model = self._reading, self.model
-        if isinstance(reading, ModelError):
-            raise reading
-        if not reading.adaptation.is_needed:
-            return cut(model, reading.contract.head)
+        reading, model = self.reading(), self.model
         with damage_reported(self.path):
-            return adapt(model, reading.adaptation)
+            return reading.body(model)
 
 
 @contextlib.contextmanager

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import onnx
 
 from detcli.errors import ModelError
-from detcli.model.adapt import HEAD, Adaptation
+from detcli.model.adapt import HEAD, Adaptation, adapt
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.decode import Boxes, Scores
-from detcli.model.families import Family, family_of
+from detcli.model.editing import cut
+from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.heads import Head, Unrecognised, find_head, row_corners
-from detcli.model.inputs import MAX_INPUT, find_inputs
+from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
 from detcli.model.settle import settled
 from detcli.model.sidecar import Sidecar
@@ -29,6 +30,10 @@ EXPECTED = (
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format; "
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 MAX_STRIDE = 1024
+FAMILY_KEY = "detcli.family"
+"""The metadata entry that names the family, where `convert` has changed how the graph ends."""
+BOX_FORMAT_KEY = "detcli.box_format"
+"""The metadata entry that says what --box-format said."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -42,6 +47,19 @@ class Reading:
 
     contract: Contract
     adaptation: Adaptation
+
+    def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The part of the graph that runs: one input for pictures, the head its only output.
+
+        Args:
+            model: The graph, with its shapes.
+
+        Raises:
+            ValueError: The scales of the head do not match its input.
+        """
+        if self.adaptation.is_needed:
+            return adapt(model, self.adaptation)
+        return cut(model, self.contract.head)
 
 
 def recognise(
@@ -94,9 +112,9 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
         raise Unrecognised(f"its metadata says task '{metadata['task']}'")
     named = parse_names(metadata.get("names", ""))
     head = find_head(index, named)
-    family = family_of(head, image)
+    family = _family(head, image, metadata.get(FAMILY_KEY))
     found = _box_format(head)
-    box_format = asked or found
+    box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or found
     if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
     count = _class_count(head, family, named)
@@ -113,10 +131,13 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
     several = family.needs_nms is None and head.layout is not Layout.END_TO_END
     several = several and _says_several(metadata, found)
     layout = Layout.ONE_TO_MANY if several else head.layout
-    adaptation = Adaptation(head, image, others, family.no_object, swapped, image.size)
-    # A head that joins boxes and scores has scores as they are reported; quantisation may have
-    # taken up the activation that made them.
-    logits = head.scores_are is Scores.LINEAR and head.layout in APART and not family.no_object
+    # An end-to-end graph selects among classes, so the one of no object is gone already.
+    no_object = family.no_object and head.layout is not Layout.END_TO_END
+    adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
+    # A head that joins boxes and scores has scores as they are reported, unless `convert` has made
+    # it; quantisation may have taken up the activation that made them.
+    apart = head.layout in APART or FAMILY_KEY in metadata
+    logits = head.scores_are is Scores.LINEAR and apart and not no_object
     contract = Contract(
         layout=layout,
         head=HEAD if adaptation.is_needed else head.tensors[0],
@@ -147,6 +168,31 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
     return Reading(contract, adaptation)
 
 
+def _family(head: Head, image: ImageInput, named: str | None) -> Family:
+    """The family of a graph: what its metadata says, where its nodes do not contradict it.
+
+    Raises:
+        Unrecognised: The metadata names a family that is unknown, or that the graph is not of.
+    """
+    if not named:
+        return family_of(head, image)
+    family = next((one for one in FAMILIES if one.name == named), None)
+    if family is None or not (head.layout is Layout.END_TO_END or family.fits(head)):
+        raise Unrecognised(f"its metadata {FAMILY_KEY} says '{named}', which does not fit it")
+    return family
+
+
+def _given_format(text: str | None) -> BoxFormat | None:
+    """The format of the boxes that the metadata names.
+
+    Raises:
+        Unrecognised: There is no such format.
+    """
+    if text and text not in set(BoxFormat):
+        raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
+    return BoxFormat(text) if text else None
+
+
 def _box_format(head: Head) -> BoxFormat | None:
     """The format of the boxes; None where the nodes do not show it."""
     if head.layout is Layout.ROWS:
@@ -164,7 +210,7 @@ def _class_count(head: Head, family: Family, named: list[str] | None) -> int:
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
         count = len(named) if named else UNKNOWN_CLASSES
-    if count is not None and family.no_object:
+    if count is not None and family.no_object and head.layout is not Layout.END_TO_END:
         count -= 1
     if count is None or not 0 < count <= MAX_CLASSES:
         raise Unrecognised(f"the number of its classes is unclear ({count})")

@@ -9,10 +9,10 @@ from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
 from detcli.commands.inspect.report import AdviceCode, DetectorFacts, ModelAdvice
-from detcli.model.contract import Layout
 from detcli.model.graph import bare_transposes
 from detcli.model.loading import ExternalFile
 from detcli.model.names import parse_names
+from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
 MIN_IR = 3
@@ -48,7 +48,22 @@ def _takes(ir: int, opset: int) -> bool:
 def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
     """Advise on what a graph promises."""
     yield from _on_names(detector, metadata)
-    if detector.layout is Layout.ONE_TO_MANY:
+    if detector.unsettled:
+        yield ModelAdvice(
+            "preprocessing-unknown",
+            f"nothing says how pictures are prepared for it: {', '.join(detector.unsettled)}",
+            "--preprocess, and detcli convert to write it into a copy",
+        )
+    beside = {*detector.preprocessing_origins.values(), detector.names_origin}
+    if beside & {CONFIG, PREPROCESSOR}:
+        yield ModelAdvice(
+            "beside-the-model",
+            "what it promises is partly in "
+            f"{' and '.join(sorted(beside & {CONFIG, PREPROCESSOR}))} beside it",
+            "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
+            "contract -o COPY",
+        )
+    if detector.needs_nms:
         yield ModelAdvice(
             "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
         )
@@ -73,6 +88,8 @@ def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[Mod
     """Advise on the names in the file itself, whatever names the user gives."""
     given, count = metadata.get("names", ""), detector.class_count
     names = parse_names(given)
+    if names is None and detector.names_origin == CONFIG:
+        return
     if names is None:
         code: AdviceCode = "names-missing"
         none = f"it names none of its {count} classes"

@@ -16,15 +16,19 @@ from detcli.commands.inspect.report import (
     CutPoint,
     DetectorFacts,
     DynamicAxis,
+    FedInput,
     Inspection,
     ModelProblem,
     TensorInfo,
 )
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.decode import Boxes
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
+from detcli.model.heads import SELECTION
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written
+from detcli.model.recognise import Reading
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 
@@ -43,6 +47,14 @@ BOX_FORMATS = {
     BoxFormat.XYXY: "the decode joins a difference and a sum (Sub, Add): two corners",
     BoxFormat.CXCYWH: "the decode joins a halved sum and a difference: centre and size",
 }
+CENTRES = {
+    Boxes.SIGMOID: "a sigmoid of a layer's output: centre and size",
+    Boxes.REFINED: "a sigmoid of shifted references: centre and size",
+    Boxes.EXPONENTIAL: "the decode adds to a reference and takes the exponential: centre and size",
+    Boxes.GRID: "the decode adds a grid and scales by strides: centre and size",
+    Boxes.LINEAR: "a layer's output, which detcli adds to a grid: centre and size",
+}
+"""Of boxes as centre and size, by how they are decoded."""
 
 
 def examine(
@@ -81,7 +93,7 @@ def examine(
             if names is not None:
                 contract = contract.with_names(read_names(names), str(names))
             graph = file.body()  # what detcli runs
-            detector = describe(model, contract, box_format)
+            detector = describe(model, replace(file.reading(), contract=contract), box_format)
             warnings[:0] = advise_on_detector(detector, metadata)
         placements = survey(graph.SerializeToString(), path.name)
         if refusal is not None:
@@ -103,7 +115,7 @@ def examine(
                 nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
                 parameters=sum(math.prod(tensor.dims) for tensor in weights),
                 precision=describe_precision(index, weights),
-                operations=count_operations(model, _input_shape(index, contract, imgsz)),
+                operations=count_operations(graph, _input_shape(index, contract, imgsz)),
                 metadata=metadata,
                 detector=detector,
                 problem=problem,
@@ -141,26 +153,32 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
     return tuple(DynamicAxis(name, tuple(found)) for name, found in places.items())
 
 
-def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> DetectorFacts:
+def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> DetectorFacts:
     """Describe what a detector promises, and which of its nodes show it.
 
     The model has the shapes of its tensors; `asked` is the box format that the user gave, if any.
     """
-    index = GraphIndex(model.graph)
+    index, contract = GraphIndex(model.graph), reading.contract
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
-    reason = LAYOUTS[contract.layout].format(" and ".join(top_k))
-    if contract.layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
-        reason = f"{JOINED}; its metadata says it is not end-to-end"
+    own = contract.heads or (contract.head,)
     return DetectorFacts(
+        family=contract.family,
         layout=contract.layout,
-        layout_reason=reason,
+        layout_reason=_layout_reason(index, reading, metadata),
         head=_head(index, contract),
-        cut=_cut(index, contract.head) if contract.layout is Layout.END_TO_END else None,
+        heads=tuple(_tensor(index, name) for name in own),
+        cut=_cut(index, own),
+        other_inputs=tuple(FedInput(o.name, o.role) for o in reading.adaptation.others),
         box_format=contract.box_format,
-        box_format_reason="--box-format" if asked else BOX_FORMATS[contract.box_format],
+        box_format_reason="--box-format" if asked else _box_reason(reading),
+        box_unit="fractions" if contract.box_fractions else "pixels",
+        score_form=contract.score_form,
+        score_reason=_score_reason(reading),
+        one_class=contract.one_class,
+        needs_nms=contract.needs_nms,
         preprocessing=written(contract.preprocessing),
         preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},
+        unsettled=contract.unsettled,
         class_count=contract.class_count,
         anchor_count=contract.anchor_count,
         batch=contract.batch,
@@ -175,28 +193,74 @@ def describe(model: ModelProto, contract: Contract, asked: BoxFormat | None) -> 
     )
 
 
-def _head(index: GraphIndex, contract: Contract) -> TensorInfo:
+def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
+    contract, head = reading.contract, reading.adaptation.head
+    if contract.layout is Layout.ONE_TO_MANY:
+        if head.objectness:
+            return "its output joins four box rows, an objectness and the class scores"
+        if metadata.get("end2end") == "False":
+            return f"{JOINED}; its metadata says it is not end-to-end"
+    top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
+    return LAYOUTS[contract.layout].format(" and ".join(top_k))
+
+
+def _box_reason(reading: Reading) -> str:
+    decoded = reading.adaptation.head.decoded
+    if reading.contract.layout is Layout.ROWS:
+        return "corners of what the graph selects"
+    if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.how in CENTRES:
+        return CENTRES[decoded.how]
+    return BOX_FORMATS[reading.contract.box_format]
+
+
+def _score_reason(reading: Reading) -> str:
+    head, contract = reading.adaptation.head, reading.contract
+    if contract.layout is Layout.ROWS:
+        return "of what the graph selects"
+    if head.objectness:
+        return "objectness times the class's score"
+    if reading.adaptation.no_object:
+        return "softmax over the classes and no object, which is left out"
+    if contract.score_form is ScoreForm.LOGITS:
+        return "a layer's output; detcli takes the sigmoid of what it selects"
+    return "of each class"
+
+
+def _tensor(index: GraphIndex, name: str) -> TensorInfo:
+    """Describe a tensor of the graph, which may lack a shape."""
     # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
     values = {value.name: value for value in (*index.graph.value_info, *index.graph.output)}
-    value = values.get(contract.head)
-    if value is not None and shape(value):
-        return describe_tensor(value)
-    channels = contract.class_count + 4
-    axes = (None, channels) if contract.anchors_first else (channels, None)
+    value = values.get(name)
+    return TensorInfo(name, "unknown", ()) if value is None else describe_tensor(value)
+
+
+def _head(index: GraphIndex, contract: Contract) -> TensorInfo:
+    found = _tensor(index, contract.head)
+    if found.shape and not contract.heads:
+        return found
+    channels = 6 if contract.layout is Layout.ROWS else contract.class_count + 4
+    anchors = contract.anchor_count
+    axes = (anchors, channels) if contract.anchors_first else (channels, anchors)
     return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
 
 
-def _cut(index: GraphIndex, head: str) -> CutPoint:
-    kept, _ = needed_nodes(index.graph, head)
+def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
+    """Where a graph is cut; None where no node after its heads selects boxes."""
+    kept = [node for head in heads for node in needed_nodes(index.graph, head)[0]]
     made = {name for node in kept for name in node.output}
     dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
+    operators = Counter(node.op_type for node in dropped)
+    if operators.keys().isdisjoint(SELECTION):
+        return None
     top_k = [node for node in dropped if node.op_type == "TopK"]
     limits = [index.constant(name) for node in top_k for name in node.input[1:2]]
     known = [limit[0] for limit in limits if limit]
-    rows = index.shapes.get(index.graph.output[0].name, [None] * 3)[1]
-    most = known_size(rows) or (min(known) if 0 < len(known) == len(top_k) else None)
-    operators = Counter(node.op_type for node in dropped)
-    return CutPoint(head, len(kept), dict(operators.most_common()), most)
+    dims = index.shapes.get(index.graph.output[0].name, [])
+    rows = known_size(dims[1]) if len(dims) == 3 else None
+    most = rows or (min(known) if 0 < len(known) == len(top_k) else None)
+    return CutPoint(
+        heads[0], len(index.graph.node) - len(dropped), dict(operators.most_common()), most
+    )
 
 
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one

@@ -84,11 +84,19 @@ def _truncated(text: str, length: int) -> str:
 
 
 def _promises(detector: DetectorFacts) -> Iterator[tuple[str, str]]:
+    yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
-    yield "head", _signature(detector.head)
+    yield "head", _head(detector)
     if detector.cut is not None:
-        yield "cut", _cut(detector.cut)
-    yield "boxes", f"{detector.box_format}: {detector.box_format_reason}"
+        yield "cut", _cut(detector.cut, detector.heads)
+    for fed in detector.other_inputs:
+        yield "fed", f"{fed.name}: {fed.wants}"
+    unit = "pixels of the input" if detector.box_unit == "pixels" else "fractions of the input"
+    yield "boxes", f"{detector.box_format}: {detector.box_format_reason}; in {unit}"
+    counted = "the best of each anchor" if detector.one_class else "every class of an anchor"
+    yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
+    if detector.needs_nms:
+        yield "duplicates", "several boxes for each object; needs --nms"
     yield "preprocessing", detector.preprocessing
     for part in PARTS:
         yield (
@@ -105,10 +113,18 @@ def _promises(detector: DetectorFacts) -> Iterator[tuple[str, str]]:
     yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
 
 
-def _cut(cut: CutPoint) -> str:
-    dropped = sum(cut.dropped.values())
+def _head(detector: DetectorFacts) -> str:
+    made = _signature(detector.head)
+    if detector.heads == (detector.head,):
+        return made
+    return f"{made}, made of {', '.join(map(_signature, detector.heads))}"
+
+
+def _cut(cut: CutPoint, heads: tuple[TensorInfo, ...]) -> str:
+    dropped, places = sum(cut.dropped.values()), " and ".join(head.name for head in heads)
     return (
-        f"at {cut.tensor}: the {dropped} of {cut.kept + dropped} nodes after it select boxes, "
+        f"at {places}: the {dropped} of {cut.kept + dropped} nodes after "
+        f"{'it' if len(heads) == 1 else 'them'} select boxes, "
         f"which detcli does itself ({_counts(cut.dropped)})"
     )
 

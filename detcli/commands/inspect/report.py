@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from detcli.backend.runtime.survey import Placement
-from detcli.model.contract import BoxFormat, Layout
+from detcli.model.contract import BoxFormat, Layout, ScoreForm
+from detcli.model.inputs import Role
 from detcli.model.loading import ExternalFile
 
 Shape = tuple[int | str | None, ...]
@@ -35,11 +36,11 @@ class DynamicAxis:
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """Where detcli cuts an end-to-end graph in order to select boxes itself.
+    """Where detcli cuts a graph that selects boxes, in order to select them itself.
 
     Attributes:
-        tensor: The tensor that becomes the only output.
-        kept: The number of nodes that it depends on.
+        tensor: The tensor that is the head, or that holds its boxes where scores are apart.
+        kept: The number of nodes that the head depends on.
         dropped: The other nodes, as a count per operator.
         most_detections: Detections that the graph's TopK nodes keep per image; None if computed.
     """
@@ -51,18 +52,41 @@ class CutPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class FedInput:
+    """An input beside the picture, which detcli feeds.
+
+    Attributes:
+        name: Its name.
+        wants: What it is fed.
+    """
+
+    name: str
+    wants: Role
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorFacts:
     """What a graph promises, and what shows it.
 
     Attributes:
+        family: The family that it was recognised as.
         layout: How the graph ends.
         layout_reason: Which of its nodes show it.
-        head: The tensor of boxes and class scores that detections are selected from.
-        cut: Where the graph would be cut; None if its output is the head.
+        head: The tensor of boxes and class scores that detections are selected from; where the
+            graph has none, the one that detcli appends.
+        heads: The tensors of the graph that the head is made of, boxes first.
+        cut: Where the graph would be cut; None if it does not select boxes.
+        other_inputs: Inputs beside the picture.
         box_format: Format of the head's box rows.
         box_format_reason: Which of its nodes show it.
+        box_unit: What boxes are measured in: pixels of the input, or fractions of its sides.
+        score_form: Whether the head's scores are final, or logits.
+        score_reason: What they are made of.
+        one_class: Only the best class of each anchor counts.
+        needs_nms: Several boxes are given for an object, so it needs --nms.
         preprocessing: How pictures become the input, as --preprocess names it.
         preprocessing_origins: What settled each part of that; others are unsettled.
+        unsettled: Parts of the preprocessing that nothing settles.
         class_count: C.
         anchor_count: N, or None where it depends on the input size.
         batch: B, or None where any batch is accepted.
@@ -74,14 +98,23 @@ class DetectorFacts:
         names_origin: Where the names come from.
     """
 
+    family: str
     layout: Layout
     layout_reason: str
     head: TensorInfo
+    heads: tuple[TensorInfo, ...]
     cut: CutPoint | None
+    other_inputs: tuple[FedInput, ...]
     box_format: BoxFormat
     box_format_reason: str
+    box_unit: Literal["pixels", "fractions"]
+    score_form: ScoreForm
+    score_reason: str
+    one_class: bool
+    needs_nms: bool
     preprocessing: str
     preprocessing_origins: dict[str, str]
+    unsettled: tuple[str, ...]
     class_count: int
     anchor_count: int | None
     batch: int | None
@@ -146,6 +179,7 @@ class Operations:
 AdviceCode = Literal[
     "assumed-stride",
     "bare-transpose",
+    "beside-the-model",
     "external-data",
     "invalid",
     "ir-too-new",
@@ -155,6 +189,7 @@ AdviceCode = Literal[
     "one-to-many",
     "opset-too-new",
     "opset-too-old",
+    "preprocessing-unknown",
     "sparse-weights",
     "top-k-cap",
     "weights-as-inputs",

@@ -12,14 +12,14 @@ from detcli.commands.inspect.examine import describe
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, parameters
 from detcli.model.loading import ExternalFile
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
 
 def on_detector(*arguments, metadata=NAMES, **options):
     model = infer_shapes(colour_model.build(*arguments, metadata=metadata, **options))
-    detector = describe(model, recognise(model, "colours"), None)
+    detector = describe(model, read_graph(model, "colours"), None)
     return {found.code: found for found in advise_on_detector(detector, metadata)}
 
 
@@ -181,6 +181,6 @@ def test_real_models(shared):
     for name, codes in expected.items():
         model = infer_shapes(onnx.load(shared(f"models/{name}.onnx")))
         metadata = {entry.key: entry.value for entry in model.metadata_props}
-        detector = describe(model, recognise(model, name), None)
+        detector = describe(model, read_graph(model, name), None)
         found = {entry.code for entry in advise_on_detector(detector, metadata)}
         assert found | on_graph(model).keys() == codes, name

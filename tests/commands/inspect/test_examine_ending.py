@@ -2,18 +2,20 @@
 
 import colour_model
 import pytest
+import query_model
 from onnx import helper
 
 from detcli.commands.inspect.examine import describe
-from detcli.commands.inspect.report import TensorInfo
-from detcli.model.contract import BoxFormat, Layout
+from detcli.commands.inspect.report import FedInput, TensorInfo
+from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.editing import infer_shapes
-from detcli.model.recognise import recognise
+from detcli.model.inputs import Role
+from detcli.model.recognise import read_graph
 
 
 def described(model, box_format=None):
     model = infer_shapes(model)
-    return describe(model, recognise(model, "colours", box_format), box_format)
+    return describe(model, read_graph(model, "colours", box_format), box_format)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -104,3 +106,34 @@ def test_a_dynamic_graph_has_unknown_sizes(tail, shape):
     assert found.head.shape[1] == shape
     assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))
     assert found.anchor_count is None
+
+
+def test_queries_without_a_selection_are_not_cut():
+    found = described(query_model.build())
+    assert (found.family, found.layout, found.cut) == ("RT-DETR", Layout.PAIR, None)
+    assert found.head.shape == (1, 64, 7)
+    boxes, scores = found.heads
+    assert boxes == TensorInfo("cxcywh", "float32", (1, 64, 4))
+    assert scores == TensorInfo("logits", "float32", (1, 64, 3))
+    assert found.box_format_reason == "a sigmoid of shifted references: centre and size"
+    assert (found.box_unit, found.score_form) == ("fractions", ScoreForm.LOGITS)
+    assert (found.one_class, found.needs_nms, found.other_inputs) == (False, False, ())
+
+
+def test_a_softmax_leaves_out_no_object():
+    found = described(query_model.build(no_object=True))
+    assert (found.family, found.score_form, found.one_class) == ("DETR", ScoreForm.FINAL, True)
+    assert "no object, which is left out" in found.score_reason
+
+
+def test_a_deploy_graph_is_cut_before_its_selection_and_fed():
+    found = described(query_model.build("deploy", keep=5))
+    assert [tensor.name for tensor in found.heads] == ["corners", "logits"]
+    assert found.cut.tensor == "corners"
+    assert found.cut.dropped["TopK"] == 1
+    assert found.cut.most_detections == 5
+    assert found.other_inputs == (FedInput("orig_target_sizes", Role.WIDTH_HEIGHT),)
+
+
+def test_one_to_many_heads_need_non_maximum_suppression():
+    assert described(colour_model.build("one-to-many")).needs_nms
