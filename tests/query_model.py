@@ -1,8 +1,8 @@
 """A detector of queries whose answers are known: it finds cells of pure colour, as a DETR would.
 
 Each 8x8 cell of a 64x64 picture is a query; its logits rise with one colour and fall with the
-others. The boxes are the cells, as fractions of the input. The picture passes a convolution that
-changes nothing, so that there is one to quantise.
+others. The boxes are the cells, as fractions of the input. The picture passes two convolutions that
+change nothing, so that there is one to quantise.
 """
 
 import numpy as np
@@ -96,7 +96,8 @@ def build(
     model = onnx.parser.parse_model(f"""
         <ir_version: 8, opset_import: ["": 17]>
         queries (float[1, 3, 64, 64] images{sizes}) => ({outputs}) {{
-            seen = Conv <pads = [1, 1, 1, 1]> (images, kernel)
+            early = Conv <pads = [1, 1, 1, 1]> (images, kernel)
+            seen = Conv <pads = [1, 1, 1, 1]> (early, kernel)
             cells = AveragePool <kernel_shape = [8, 8], strides = [8, 8]> (seen)
             planes = Reshape (cells, planar)
             colours = Transpose <perm = [0, 2, 1]> (planes)

@@ -29,7 +29,7 @@ from detcli.model.graph import GraphIndex, known_size
 from detcli.model.heads import BOX_ROWS, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
-HEAD = "detections"
+HEAD = "detcli/head"  # no exporter makes that name
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
 """Of the scales of detectors, the most common first."""
 
@@ -95,6 +95,15 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     _feed_image(builder, plan)
     drop_unused(adapted.graph)
     return onnx.shape_inference.infer_shapes(adapted)
+
+
+def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
+    """Let a graph take `[B, 3, H, W]` in floating point as its only input."""
+    adapted = copied(model)
+    builder = _Builder(adapted)
+    _feed_others(builder, plan)
+    _feed_image(builder, plan)
+    return adapted
 
 
 class _Builder:

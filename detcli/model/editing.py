@@ -18,26 +18,31 @@ def copied(model: ModelProto) -> ModelProto:
     return copy
 
 
-def cut(model: ModelProto, head: str) -> ModelProto:
-    """Make `head` the only output and drop everything that it does not depend on.
+def cut(model: ModelProto, *heads: str) -> ModelProto:
+    """Make `heads` the only outputs and drop everything that they do not depend on.
 
     Cutting an end-to-end graph at the tensor that feeds its first top-k stage leaves the network
-    body. Idempotent; metadata, opset and inputs stay.
+    body. Idempotent; metadata and opset stay, and the inputs that are read.
 
     Args:
-        model: A graph, with the shape of `head` if the output is to have one (`infer_shapes`).
-        head: Name of a tensor in the graph.
+        model: A graph, with the shapes of `heads` if outputs are to have them (`infer_shapes`).
+        heads: Names of tensors in the graph.
 
     Raises:
         ValueError: The graph has no such tensor.
     """
-    if not any(head in node.output for node in model.graph.node if head):
-        raise ValueError(f"no node computes {head}")
+    made = {name for node in model.graph.node for name in node.output if name}
+    if missing := [head for head in heads if head not in made]:
+        raise ValueError(f"no node computes {missing[0]}")
     known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     body = copied(model)
     del body.graph.output[:]
-    body.graph.output.append(known.get(head, onnx.ValueInfoProto(name=head)))
+    body.graph.output.extend(known.get(head, onnx.ValueInfoProto(name=head)) for head in heads)
     drop_unused(body.graph)
+    read = set().union(*(needed_nodes(model.graph, head)[1] for head in heads))
+    inputs = [value for value in body.graph.input if value.name in read]
+    del body.graph.input[:]
+    body.graph.input.extend(inputs)
     return body
 
 

@@ -60,10 +60,11 @@ class Family:
             default: Height and width to use in the other case.
         """
         longest = max(size or default) - self.margin if self.margin else None
-        resize = self.preprocessing.resize
-        if size is not None and resize in {Resize.SHORTEST_EDGE, Resize.NONE}:
-            resize = Resize.STRETCH  # whoever fixed the size has stretched to it
-        return replace(self.preprocessing, resize=resize, longest=longest)
+        rule = replace(self.preprocessing, longest=longest)
+        if size is not None and rule.resize in {Resize.SHORTEST_EDGE, Resize.NONE}:
+            # Whoever fixed the size has stretched to it.
+            rule = replace(rule, resize=Resize.STRETCH, edges=None, multiple=1)
+        return rule
 
 
 def _decoded(head: Head, *ways: Boxes) -> bool:

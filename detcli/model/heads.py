@@ -573,8 +573,11 @@ def _rows(index: GraphIndex, names: list[str] | None) -> Head | None:  # noqa: A
     """Boxes, scores and class ids of detections, selected where the graph cannot be cut."""
     if not _selects(index):
         return None
-    if (head := _before_plugin(index)) is not None:
-        return head
+    return _before_plugin(index) or selected_rows(index)
+
+
+def selected_rows(index: GraphIndex) -> Head | None:
+    """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
     outputs = [output.name for output in index.graph.output]
     if len(outputs) == 1:
         pieces = _joined_rows(index, outputs[0])
@@ -731,7 +734,7 @@ def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     if head.layout is not Layout.ROWS or head.decoded is None:
         return None
     swapped = fractions = False
-    tensor = _box_columns(index, head)
+    tensor = box_columns(index, head)
     for _ in range(32):
         node = index.producer(tensor)
         if node is None or to_corners(index, node) or _decodes(index, tensor):
@@ -755,7 +758,8 @@ MAX_FACTOR = 16.0
 """Boxes that are divided by more are divided by the size of the input."""
 
 
-def _box_columns(index: GraphIndex, head: Head) -> str:
+def box_columns(index: GraphIndex, head: Head) -> str:
+    """The tensor of the boxes of rows, before a join with scores and class ids."""
     piece = head.boxes[0]
     rows = _joined_rows(index, piece.tensor) if piece.stop is not None else []
     return next((tensor for part, tensor, _ in rows if part == piece), piece.tensor)

@@ -187,6 +187,19 @@ class ModelFile:
             raise self._reading
         return self._reading
 
+    @cached_property
+    def selection(self) -> "Reading | None":
+        """How to read what the graph selects itself; None where detcli does not cut that off.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model, or not a detector.
+        """
+        from detcli.model.recognise import read_selection  # imports onnx
+
+        reading, model = self.reading(), self.model
+        with damage_reported(self.path):
+            return read_selection(model, reading)
+
     def body(self) -> "ModelProto":
         """The part of the graph that runs: one input for pictures, the head its only output.
 

@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 import onnx
 
 from detcli.errors import ModelError
-from detcli.model.adapt import HEAD, Adaptation, adapt
+from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
-from detcli.model.decode import Boxes, Scores
+from detcli.model.decode import Boxes, Scores, moved_inputs
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads import Head, Unrecognised, find_head, row_corners
+from detcli.model.heads import (
+    BATCHED,
+    Head,
+    Unrecognised,
+    box_columns,
+    find_head,
+    row_corners,
+    selected_rows,
+)
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
 from detcli.model.settle import settled
@@ -60,6 +68,10 @@ class Reading:
         if self.adaptation.is_needed:
             return adapt(model, self.adaptation)
         return cut(model, self.contract.head)
+
+    def fed(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The graph with one input for pictures, `[B, 3, H, W]`, and all else as it is."""
+        return with_one_input(model, self.adaptation) if self.adaptation.is_needed else model
 
 
 def recognise(
@@ -104,6 +116,59 @@ def read_graph(
     family = reading.contract.preprocessing
     contract = settled(reading.contract, index, metadata, sidecar, family)
     return replace(reading, contract=contract)
+
+
+def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
+    """Read the detections that a graph selects itself, where detcli cuts it before that.
+
+    Args:
+        model: The graph, with its shapes.
+        reading: What it promises.
+
+    Returns:
+        How to read its rows; None where it selects none, or they are what detcli reads anyway.
+    """
+    index, contract = GraphIndex(model.graph), reading.contract
+    heads = reading.adaptation.head.tensors
+    behind = set().union(*(index.moved_from(name) for name in heads))
+    selects = any(n.op_type == "TopK" and n.output[0] in behind for n in index.graph.node)
+    if contract.layout is Layout.ROWS or not selects or (head := selected_rows(index)) is None:
+        return None
+    decoded = head.decoded or reading.adaptation.head.decoded
+    fractions = contract.box_fractions and not _in_pixels(index, head, heads)
+    rows = replace(
+        contract,
+        layout=Layout.ROWS,
+        head=HEAD,
+        anchors_first=True,
+        box_format=contract.box_format if decoded is None else decoded.box_format,
+        box_fractions=fractions,
+        score_form=ScoreForm.FINAL,
+        needs_nms=False,
+    )
+    plan = replace(reading.adaptation, head=head, no_object=False, swapped=False)
+    return Reading(rows, plan)
+
+
+def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
+    """Whether the boxes of rows are those of a head times the size of the picture."""
+    waiting = [box_columns(index, rows)]
+    seen = {*waiting, *heads}
+    while waiting:
+        name = waiting.pop()
+        node = index.producer(name)
+        if node is None or name in heads:
+            continue
+        if node.op_type == "Mul":
+            factors = [index.array(entry) for entry in node.input]
+            if all(factor is None or factor.max() > 1 for factor in factors):
+                return True
+        inputs = moved_inputs(node, name) or (
+            node.input if node.op_type in {"Add", "Div", "Mul", "Sub"} else []
+        )
+        waiting += [entry for entry in inputs if entry not in seen]
+        seen.update(inputs)
+    return False
 
 
 def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | None) -> Reading:
@@ -158,7 +223,7 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
         box_fractions=fractions,
         score_form=ScoreForm.LOGITS if logits else ScoreForm.FINAL,
         one_class=head.one_class or family.one_class,
-        most=head.most or (_anchor_count(index, head) if family.fractions else None),
+        most=_most(index, head, family),
         clips=not family.fractions,
         needs_nms=several or bool(family.needs_nms),
         every_class=family.every_class,
@@ -231,6 +296,16 @@ def _anchor_count(index: GraphIndex, head: Head) -> int | None:
     if head.layout is Layout.ROWS:
         return known_size(dims[0][-2])
     return known_size(dims[0][1 if head.anchors_first else 2]) if len(dims[0]) == 3 else None
+
+
+def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
+    """The most detections that a family takes from a picture; None where any number."""
+    if head.most is not None or not family.fractions:
+        return head.most
+    if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
+        dims = index.shapes.get(index.graph.output[0].name, [])
+        return known_size(dims[1]) if len(dims) == BATCHED else None
+    return _anchor_count(index, head)
 
 
 def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:

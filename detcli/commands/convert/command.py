@@ -1,5 +1,6 @@
 """`detcli convert`: converts a model file and compares the result with the original."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,9 @@ from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from detcli.commands.convert.options import Batch
+
+CONTRACT = "contract"
+"""The value of --metadata that asks for what a model's neighbours and the options say."""
 
 
 def convert(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -61,7 +65,8 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         list[str] | None,
         option(
             "KEY=VALUE",
-            "Set an entry of the metadata, or remove it with KEY=; repeatable.",
+            "Set an entry of the metadata, or remove it with KEY=; repeatable. 'contract' writes "
+            "what files beside the model and options say about it, as any conversion does.",
             show_default=False,
         ),
     ] = None,
@@ -133,7 +138,8 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         batch=_batch(batch),
         imgsz=imgsz,
         names=names,
-        metadata=_entries(metadata or []),
+        metadata=_entries(entry for entry in metadata or [] if entry != CONTRACT),
+        contract=CONTRACT in (metadata or []),
         end_to_end=end_to_end,
         max_det=max_det,
         box_format=box_format,
@@ -169,14 +175,15 @@ def _batch(text: str | None) -> "Batch | None":
         ) from None
 
 
-def _entries(texts: list[str]) -> dict[str, str]:
+def _entries(texts: Iterable[str]) -> dict[str, str]:
     """Parse the KEY=VALUE texts of --metadata."""
     entries = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UsageError(
-                f"--metadata '{text}' is not KEY=VALUE", "give KEY=VALUE, as in author=me"
+                f"--metadata '{text}' is not KEY=VALUE",
+                "give KEY=VALUE, as in author=me; or contract",
             )
         entries[key] = value
     return entries

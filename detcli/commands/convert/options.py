@@ -35,6 +35,7 @@ class ConversionOptions:
     imgsz: int | None = None  # height and width of the input; None to keep them
     names: Path | None = None  # a file with class names
     metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry
+    contract: bool = False  # nothing but what neighbours and options say, which is always written
     end_to_end: bool = False  # append the selection
     max_det: int | None = None  # with `end_to_end`: number of rows it keeps; None for 300
     box_format: BoxFormat | None = None  # of the box rows, where the graph does not show it
@@ -58,7 +59,8 @@ class ConversionOptions:
         if self.rows < 1:
             raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
         switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
-        if not any((*switches, self.batch, self.imgsz, self.names, self.metadata)):
+        entries = self.names or self.metadata or self.contract
+        if not any((*switches, self.batch, self.imgsz, entries)):
             raise UsageError(
                 "there is nothing to do",
                 "give at least one of --cut, --guard-transpose, --half, --int8, "

@@ -29,11 +29,10 @@ from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
-from detcli.model.contract import Layout
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.loading import ModelFile, damage_reported
-from detcli.model.preprocessing import METADATA_KEY, OPTION, written
-from detcli.model.sidecar import CONFIG, PREPROCESSOR
+from detcli.model.preprocessing import METADATA_KEY, written
+from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import Settings
@@ -176,10 +175,15 @@ def _file_report(file: ModelFile, path: Path) -> File:
 def _with_contract(file: ModelFile) -> ModelProto:
     """A model whose metadata says what otherwise only its neighbours or the user say."""
     contract, entries = file.detector(), dict[str, str]()
-    if {by for _, by in contract.settled} & {PREPROCESSOR, OPTION}:
+    if file.box_format is not None:
+        entries[BOX_FORMAT_KEY] = contract.box_format
+    alone = recognise(file.model, file.path.name, file.box_format)
+    if (alone.preprocessing, alone.unsettled) != (contract.preprocessing, contract.unsettled):
         entries[METADATA_KEY] = written(contract.preprocessing)
-    if contract.names_origin == CONFIG:
+    if alone.names != contract.names:
         entries |= names_entry(contract.names)
+    if alone.default_size != contract.default_size:
+        entries["imgsz"] = str(list(contract.default_size))
     return set_metadata(file.original, entries) if entries else file.original
 
 
@@ -206,7 +210,7 @@ def compare_models(
     precisions = {precision_of(file.model) for file in (old, new)}
     tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
     settings = Settings(
-        nms=NMS if before.layout is Layout.ONE_TO_MANY else None,
+        nms=NMS if before.needs_nms else None,
         imgsz=None if resized else options.imgsz,
         box_format=options.box_format,
         preprocess=options.preprocess,
@@ -250,8 +254,9 @@ def compare_models(
 def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    ends = new.detector().layout is Layout.END_TO_END
-    max_det = (rows_of(new) if ends else None) or settings.max_det
+    ends = new.selection is not None
+    most = (rows_of(new) if ends else None) or settings.max_det
+    max_det = min(most, old.detector().most or most)
     rules = Rules(settings.conf, LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     picture = item.load()
@@ -286,7 +291,8 @@ def _batch_difference(new: ModelFile, picture: Picture) -> float | None:
     mirrored = Picture.whole(np.ascontiguousarray(picture.pixels[:, ::-1]))
     alone = [tensor_of(one, contract) for one in (picture, mirrored)]  # (1 or B, 3, H, W)
     turns = np.concatenate([alone[place % 2][:1] for place in range(size)])  # (B, 3, H, W)
-    session = open_tensors("cpu", new.content, new.path.name)
+    graph = (new.selection or new.reading()).body(new.model)
+    session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
     mixed, *expected = (session.run_watched(contract.input_name, fed) for fed in (turns, *alone))
     return max(
         _scaled_difference(found, expected[place % 2][name][0])

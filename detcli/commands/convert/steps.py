@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
-from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.options import MAX_ROWS, ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
 from detcli.commands.convert.passes.guard import guard_transposes
@@ -25,11 +25,13 @@ from detcli.commands.convert.passes.size import set_image_size
 from detcli.commands.convert.report import Step, StepName
 from detcli.errors import ModelError, SourceError
 from detcli.geometry import Picture
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, Layout
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
+from detcli.model.inputs import find_inputs
 from detcli.model.names import read_names
-from detcli.model.recognise import recognise
+from detcli.model.preprocessing import METADATA_KEY, written
+from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 
 Pictures = Callable[[], Iterable[Picture]]
 """Returns the pictures to calibrate on, at each call from the start."""
@@ -42,6 +44,14 @@ Ranges = dict[str, tuple[float, float]]
 MAX_HALF = 65504.0
 MARGIN = 4.0
 """How much larger the values of other pictures may be."""
+
+SQUARING = frozenset(
+    "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
+    "ReduceSumSquare RMSNormalization SimplifiedLayerNormalization".split()
+)
+"""Operators that square what they are given, inside, where no tensor shows an overflow."""
+
+MAX_SQUARED = (MAX_HALF / MARGIN) ** 0.5
 
 MAX_LISTED = 3
 
@@ -84,34 +94,41 @@ class Steps:
         ]
         for name, step in ((name, step) for asked_for, name, step in steps if asked_for):
             known = infer_shapes(self.model)
-            contract = recognise(known, self._title, wanted.box_format)
-            converted, finding = step(known, contract)
-            kept = {contract.head, *(value.name for value in self.model.graph.value_info)}
+            reading = read_graph(known, self._title, wanted.box_format)
+            converted, finding = step(known, reading)
+            heads = reading.adaptation.head.tensors
+            kept = {*heads, *(value.name for value in self.model.graph.value_info)}
             _forget_shapes(converted, kept)
             changed = _essence(converted) != _essence(self.model)
             if changed:
                 self.model = converted
             self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
-    def _names(self, _: ModelProto, contract: Contract) -> "_Converted":
+    def _names(self, _: ModelProto, reading: Reading) -> "_Converted":
         path = self._options.names or Path()
-        names = contract.with_names(read_names(path), str(path)).names
+        names = reading.contract.with_names(read_names(path), str(path)).names
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
-    def _metadata(self, _: ModelProto, contract: Contract) -> "_Converted":  # noqa: ARG002 - as all
+    def _metadata(self, _: ModelProto, reading: Reading) -> "_Converted":  # noqa: ARG002 - as all
         entries = self._options.metadata
         return set_metadata(self.model, entries), ", ".join(entries)
 
-    def _image_size(self, _: ModelProto, contract: Contract) -> "_Converted":
-        size = self._options.imgsz or 0
+    def _image_size(self, _: ModelProto, reading: Reading) -> "_Converted":
+        size, contract = self._options.imgsz or 0, reading.contract
         replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
         resized = set_image_size(self.model, size, contract.anchor_count)
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
         return self._update_metadata(resized, "imgsz", str([size, size])), finding
 
-    def _batch(self, _: ModelProto, contract: Contract) -> "_Converted":
-        size = self._options.batch_size
+    def _batch(self, _: ModelProto, reading: Reading) -> "_Converted":
+        size, contract = self._options.batch_size, reading.contract
+        if contract.layout is Layout.ROWS:
+            raise ModelError(
+                "--batch: the graph selects its detections itself, for the batch it was exported "
+                "with",
+                "export the model again with that batch",
+            )
         changed = set_batch(self.model, size)
         finding = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
         return self._update_metadata(changed, "batch", str(size or 1)), finding
@@ -121,25 +138,37 @@ class Steps:
         known = {entry.key for entry in self.model.metadata_props}
         return set_metadata(model, {key: value}) if key in known else model
 
-    def _cut(self, known: ModelProto, contract: Contract) -> "_Converted":
-        body = cut(known, contract.head)
+    def _cut(self, known: ModelProto, reading: Reading) -> "_Converted":
+        if reading.contract.layout is Layout.ROWS:
+            raise ModelError(
+                "--cut: the graph selects its detections itself, and what it selects from is not "
+                "clear",
+                "leave it out",
+            )
+        heads = reading.adaptation.head.tensors
+        body = cut(known, *heads)
         dropped = len(known.graph.node) - len(body.graph.node)
-        return body, f"{dropped} nodes after {contract.head} dropped"
+        return body, f"{dropped} nodes after {' and '.join(heads)} dropped"
 
-    def _half(self, known: ModelProto, contract: Contract) -> "_Converted":
+    def _half(self, known: ModelProto, reading: Reading) -> "_Converted":
         if is_half(known):
             return self.model, "already in float16"
         if is_quantised(known.graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        near = self._near_overflow(known, contract)
-        decode = decode_nodes(known.graph, contract.head)
-        behind = GraphIndex(known.graph).moved_from(contract.head)
+        ranges = self._float_ranges(known, reading)
+        near = {name for name, limits in ranges.items() if not _within(limits, MAX_HALF / MARGIN)}
+        squared = {name for name, limits in ranges.items() if not _within(limits, MAX_SQUARED)}
+        head = reading.adaptation.head
+        decode = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
+        index = GraphIndex(known.graph)
+        behind = set().union(*(index.moved_from(tensor) for tensor in head.tensors))
         overflowing = {
             node.output[0]
             for node in known.graph.node
             if not near.isdisjoint((*node.input, *node.output))
+            or (node.op_type in SQUARING and not squared.isdisjoint(node.input[:1]))
         }
         exact = decode | behind | overflowing
         keep = self._options.keep_io
@@ -152,31 +181,30 @@ class Steps:
             finding += f"; {len(overflowing)} that might overflow, such as {some}"
         return half, f"{finding} (calibrated on {self._seen_pictures})"
 
-    def _near_overflow(self, known: ModelProto, contract: Contract) -> set[str]:
-        """Tensors whose values may overflow float16."""
-        ranges = self._observed(known, contract, float_tensors(known))
-        ranges |= {
+    def _float_ranges(self, known: ModelProto, reading: Reading) -> Ranges:
+        """The ranges of all float32 tensors and constants."""
+        return self._observed(known, reading, float_tensors(known)) | {
             tensor.name: (float(values.min()), float(values.max()))
             for tensor in known.graph.initializer
             if tensor.data_type == TensorProto.FLOAT
             and (values := onnx.numpy_helper.to_array(tensor)).size
         }
-        limit = MAX_HALF / MARGIN
-        return {name for name, (low, high) in ranges.items() if not -limit <= low <= high <= limit}
 
-    def _int8(self, known: ModelProto, contract: Contract) -> "_Converted":
+    def _int8(self, known: ModelProto, reading: Reading) -> "_Converted":
         if is_quantised(known.graph):
             return self.model, "already quantised"
         if is_half(known):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        exact = decode_nodes(known.graph, contract.head)
-        exact |= score_convolutions(known.graph, contract.head, FLOAT_DEPTH)
+        head = reading.adaptation.head
+        exact = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
+        scores = (piece.tensor for piece in head.scores)
+        exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
         convolutions = [node for node in known.graph.node if node.op_type == "Conv"]
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
-        ranges = self._observed(known, contract, sorted(tensors))
+        ranges = self._observed(known, reading, sorted(tensors))
         run = partial(to_int8, self.model, ranges, exact)
         quantised = within(RUN_TIMEOUT_S, self._title, run)
         share = f"{len(chosen)} of {len(convolutions)} convolutions"
@@ -186,7 +214,7 @@ class Steps:
     def _seen_pictures(self) -> str:
         return "1 picture" if self._seen == 1 else f"{self._seen} pictures"
 
-    def _observed(self, known: ModelProto, contract: Contract, tensors: list[str]) -> Ranges:
+    def _observed(self, known: ModelProto, reading: Reading, tensors: list[str]) -> Ranges:
         """The ranges of tensors over the pictures."""
         self._seen = 0
         if not tensors:
@@ -195,28 +223,33 @@ class Steps:
         def batches() -> Iterator[Tensor]:
             for picture in self._pictures():
                 self._seen += 1
-                yield tensor_of(picture, contract)
+                yield tensor_of(picture, reading.contract)
 
-        ranges = observe(known, tensors, batches(), self._title)
+        ranges = observe(reading.fed(known), tensors, batches(), self._title)
         if not self._seen:
             raise SourceError(
                 "no picture to calibrate on", "name a folder of pictures with --calibrate"
             )
         return ranges
 
-    def _selection(self, known: ModelProto, contract: Contract) -> "_Converted":
-        ended = append_selection(known, contract, self._options.rows)
+    def _selection(self, known: ModelProto, reading: Reading) -> "_Converted":
+        contract, adapted = reading.contract, reading.adaptation.is_needed
+        body = reading.body(known) if adapted and contract.layout is not Layout.ROWS else known
+        ended = append_selection(body, contract, min(self._options.rows, contract.most or MAX_ROWS))
+        if adapted:  # the rows show neither the family nor how pictures are prepared
+            entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
+            ended = set_metadata(ended, entries)
         dims = shape(ended.graph.output[0])
         return ended, f"ends in [{', '.join(map(str, dims))}]"
 
-    def _guard(self, _: ModelProto, contract: Contract) -> "_Converted":  # noqa: ARG002 - as all
+    def _guard(self, _: ModelProto, reading: Reading) -> "_Converted":  # noqa: ARG002 - as all
         count = len(bare_transposes(self.model.graph))
         return guard_transposes(self.model), f"{count} outputs come directly from a Transpose"
 
 
 _Converted = tuple[ModelProto, str]
 """A model, and a sentence on what was done."""
-_Step = Callable[[ModelProto, Contract], _Converted]
+_Step = Callable[[ModelProto, Reading], _Converted]
 
 
 def serialised(model: ModelProto) -> bytes:
@@ -236,6 +269,10 @@ def _forget_shapes(model: ModelProto, kept: set[str]) -> None:
     values = [value for value in model.graph.value_info if value.name in kept]
     del model.graph.value_info[:]
     model.graph.value_info.extend(values)
+
+
+def _within(limits: tuple[float, float], most: float) -> bool:
+    return -most <= limits[0] <= limits[1] <= most
 
 
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
@@ -272,10 +309,10 @@ def observe(
     """
     wanted = list(tensors)
     session = open_tensors("cpu", _reduced(model, wanted).SerializeToString(), title)
-    image = GraphIndex(model.graph).image_inputs()[0].name
+    image, _ = find_inputs(GraphIndex(model.graph))
     lowest, highest = np.full(len(wanted), np.inf), np.full(len(wanted), -np.inf)
     for batch in batches:
-        values = np.array([*session.run_watched(image, batch).values()], np.float64)
+        values = np.array([*session.run_watched(image.name, batch).values()], np.float64)
         lowest = np.minimum(lowest, values[: len(wanted)])
         highest = np.maximum(highest, values[len(wanted) :])
     return {name: (low, high) for name, low, high in zip(wanted, lowest, highest, strict=True)}

@@ -15,7 +15,7 @@ from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
 from detcli.model.contract import BoxFormat
-from detcli.model.graph import is_quantised, known_size
+from detcli.model.graph import GraphIndex, is_quantised, known_size
 from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
@@ -43,7 +43,7 @@ class DetectorSide:
 
 
 class GraphSide:
-    """A whole end-to-end graph with its own selection, on the CPU."""
+    """A whole graph with its own selection, on the CPU."""
 
     chunk = 1
 
@@ -51,18 +51,25 @@ class GraphSide:
         """Load the graph.
 
         Args:
-            file: The model; its layout is end-to-end.
+            file: The model.
             settings: The confidence and the input size are used.
 
         Raises:
-            ModelError: The runtime refuses the graph.
+            ModelError: The graph selects nothing, or the runtime refuses it.
             UsageError: The input size does not fit the graph.
         """
-        self._title, self._contract = file.path.name, file.detector()
+        self._title, selection = file.path.name, file.selection
+        if selection is None:
+            raise ModelError(
+                f"{self._title} does not end in rows of boxes, scores and class ids of its own "
+                "selection",
+                "export it again",
+            )
+        self._contract = selection.contract
         self._canvas = self._contract.canvas(settings.imgsz)
         self._confidence = settings.conf
-        self._session = open_tensors("cpu", file.model.SerializeToString(), self._title)
-        self._output = file.model.graph.output[0].name
+        graph = selection.body(file.model)
+        self._session = open_tensors("cpu", graph.SerializeToString(), self._title)
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
         """Run the graph on each picture.
@@ -83,12 +90,7 @@ class GraphSide:
             contract.input_dtype,
             contract.batch or 1,
         )
-        rows = self._session.run_watched(contract.input_name, fed)[self._output]  # (B, K, 6)
-        if rows.ndim != 3 or rows.shape[2] != COLUMNS:
-            raise ModelError(
-                f"the graph of {self._title} ends in {list(rows.shape)}, not in [B, K, 6]",
-                "export it again",
-            )
+        rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
         kept = confident_rows(rows[0], self._confidence, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
             centre, half = kept[:, :2], kept[:, 2:4] / np.float32(2)
@@ -97,9 +99,12 @@ class GraphSide:
 
 
 def rows_of(file: ModelFile) -> int | None:
-    """K of an end-to-end graph `[B, K, 6]`; None where it is dynamic."""
-    dims = file.model.graph.output[0].type.tensor_type.shape.dim
-    return known_size(dims[1].dim_value) if len(dims) == 3 else None
+    """How many detections a graph selects at most; None where that is computed."""
+    if file.selection is None:
+        return None
+    boxes = file.selection.adaptation.head.boxes[0].tensor
+    dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
+    return (known_size(dims[1]) if len(dims) > 1 else None) or file.detector().most
 
 
 def precision_of(model: ModelProto) -> Precision:

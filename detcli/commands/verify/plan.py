@@ -12,7 +12,6 @@ from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.sides import precision_of, rows_of
 from detcli.commands.verify.report import SelectedBy
 from detcli.errors import DetcliWarning, ModelError, UsageError
-from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.inputs import DTYPES
 from detcli.model.loading import ModelFile
@@ -29,7 +28,7 @@ DEFAULT_SIZE = (640, 640)
 
 SIDES_HINT = (
     "name OTHER, a second model; or --against cpu, cuda or tensorrt, a second device; or --against "
-    "graph, if the model is end-to-end"
+    "graph, if the model selects boxes itself, which detcli does in its place"
 )
 
 
@@ -45,7 +44,7 @@ class VerifyRequest:
     other: LocatedModel | None = None  # of the second side; None for the same
     device: str = "cpu"  # where the first side runs
     # Where the second side runs, or GRAPH for the graph's own selection. None for the same device,
-    # or for GRAPH where an end-to-end model is alone.
+    # or for GRAPH where a model with a selection is alone.
     against: str | None = None
     settings: Settings = field(default_factory=Settings)
     least_iou: float = 0.5  # boxes that overlap less do not match
@@ -135,11 +134,13 @@ class Plan:
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
-    """The input `[B, 3, H, W]` of a network that takes pictures.
+    """The input `[B, 3, H, W]` of a network that takes pictures, as it runs.
 
     Raises:
         ModelError: The network has no such input, or others as well.
     """
+    if file.contract is not None:
+        return next(iter(GraphIndex(file.body().graph).image_inputs()))
     inputs = GraphIndex(file.model.graph).image_inputs()
     dims = shape(inputs[0]) if inputs else []
     number = inputs[0].type.tensor_type.elem_type if inputs else 0
@@ -200,15 +201,16 @@ def make_plan(request: VerifyRequest) -> Plan:
 
 def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
     """Whether the second side is the graph's own selection, by request or by default."""
-    if request.against == GRAPH and (layout := second.detector().layout) is not Layout.END_TO_END:
+    own = second.contract is not None and second.selection is not None
+    if request.against == GRAPH and not own:
         raise UsageError(
             f"{second.path.name} has no selection of its own to compare with: its layout is "
-            f"{layout}",
+            f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
     if request.against is not None or request.other is not None:
         return request.against == GRAPH
-    if second.contract is not None and second.contract.layout is Layout.END_TO_END:
+    if own:
         return True
     raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
 

@@ -1,7 +1,7 @@
 """Change the batch size of a graph."""
 
 import numpy as np
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from detcli.errors import ModelError
 from detcli.model.editing import (
@@ -13,6 +13,7 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex, known_size
+from detcli.model.inputs import find_inputs
 
 HINT = "export the model again with that batch, or with dynamic axes"
 
@@ -24,22 +25,23 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     "as in the input" and so holds for any batch.
 
     Args:
-        model: A graph with one image input, `[B, 3, H, W]`.
+        model: A graph that takes pictures, and possibly something for each of them.
         size: Pictures in a batch; None for any number.
 
     Raises:
-        ModelError: The graph depends on its batch size in another way too.
+        ModelError: The graph does not take `[B, 3, H, W]`, or depends on its batch size in another
+            way too.
     """
     changed = copied(model)
     graph = changed.graph
-    image, *_ = GraphIndex(graph).image_inputs()
+    image = picture_input(graph, "--batch")
     dim = image.type.tensor_type.shape.dim[0]
     old = known_size(dim.dim_value) if dim.HasField("dim_value") else None
     if old == size:
         return changed
     if old is not None:
         _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old)
-    for value in (image, *graph.output):
+    for value in (*GraphIndex(graph).image_inputs(), *graph.output):
         first = value.type.tensor_type.shape.dim[0]
         if size is None:
             first.dim_param = "batch"
@@ -54,6 +56,20 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
         if (found.dim_value if found.HasField("dim_value") else None) != size:
             raise ModelError(f"the graph keeps a batch of {found.dim_value} at its end", HINT)
     return changed
+
+
+def picture_input(graph: GraphProto, option: str) -> ValueInfoProto:
+    """The input for pictures, `[B, 3, H, W]`.
+
+    Raises:
+        ModelError: It has other axes.
+    """
+    image, _ = find_inputs(GraphIndex(graph))
+    if image.channels_last or image.single:
+        axes = "[H, W, 3]" if image.channels_last else "[3, H, W]"
+        raise ModelError(f"{option}: the graph takes {axes}, not [B, 3, H, W]", HINT)
+    found: ValueInfoProto = next(value for value in graph.input if value.name == image.name)
+    return found
 
 
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, old: int) -> None:

@@ -14,26 +14,29 @@ NETWORK = frozenset(
 SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
-def decode_nodes(graph: GraphProto, head: str) -> set[str]:
-    """First outputs of the nodes that decode the boxes of a head.
+def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
+    """First outputs of the nodes that decode boxes.
 
-    They reach from its four box rows back to the last convolutions. The convolution after a Softmax
-    that takes the mean of a distribution of distances (distribution focal loss) is one of them.
+    The boxes are tensors of their own, or joined to scores. The nodes reach from them back to the
+    last convolutions and products. The convolution after a Softmax that takes the mean of a
+    distribution of distances (distribution focal loss) is one of them.
     """
     index = GraphIndex(graph)
-    found, _ = _up_to_network(index, [box_rows(index, head)])
+    found, _ = _up_to_network(index, {box_rows(index, tensor) for tensor in boxes})
     return found
 
 
-def score_convolutions(graph: GraphProto, head: str, depth: int) -> set[str]:
+def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> set[str]:
     """First outputs of the last `depth` convolutions of each branch of class scores.
+
+    The scores are tensors of their own, or joined to boxes.
 
     Where boxes and scores of a stride share a tensor before they are split, the convolutions of the
     boxes are included.
     """
     index = GraphIndex(graph)
     found: set[str] = set()
-    wanted = [score_rows(index, head)]
+    wanted = sorted({score_rows(index, tensor) for tensor in scores})
     for _ in range(depth):
         _, nodes = _up_to_network(index, wanted)
         found |= nodes

@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
-from detcli.model.graph import GraphIndex, shape
+from detcli.model.graph import shape
 from detcli.model.heads import BOX_ROWS, swaps_last_axes
 
 OUTPUT = "detections"
@@ -32,7 +32,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
     Args:
-        model: A network body, or an end-to-end graph.
+        model: A graph with one input for pictures, and the head among its tensors.
         contract: Its contract.
         max_det: How many rows to keep.
 
@@ -41,32 +41,14 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
             selects for itself already, its boxes are fractions of an unknown size, or the opset is
             too old.
     """
-    if contract.layout is Layout.ROWS:
-        raise ModelError(
-            "--end-to-end: the graph selects its detections itself, which cannot be replaced",
-            "leave it out",
-        )
-    if contract.box_fractions and contract.input_size is None:
-        raise ModelError(
-            "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
-            "set it with --imgsz",
-        )
-    if contract.needs_nms:
-        raise ModelError(
-            "--end-to-end: a one-to-many head needs non-maximum suppression, and what would be "
-            "appended is the selection of one-to-one heads",
-            "leave it out, and use --nms with detcli predict",
-        )
-    if opset(model) < MIN_OPSET:
-        raise ModelError(
-            f"--end-to-end: the graph is of opset {opset(model)}, and the selection needs "
-            f"{MIN_OPSET} or later",
-            f"export the model again with opset {MIN_OPSET}",
-        )
+    _check(model, contract)
     tensor, anchors_first = contract.head, contract.anchors_first
-    last = GraphIndex(model.graph).producer(tensor)
-    if last is not None and swaps_last_axes(last):
-        tensor, anchors_first = last.input[0], not anchors_first
+    for node in reversed(model.graph.node):
+        if node.output[0] == tensor and node.op_type == "Identity":  # that only names the head
+            tensor = str(node.input[0])
+        elif node.output[0] == tensor and swaps_last_axes(node):
+            tensor, anchors_first = str(node.input[0]), not anchors_first
+            break
     body = cut(model, tensor)
     graph = body.graph
     value = graph.output.pop()
@@ -93,6 +75,32 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     kept = min(max_det, scores) if scores else OUTPUT
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, kept, 6]))
     return body
+
+
+def _check(model: ModelProto, contract: Contract) -> None:
+    """Raise ModelError for a graph that cannot be given this selection."""
+    if contract.layout is Layout.ROWS:
+        raise ModelError(
+            "--end-to-end: the graph selects its detections itself, which cannot be replaced",
+            "leave it out",
+        )
+    if contract.box_fractions and contract.input_size is None:
+        raise ModelError(
+            "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
+            "set it with --imgsz",
+        )
+    if contract.needs_nms:
+        raise ModelError(
+            "--end-to-end: a one-to-many head needs non-maximum suppression, and what would be "
+            "appended is the selection of one-to-one heads",
+            "leave it out, and use --nms with detcli predict",
+        )
+    if opset(model) < MIN_OPSET:
+        raise ModelError(
+            f"--end-to-end: the graph is of opset {opset(model)}, and the selection needs "
+            f"{MIN_OPSET} or later",
+            f"export the model again with opset {MIN_OPSET}",
+        )
 
 
 def _selection(

@@ -12,6 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from detcli.backend.runtime.session import CPU, RUN_TIMEOUT_S, open_session, within
+from detcli.commands.convert.passes.batch import picture_input
 from detcli.errors import ModelError
 from detcli.model.editing import (
     add_constant,
@@ -111,15 +112,16 @@ def set_image_size(model: ModelProto, size: int, anchors: int | None) -> ModelPr
     computed again: target shapes of Reshape and Resize, and the anchor grid if `Grid` knows it.
 
     Args:
-        model: A graph with one image input, `[B, 3, H, W]`.
+        model: A graph that takes pictures.
         size: Height and width in pixels; a multiple of the model's stride.
         anchors: Anchors of its head; None if that depends on the size.
 
     Raises:
-        ModelError: The graph depends on its input size in another way too.
+        ModelError: The graph does not take `[B, 3, H, W]`, or depends on its input size in another
+            way too.
     """
     changed = copied(model)
-    image, *_ = GraphIndex(changed.graph).image_inputs()
+    image = picture_input(changed.graph, "--imgsz")
     height, width = image.type.tensor_type.shape.dim[2:]
     old = known_size(height.dim_value), known_size(width.dim_value)
     if old == (size, size):

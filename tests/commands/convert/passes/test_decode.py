@@ -41,7 +41,7 @@ def distribution():
 
 
 def test_the_mean_of_a_distribution_belongs_to_the_decode(distribution):
-    assert decode_nodes(distribution, "head") == {
+    assert decode_nodes(distribution, ["head"]) == {
         *("apart", "shares", "expected", "four_sides", "near", "low", "high", "boxes")
     }
 
@@ -51,13 +51,13 @@ def test_the_mean_of_a_distribution_belongs_to_the_decode(distribution):
     [(0, set()), (1, {"logits"}), (2, {"logits", "shallow"}), (9, {"logits", "shallow"})],
 )
 def test_score_convolutions(distribution, depth, expected):
-    assert score_convolutions(distribution, "head", depth) == expected
+    assert score_convolutions(distribution, ["head"], depth) == expected
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 def test_the_decode_ends_at_the_network(tail):
     model = infer_shapes(colour_model.build(tail))
-    decode = decode_nodes(model.graph, recognise(model, "m").head)
+    decode = decode_nodes(model.graph, [recognise(model, "m").head])
     assert {"boxes", "low", "high", "anchors"} <= decode
     assert decode.isdisjoint({"cells", "scores", "head", "first", "rows"})
 
@@ -67,7 +67,7 @@ def test_convolutions_are_counted_from_the_head():
     names = convolution_model.CONVOLUTIONS
     for depth in range(6):
         expected = set(names[len(names) - depth :])
-        assert score_convolutions(model.graph, "head", depth) == expected
+        assert score_convolutions(model.graph, ["head"], depth) == expected
 
 
 def test_a_shape_is_no_part_of_it():
@@ -79,11 +79,11 @@ def test_a_shape_is_no_part_of_it():
     graph.node.insert(at + 1, onnx.helper.make_node("Expand", ["half", "size"], ["wide"]))
     low = GraphIndex(graph).producers["boxes"]
     low.input[1] = "wide"
-    assert decode_nodes(graph, "head").isdisjoint({"size", "cells"})
-    assert "wide" in decode_nodes(graph, "head")
+    assert decode_nodes(graph, ["head"]).isdisjoint({"size", "cells"})
+    assert "wide" in decode_nodes(graph, ["head"])
 
 
 def test_where_boxes_and_scores_are_one_tensor_both_count(distribution):
     nodes = {node.output[0]: node for node in distribution.node}
     nodes["scores"].input[0] = "deep"
-    assert score_convolutions(distribution, "head", 1) == {"deep"}
+    assert score_convolutions(distribution, ["head"], 1) == {"deep"}

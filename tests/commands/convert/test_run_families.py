@@ -1,0 +1,183 @@
+"""Conversions of detectors other than YOLO: detections stay the same, or the reason is given."""
+
+import json
+
+import colour_model
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import query_model
+
+from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.run import convert
+from detcli.detector import Detector
+from detcli.errors import ModelError
+from detcli.geometry import Picture
+from detcli.model.contract import Layout
+from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
+from detcli.record import Origin
+from detcli.settings import Settings
+from detcli.source.item import Item
+
+SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))
+PICTURE = Picture.whole(SQUARES)
+ITEM = Item(Origin("squares.png"), lambda: PICTURE)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*tail, **options):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(query_model.named(*tail, **options).SerializeToString())
+        return path
+
+    return write
+
+
+def converted(path, preprocess=None, **options):
+    output = path.with_name("converted.onnx")
+    report = convert(find(path), output, ConversionOptions(**options, preprocess=preprocess), ITEM)
+    assert report.written, report.failures
+    assert report.difference.old == report.difference.new == report.difference.pairs > 0
+    return output
+
+
+def detected(path, settings=None):
+    with Detector(path, "cpu", settings or Settings()) as detector:
+        found = detector(SQUARES)
+    order = np.lexsort((found.class_id, found.xyxy[:, 0]))
+    return found.xyxy[order], found.score[order], found.class_id[order]
+
+
+def types_of(path):
+    """The types that nodes compute in, by operator and the tensor that they read or make."""
+    model = ModelFile.read(path).model
+    known = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    return {
+        (node.op_type, name): known.get(node.output[0])
+        for node in model.graph.node
+        for name in (*node.input, *node.output)
+    }
+
+
+def same(one, other, within=0.01):
+    return all(np.allclose(*pair, atol=within) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("tail", query_model.TAILS)
+@pytest.mark.parametrize("no_object", [False, True])
+def test_an_appended_selection_gives_the_same_detections(write, tail, no_object):
+    if (tail, no_object) == ("deploy", True):
+        pytest.skip("no exporter of DETR selects inside")
+    path = write(tail, no_object=no_object)
+    output = converted(path, end_to_end=True)
+    assert same(detected(path), detected(output))
+    old, new = (ModelFile.read(one).detector() for one in (path, output))
+    assert new.layout is Layout.END_TO_END
+    assert (new.family, new.preprocessing) == (old.family, old.preprocessing)
+    assert (new.one_class, new.clips, new.most) == (old.one_class, old.clips, old.most)
+
+
+def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write):
+    output = converted(write("deploy"), end_to_end=True)
+    session = onnxruntime.InferenceSession(output)
+    assert [value.name for value in session.get_inputs()] == ["images"]
+    pixels = np.float32(SQUARES[..., ::-1].transpose(2, 0, 1)[np.newaxis]) / 255
+    [rows] = session.run(None, {"images": pixels})
+    assert np.allclose(sorted(rows[0, :2, :4].tolist()), [[8, 16, 16, 24], [40, 40, 48, 48]])
+    assert np.all(rows[0, :2, 4] > 0.99)
+    assert rows[0, 2, 4] < 0.25
+
+
+@pytest.mark.parametrize("tail", ["deploy", "rows"])
+def test_a_selection_is_cut_off(write, tail):
+    output = converted(write(tail, keep=20), cut=True)
+    model = onnx.load(output)
+    assert [value.name for value in model.graph.input] == ["images"]
+    assert len(model.graph.output) == 2
+    assert "TopK" not in {node.op_type for node in model.graph.node}
+    assert same(detected(write(tail)), detected(output))
+
+
+@pytest.mark.parametrize("tail", query_model.TAILS)
+@pytest.mark.parametrize("options", [{"half": True}, {"half": True, "keep_io": True}])
+def test_attention_that_overflows_float16_stays_in_float32(write, tail, options):
+    path = write(tail, attention=3e5)
+    output = converted(path, **options)
+    assert same(detected(path), detected(output), within=0.05)
+    types = types_of(output)
+    assert types["MatMul", "products"] == onnx.TensorProto.FLOAT
+    assert types["Softmax", "products"] == onnx.TensorProto.FLOAT
+    assert types["Conv", "early"] == onnx.TensorProto.FLOAT16
+
+
+def test_a_norm_that_squares_large_values_stays_in_float32(write):
+    """Within LayerNormalization, no tensor shows that the square of 300 overflows."""
+    path = write()
+    model = onnx.load(path)
+    [maker] = [node for node in model.graph.node if "queries" in node.output]
+    position = list(model.graph.node).index(maker)
+    maker.output[0] = "before"
+    for name, value in (("hundreds", [300.0]), ("scale", [1.0] * 3)):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array(value, np.float32), name)
+        )
+    added = [
+        onnx.helper.make_node("Mul", ["before", "hundreds"], ["large"]),
+        onnx.helper.make_node("LayerNormalization", ["large", "scale"], ["queries"], axis=-1),
+    ]
+    for node in reversed(added):
+        model.graph.node.insert(position + 1, node)
+    path.write_bytes(model.SerializeToString())
+    output = converted(path, half=True)
+    [dtype] = [dtype for (operator, _), dtype in types_of(output).items() if "Norm" in operator]
+    assert dtype == onnx.TensorProto.FLOAT
+
+
+def test_convolutions_are_quantised(write):
+    output = converted(write(), int8=True, tolerance={"score": 0.25, "corner": 1})
+    assert "QuantizeLinear" in {node.op_type for node in onnx.load(output).graph.node}
+
+
+def test_queries_keep_their_size(write, tmp_path):
+    with pytest.raises(ModelError, match="do not form a grid of known strides"):
+        converted(write(), imgsz=96)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("batch", [2, "dynamic"])
+def test_a_batch_of_queries(write, batch):
+    assert same(detected(write()), detected(converted(write(), batch=batch)))
+
+
+def test_a_copy_needs_neither_options_nor_neighbours(write, tmp_path):
+    """What preprocessor_config.json, config.json and --preprocess say is in the copy."""
+    path = write()
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    (folder / "config.json").write_text(json.dumps({"id2label": {0: "r", 1: "g", 2: "b"}}))
+    processor = {"do_resize": True, "size": {"height": 64, "width": 64}, "do_normalize": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, "do_rescale": True}))
+    output = tmp_path / "alone.onnx"
+    options = ConversionOptions(contract=True, preprocess="bicubic,pad=7")
+    assert convert(find(path), output, options, ITEM).written
+    before = ModelFile.read(path, preprocess="bicubic,pad=7").detector()
+    after = ModelFile.read(output).detector()
+    assert after.names == before.names == ("r", "g", "b")
+    assert after.preprocessing == before.preprocessing
+    assert after.default_size == before.default_size
+
+
+def test_a_family_that_the_graph_is_not_is_refused(write):
+    path = write()
+    model = onnx.load(path)
+    model.metadata_props.add(key="detcli.family", value="YOLOX")
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="family says 'YOLOX', which does not fit it"):
+        ModelFile.read(path).detector()
