@@ -95,7 +95,8 @@ def test_a_bar_is_shown_unless_records_are(options, make_model, folder, tmp_path
 
 def test_records_in_a_pipe_come_without_a_bar(make_model, folder, tmp_path):
     """What reads the pipe prints to the terminal, as `| jq` does."""
-    shown, _ = on_terminal(folder, "-m", make_model(), stdout=subprocess.PIPE)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:  # noqa: S607
+        shown, _ = on_terminal(folder, "-m", make_model(), stdout=reader.stdin)
     assert "/6  " not in shown
     assert "detcli: found" in shown
     os.mkfifo(tmp_path / "pipe")
