@@ -107,7 +107,7 @@ def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
 
 
 class Sample(NamedTuple):
-    """A real picture: its file, what it shows as `on_samples` says, and whether it is a photograph."""
+    """A real picture: its file, what it shows, and whether it is a photo or clean."""
 
     path: Path
     label: str
