@@ -134,6 +134,8 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors a
         message = f"no such option: {error.option_name}"
         if error.possibilities:
             hint = f"did you mean {error.possibilities[0]}?"  # the closest
+        elif not error.option_name.startswith("--"):
+            hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
         if isinstance(error.ctx, DefaultsContext) and (origin := error.ctx.blame(message)):

@@ -110,6 +110,8 @@ def refused(*arguments):
         (["inspect", "a", "b"], "got unexpected extra argument(s) (b)", "detcli inspect --help"),
         (["models", "pul"], "no such command 'pul'. Did you mean 'pull'?", "detcli models --help"),
         (["--wrong"], "no such option: --wrong", "did you mean --version?"),
+        (["predict", "-dash.jpg"], "no such option: -d",
+         "see: detcli predict --help; a file whose name begins with - needs ./ in front"),
     ],
 )  # fmt: skip
 def test_refused_arguments_read_like_other_errors(arguments, says, hints):

@@ -138,6 +138,9 @@ def _parse(
     """Check the entries of a file one after the other."""
     for name, value in entries.items():
         param = known.get(name)
+        if param is None and isinstance(value, dict):
+            hint = f"remove the line [{name}]: there are no sections"
+            raise UsageError(f"{path}: predict has no option '{name}'", hint)
         if param is None:
             import difflib  # only errors need it
 
@@ -151,15 +154,18 @@ def _parse(
 def _checked(path: Path, name: str, value: Any, param: "Parameter") -> Any:  # noqa: ANN401 - TOML
     """A value as the command line would give it."""
     types, title = KINDS[param.type.name.split()[0]]
+    hint = "correct the file"
     if getattr(param, "multiple", False):
         if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
             return value
         title = "a list of texts"
+        if isinstance(value, str):
+            hint = f"write {name} = [{value!r}]"
     elif isinstance(value, types) and (bool in types or not isinstance(value, bool)):
         if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
             return str(Path(value).expanduser())
         return value
-    raise UsageError(f"{path}: {name} must be {title}, not {value!r}", "correct the file")
+    raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

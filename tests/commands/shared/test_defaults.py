@@ -154,6 +154,21 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
         assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[predict]\nconf = 0.3", "remove the line [predict]: there are no sections"),
+        ("fail-if = 'any>0'", "write fail-if = ['any>0']"),
+        ("fail-if = [1]", "correct the file"),
+    ],
+)
+def test_a_mistake_in_the_file_comes_with_its_correction(text, hint, write):
+    write(text)
+    with pytest.raises(UsageError) as caught:
+        parse("predict", "a.jpg")
+    assert caught.value.hint == hint
+
+
 def test_a_broken_file_does_not_keep_help_from_being_read(write):
     write("nonsense")
     for arguments in (["--help"], ["predict", "--help"], ["models", "--help"], ["schema"]):
