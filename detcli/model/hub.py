@@ -6,6 +6,7 @@ starts over after an interruption.
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class HubRecord(NamedTuple):
     """The hub's record of a file."""
 
     commit: str  # that the revision stands for
-    digest: str  # SHA-256 of the content
+    digest: str  # SHA-256 of the content; of a small file, that git has, its name there
     size: int | None  # in bytes; None if the hub does not report it
 
 
@@ -81,7 +82,8 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
         with _only_one(lock, title):
             if not file.is_cached(commit, digest):
                 # A warning, so that it is shown by default.
-                log.warning(
+                log.log(
+                    logging.WARNING if SHA_256.fullmatch(digest) else logging.INFO,
                     "fetching %s: %s of %s at %s, %s, licence %s, from %s",
                     *(title, file.path, file.repository, commit[:10]),
                     *("of unknown size" if size is None else f"{size / 1e6:.1f} MB", licence),
@@ -90,16 +92,26 @@ def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> 
                 address = _address(file, endpoint, commit)
                 begun = part.exists()
                 _download(address, part, size, show)
-                if begun and sha256(part) != digest:  # an earlier run left other content
+                if begun and _digest_of(part, digest) != digest:  # of an earlier run
                     part.unlink()
                     _download(address, part, size, show)
-                if (received := sha256(part)) != digest:
+                if (received := _digest_of(part, digest)) != digest:
                     part.unlink()
-                    raise _Unusable(f"the content has SHA-256 {received}, its record says {digest}")
+                    kind = "SHA-256" if SHA_256.fullmatch(digest) else "git name"
+                    raise _Unusable(f"the content has {kind} {received}, its record says {digest}")
                 with part.open("rb+") as received_file:
                     sync(received_file.fileno())
                 part.replace(content)
             return file.link(commit, digest)
+
+
+def _digest_of(path: Path, like: str) -> str:
+    """Hash a file with the function that made another hash."""
+    if SHA_256.fullmatch(like):
+        return sha256(path)
+    content = path.read_bytes()
+    named = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return named.hexdigest()
 
 
 @contextlib.contextmanager
@@ -166,7 +178,8 @@ def _ask(file: HubFile, endpoint: str) -> HubRecord:
     commit, digest = metadata.commit_hash or "", metadata.etag or ""
     if not COMMIT.fullmatch(commit):
         raise _Unusable("the server is not a Hugging Face hub")
-    if not SHA_256.fullmatch(digest):
+    in_git = file.path.endswith(".json") and COMMIT.fullmatch(digest)
+    if not SHA_256.fullmatch(digest) and not in_git:
         raise _Unusable(f"it has no SHA-256 to check {file.path} against")
     if file.pinned and commit != file.revision:
         raise _Unusable(f"it has commit {commit} instead of {file.revision}")

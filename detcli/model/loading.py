@@ -20,7 +20,7 @@ from detcli.errors import DetcliError, ModelError
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.preprocessing import overridden
 from detcli.model.sidecar import Sidecar
-from detcli.model.zoo import is_named
+from detcli.model.zoo import stands_alone
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -141,11 +141,11 @@ class ModelFile:
 
     @cached_property
     def sidecar(self) -> Sidecar | None:
-        """What lies beside the file, unless it is a named model, which promises what it always did.
+        """What lies beside the file, unless nothing there belongs to it, as for YOLOv10 by name.
 
         Other programs may fetch more of its repository into the same cache at any time.
         """
-        return None if is_named(self.path) else Sidecar.read(self.path)
+        return None if stands_alone(self.path) else Sidecar.read(self.path)
 
     @cached_property
     def _reading(self) -> "Reading | ModelError":

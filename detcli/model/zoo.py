@@ -1,11 +1,13 @@
 """The model zoo: models known by name, and where their files are.
 
-The published YOLOv10 models are fetched from Hugging Face on first use; `codes` is bundled with
-detcli. An existing file takes precedence over a name.
+Published models are fetched from Hugging Face on first use, with the files beside them that say
+how pictures are prepared; `codes` is bundled with detcli. An existing file takes precedence over a
+name.
 """
 
 import logging
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,7 @@ class ZooModel:
         repository: Repository on Hugging Face; None for a bundled model.
         revision: A commit where one is known, else a branch; empty for a bundled model.
         parameters: Number of parameters, as published; None for a bundled model.
+        beside: Paths of the repository's files that belong to the model.
     """
 
     name: str
@@ -35,6 +38,12 @@ class ZooModel:
     repository: str | None = None
     revision: str = ""
     parameters: int | None = None
+    beside: tuple[str, ...] = ()
+
+    def neighbours(self) -> list[HubFile]:
+        """The files on the hub that belong to its own."""
+        named = self.repository
+        return [HubFile(named, path, self.revision) for path in self.beside if named]
 
     def file(self, *, half: bool = False) -> HubFile | None:
         """Its file on the hub; None for a bundled model."""
@@ -46,6 +55,43 @@ class ZooModel:
         return f"{self.name}-fp16" if half else self.name
 
 
+CONFIGURATION = ("config.json", "preprocessor_config.json")
+
+# Conversions by Hugging Face's ONNX community, of the authors' weights and with the parameters that
+# these publish. Each is at a commit where one is known.
+FREE = (
+    ("dfine-n", "dfine_n_coco-ONNX", "380d2839c327efaf65dd0fe0c2c10ab7fadd5473", 4_000_000),
+    ("dfine-s", "dfine_s_coco-ONNX", "a3cf03147a9b86c78475139115c8ac142577352d", 10_000_000),
+    ("dfine-m", "dfine_m_coco-ONNX", "489756db2825cb068a588fe930af239a656d1fe1", 19_000_000),
+    ("dfine-l", "dfine_l_coco-ONNX", "e09b218185400510b68d067bbd0c9379d905ffcd", 31_000_000),
+    ("dfine-x", "dfine_x_coco-ONNX", "b67b16d98f1f95e2af0b6d0b8f74ad956557fe8c", 62_000_000),
+    ("rfdetr-nano", "rfdetr_nano-ONNX", "eae21cee0687a91bcf9fa071605c48d7705d2d91", 30_500_000),
+    ("rfdetr-small", "rfdetr_small-ONNX", "63463b68b200177d1fea7015f11f3cebb0ba4eeb", 32_100_000),
+    ("rfdetr-medium", "rfdetr_medium-ONNX", "main", 33_700_000),
+    ("rfdetr-large", "rfdetr_large-ONNX", "4988fbacee4aa815e43c2e0666377ab26bddf1e8", 128_000_000),
+    (
+        "rtdetrv2-r18",
+        "rtdetr_v2_r18vd-ONNX",
+        "936f90b6a476c6da4dfe053fc521af55285976ba",
+        20_000_000,
+    ),
+    ("rtdetrv2-r34", "rtdetr_v2_r34vd-ONNX", "main", 31_000_000),
+    ("rtdetrv2-r50", "rtdetr_v2_r50vd-ONNX", "main", 42_000_000),
+    (
+        "rtdetrv2-r101",
+        "rtdetr_v2_r101vd-ONNX",
+        "20760ebd6e97f223ce139bcf9c30ba993dfe953b",
+        76_000_000,
+    ),
+)
+YOLO26 = (
+    ("yolo26n", "yolo26n-ONNX", "a8dc7e14743e1cea8ccd493bd99b4c2827de1acf", 2_400_000),
+    ("yolo26s", "yolo26s-ONNX", "37669b009f416cb1df28751257d6ec5f8e4b4e20", 9_500_000),
+    ("yolo26m", "yolo26m-ONNX", "a1db4877f0a3ed68554c231cdae958e2280087e3", 20_400_000),
+    ("yolo26l", "yolo26l-ONNX", "7a72d097ea1719e10eda2d89f75b6e9c009f7f6b", 24_800_000),
+    ("yolo26x", "yolo26x-ONNX", "032eec52a570b81e5f9d66485b9322bd9b7f4053", 55_700_000),
+)
+
 # With the parameters of table 1 of arXiv 2405.14458.
 PUBLISHED = (
     ("yolov10n", "57657320425ee34056408a57ad9d29c4d4815bd8", 2_300_000),
@@ -56,10 +102,18 @@ PUBLISHED = (
     ("yolov10x", "main", 29_500_000),
 )
 
-MODELS = {"codes": ZooModel("codes", "Apache-2.0")} | {
-    name: ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
-    for name, revision, parameters in PUBLISHED
-}
+
+def _models() -> Iterator[ZooModel]:
+    yield ZooModel("codes", "Apache-2.0")
+    for licence, rows in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
+        for name, repository, revision, parameters in rows:
+            hub = f"onnx-community/{repository}"
+            yield ZooModel(name, licence, hub, revision, parameters, CONFIGURATION)
+    for name, revision, parameters in PUBLISHED:
+        yield ZooModel(name, "AGPL-3.0", f"onnx-community/{name}", revision, parameters)
+
+
+MODELS = {model.name: model for model in _models()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +183,10 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
     )
 
 
-def is_named(path: Path) -> bool:
-    """Whether a file is one of a named model in the cache, by whichever path it was given."""
-    folders = {file.folder for model in MODELS.values() if (file := model.file(half=False))}
+def stands_alone(path: Path) -> bool:
+    """Whether a file is of a named model in the cache that nothing beside it belongs to."""
+    alone = [model for model in MODELS.values() if not model.beside]
+    folders = {file.folder for model in alone if (file := model.file(half=False))}
     return not folders.isdisjoint(path.absolute().parts)
 
 
@@ -196,6 +251,7 @@ def remove(name: str) -> int:
     files = [file for half in (False, True) if (file := model.file(half=half))]
     if not files:
         raise UsageError(f"{name} is bundled with detcli", "only fetched models can be removed")
+    files += model.neighbours()
     freed = sum(file.forget() for file in files)
     if not freed:
         raise ModelError(f"{name} has not been fetched", "see: detcli models list")
@@ -210,7 +266,8 @@ def there(model: ZooModel, *, half: bool) -> Path | None:
     """
     file = model.file(half=half)
     if file is not None:
-        return file.cached()
+        complete = all(beside.cached() for beside in model.neighbours())
+        return file.cached() if complete else None
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"
@@ -225,4 +282,7 @@ def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
     file = model.file(half=half)
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")
-    return fetch(file, model.title(half=half), model.licence, show)
+    path = fetch(file, model.title(half=half), model.licence, show)
+    for beside in model.neighbours():
+        fetch(beside, f"{beside.path} of {model.name}", model.licence)
+    return path

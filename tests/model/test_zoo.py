@@ -1,13 +1,17 @@
 """Names of models, and the files behind them."""
 
+import json
 from pathlib import Path
 
 import pytest
+import query_model
 from hub_server import COMMIT, NEWER
 
 from detcli.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
+from detcli.model.contract import Interpolation
 from detcli.model.hub_cache import hub_folder
+from detcli.model.loading import ModelFile
 from detcli.model.zoo import LocatedModel, find, pull, remove, where
 
 
@@ -29,9 +33,14 @@ def _filled(hub):
 
 def test_names_repositories_and_licences():
     published = [model for model in zoo.MODELS.values() if model.repository]
-    assert [model.name for model in published] == [f"yolov10{size}" for size in "nsmblx"]
-    assert all(model.repository == f"onnx-community/{model.name}" for model in published)
-    assert {model.licence for model in published} == {"AGPL-3.0"}
+    names = [model.name for model in published]
+    assert names[-6:] == [f"yolov10{size}" for size in "nsmblx"]
+    assert {f"dfine-{size}" for size in "nsmlx"} < set(names)
+    assert {f"rfdetr-{size}" for size in ("nano", "small", "medium", "large")} < set(names)
+    assert all(model.repository.startswith("onnx-community/") for model in published)
+    for model in published:
+        assert model.licence == ("AGPL-3.0" if model.name.startswith("yolo") else "Apache-2.0")
+        assert model.revision == "main" or model.file().pinned
     assert zoo.MODELS["yolov10n"].revision == COMMIT
     assert zoo.DEFAULT in zoo.MODELS
 
@@ -198,5 +207,48 @@ def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
 
 def test_a_named_model_in_the_cache_is_known_by_any_path():
     named = zoo.MODELS["yolov10n"].file(half=False)
-    assert zoo.is_named(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
-    assert not zoo.is_named(Path("yolov10n.onnx"))
+    assert zoo.stands_alone(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
+    assert not zoo.stands_alone(Path("yolov10n.onnx"))
+
+
+@pytest.fixture
+def queries(hub, monkeypatch):
+    """A detector of queries on the hub, with the files that say how to feed it."""
+    model = zoo.ZooModel("queries", "Apache-2.0", "onnx-community/queries", "main", None,
+                         zoo.CONFIGURATION)  # fmt: skip
+    monkeypatch.setitem(zoo.MODELS, "queries", model)
+    hub.add("queries", query_model.build().SerializeToString())
+    names = {"id2label": {0: "r", 1: "g", 2: "b"}}
+    processor = {"do_resize": True, "size": {"height": 64, "width": 64}, "resample": 3}
+    for name, content in zip(zoo.CONFIGURATION, (names, processor), strict=True):
+        hub.files["onnx-community/queries", name] = json.dumps(content).encode()
+    return model
+
+
+@pytest.mark.usefixtures("queries")
+def test_what_belongs_to_a_model_is_fetched_with_it(hub):
+    found = find("queries")
+    contract = ModelFile.read(found.path).detector()
+    assert contract.names == ("r", "g", "b")
+    assert contract.preprocessing.interpolation is Interpolation.BICUBIC
+    hub.requests.clear()
+    assert find("queries") == found
+    assert hub.requests == []
+
+
+def test_a_model_without_what_belongs_to_it_is_not_complete(queries):
+    path = find("queries").path
+    queries.neighbours()[0].cached().unlink()
+    assert zoo.there(queries, half=False) is None
+    with pytest.raises(ModelError, match="has not been fetched"):
+        where("queries")
+    assert find("queries").path == path
+    remove("queries")
+    assert not list(hub_folder().glob("models--*queries/**/*.json"))
+
+
+@pytest.mark.usefixtures("queries")
+def test_what_belongs_to_a_model_is_checked_against_its_record(hub):
+    hub.faults.contents["config.json"] = b"{}"
+    with pytest.raises(ModelError, match="the content has git name"):
+        find("queries")

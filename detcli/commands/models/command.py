@@ -36,7 +36,18 @@ HalfFileOption = Annotated[
 
 
 @app.command("list", cls=Command)
-def list_models(report_format: options.ReportFormatOption = None) -> None:
+def list_models(
+    *,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--licence",
+            metavar="TEXT",
+            help="Only those whose licence begins with this, as in apache; case does not matter.",
+        ),
+    ] = None,
+    report_format: options.ReportFormatOption = None,
+) -> None:
     """List the models with their state, size and licence.
 
     This needs no network: the size of a model that has not been fetched is estimated from its
@@ -45,7 +56,7 @@ def list_models(report_format: options.ReportFormatOption = None) -> None:
     from detcli.commands.models.listing import listing, render
     from detcli.commands.shared.reports import write_report
 
-    write_report(listing(), report_format, render)
+    write_report(listing(licence), report_format, render)
 
 
 @app.command(cls=Command)

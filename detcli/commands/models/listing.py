@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from detcli.errors import ModelError
+from detcli.errors import ModelError, UsageError
 from detcli.model.zoo import MODELS, ZooModel, there
 
 
@@ -60,12 +60,27 @@ class Listing:
     models: tuple[ListedModel, ...]
 
 
-def listing() -> Listing:
-    """List the models without asking a hub."""
+def listing(licence: str | None = None) -> Listing:
+    """List the models without asking a hub.
+
+    Args:
+        licence: What the licences of those to list begin with, in any case; None for all models.
+
+    Raises:
+        UsageError: No model has such a licence.
+    """
+    wanted = [
+        one
+        for one in MODELS.values()
+        if one.licence.casefold().startswith((licence or "").casefold())
+    ]
+    if not wanted:
+        known = ", ".join(sorted({one.licence for one in MODELS.values()}))
+        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
     return Listing(
         tuple(
             ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
-            for one in MODELS.values()
+            for one in wanted
         )
     )
 

@@ -4,6 +4,7 @@ import pytest
 from hub_server import COMMIT
 
 from detcli.commands.models.listing import FileState, ListedFile, listing
+from detcli.errors import UsageError
 from detcli.model import zoo
 
 
@@ -47,3 +48,12 @@ def test_a_missing_bundled_model(tmp_path):
     (tmp_path / "codes.onnx").unlink()
     (file,) = by_name()["codes"].files
     assert (file.state, file.bytes, file.path) == (FileState.MISSING, None, None)
+
+
+def test_models_of_a_licence():
+    free = [model.name for model in listing("apache").models]
+    assert {"codes", "dfine-n", "rfdetr-nano", "rtdetrv2-r18"} <= set(free)
+    assert not any(name.startswith("yolo") for name in free)
+    assert {model.licence for model in listing("AGPL").models} == {"AGPL-3.0"}
+    with pytest.raises(UsageError, match="no model has it"):
+        listing("mit")
