@@ -78,7 +78,13 @@ class Detector:
             model = find(model, half=options is not None and options.wants_half_file(wanted))
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
-        prepared = prepare(model.path, settings.box_format, model.name, settings.preprocess)
+        prepared = prepare(
+            model.path,
+            settings.box_format,
+            model.name,
+            settings.preprocess,
+            boxes_only=settings.boxes_only,
+        )
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)

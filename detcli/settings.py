@@ -32,6 +32,8 @@ class Settings:
         preprocess: How pictures become the input, where the model does not say, or to say it
             otherwise: "stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225". What is not named
             stays as it is.
+        boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
+            rest.
 
     Raises:
         UsageError: A value is out of range.
@@ -48,6 +50,7 @@ class Settings:
     unique: bool = False
     rect: bool = False
     preprocess: str | None = None
+    boxes_only: bool = False
 
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):

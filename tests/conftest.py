@@ -61,6 +61,7 @@ SLOW = {
     "commands/verify/test_command.py",
     "model/test_prepared.py",
     "sink/test_dataset.py",
+    "model/test_heads.py",
     "source/test_decode_bombs.py",
     "source/test_decode_damage.py",
     "source/test_loading.py",

@@ -21,12 +21,13 @@ from detcli.model.editing import (
     add_constant,
     copied,
     drop_unused,
+    opset,
     replace_nodes,
     tensor_names,
     unused_name,
 )
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.heads import BOX_ROWS, Columns, Head
+from detcli.model.head import BOX_ROWS, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
@@ -42,7 +43,8 @@ class Adaptation:
         head: Where its boxes and scores are.
         image: Its input for pictures.
         others: Its other inputs.
-        no_object: Scores become shares of all classes, and the last, of no object, is dropped.
+        no_object: Scores become shares of all classes, and the one of this index, 0 or -1, is
+            dropped.
         swapped: Corners of rows are y1, x1, y2, x2.
         canvas: Height and width of the input; None where they vary.
     """
@@ -50,22 +52,27 @@ class Adaptation:
     head: Head
     image: ImageInput
     others: tuple[OtherInput, ...]
-    no_object: bool
+    no_object: int | None
     swapped: bool
     canvas: tuple[int, int] | None
 
     @property
     def is_needed(self) -> bool:
         """Whether the graph needs more than to be cut at its head."""
-        joined = len(self.head.tensors) == 1 and not self.head.objectness
-        if not joined or self.head.layout is Layout.ROWS:
-            return True
-        return bool(self.others) or self.image.is_unusual or self.no_object
+        return bool(self.others) or self.image.is_unusual or not self.is_joined
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the head is a tensor of the graph."""
+        head = self.head
+        one = len(head.tensors) == 1 and head.layout is not Layout.ROWS
+        return one and not (head.objectness or head.left_out) and self.no_object is None
 
     @property
     def anchors_first(self) -> bool:
         """Whether the head that is made is `[B, N, 4 + C]`."""
-        return self.head.anchors_first or self.no_object or self.head.layout is Layout.SCALES
+        made = self.no_object is not None or self.head.layout is Layout.SCALES
+        return self.head.anchors_first or made
 
 
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
@@ -114,6 +121,7 @@ class _Builder:
         self.index = GraphIndex(model.graph)
         self._types = dict(self.index.types)
         self._names = tensor_names(model.graph)
+        self._opset = opset(model)
 
     def node(
         self,
@@ -156,6 +164,8 @@ class _Builder:
     def cut(self, tensor: str, start: int, stop: int | None, axis: int) -> str:
         """Some entries along an axis."""
         stop = np.iinfo(np.int64).max if stop is None else stop
+        if self._opset < 10:
+            return self.node("Slice", [tensor], starts=[start], ends=[stop], axes=[axis])
         ends = [self.constant([entry]) for entry in (start, stop, axis)]
         return self.node("Slice", [tensor, *ends])
 
@@ -171,24 +181,28 @@ def _boxes_and_scores(builder: _Builder, plan: Adaptation) -> str:
     head = plan.head
     if head.layout is Layout.SCALES:
         return _decoded_scales(builder, plan)
-    if len(head.tensors) == 1 and not head.objectness:
+    if plan.is_joined:
         return head.tensors[0]
     axis = 2 if head.anchors_first else 1
     boxes = builder.columns(head.boxes[0], axis)
     scores = builder.columns(head.scores[0], axis)
+    if head.crossed:
+        scores = builder.node("Transpose", [scores], perm=[0, 2, 1])
     if head.objectness:
         objectness = builder.cut(scores, 0, 1, axis)
         scores = builder.node("Mul", [builder.cut(scores, 1, None, axis), objectness])
-    if head.decoded is not None and head.decoded.how is Boxes.LINEAR:
+    if head.objectness and head.decoded is not None and head.decoded.how is Boxes.LINEAR:
         boxes = _on_grid(builder, boxes, plan)
     if not head.anchors_first and plan.anchors_first:
         boxes, scores = (builder.node("Transpose", [t], perm=[0, 2, 1]) for t in (boxes, scores))
         axis = 2
-    if plan.no_object:
+    if plan.no_object is not None:
         if head.scores_are is Scores.LINEAR:
             scores = builder.node("Softmax", [scores], axis=axis)
-        scores = builder.cut(scores, 0, -1, axis)
-    boxes = builder.cast(boxes, builder.dtype(scores))
+        start, stop = (1, None) if plan.no_object == 0 else (0, -1)
+        scores = builder.cut(scores, start, stop, axis)
+    if builder.dtype(boxes) != builder.dtype(scores):  # boxes in float16 are half pixels
+        boxes, scores = (builder.cast(part, onnx.TensorProto.FLOAT) for part in (boxes, scores))
     return builder.node("Concat", [boxes, scores], axis=axis)
 
 

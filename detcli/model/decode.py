@@ -55,10 +55,18 @@ class Boxes(StrEnum):
 
 
 class Decoded(NamedTuple):
-    """How boxes are decoded, and what is in the four columns."""
+    """How boxes are decoded, and what is in the four columns.
+
+    Attributes:
+        how: How they are decoded.
+        box_format: What is in the columns.
+        fractions: What a product or quotient behind the decode makes of them: fractions of the
+            input, or pixels; None where there is none.
+    """
 
     how: Boxes
     box_format: BoxFormat
+    fractions: bool | None = None
 
 
 def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
@@ -142,8 +150,9 @@ def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
 
 def scores_of(index: GraphIndex, tensor: str) -> Scores | None:
     """What scores are; None if their makers are of several kinds, or unknown."""
-    tensor = part_of(index, tensor)
-    kinds = {_score_kind(index, node) for node in makers(index, tensor)}
+    behind, parts = parts_of(index, tensor)
+    tensors = [name for _, name in parts] or [behind]
+    kinds = {_score_kind(index, node) for name in tensors for node in makers(index, name)}
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -184,7 +193,8 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
 def layer_of(index: GraphIndex, tensor: str) -> str:
     """The operator of the layer whose output a tensor is made of; empty if there is none near."""
     tensor = part_of(index, tensor)
-    return next((node.op_type for node in _steps(index, tensor) if node.op_type in LEARNT), "")
+    layers = (node for node in _steps(index, tensor) if node.op_type in LEARNT)
+    return next((node.op_type for node in layers if not _is_projection(index, node)), "")
 
 
 def operators(index: GraphIndex, tensor: str) -> set[str]:
@@ -196,7 +206,8 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
     """The nodes behind a tensor, nearest first, up to layers and logarithms."""
     waiting, seen = [tensor], {tensor}
     while waiting and len(seen) < MAX_STEPS:
-        node = index.producer(waiting.pop(0))
+        name = waiting.pop(0)
+        node = index.producer(name)
         if node is None:
             continue
         yield node
@@ -204,9 +215,13 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             continue
         if node.op_type in {"Log", "Shape", "TopK", "LayerNormalization"}:
             continue
-        new = [name for name in node.input if name and name not in seen]
+        inputs = list(node.input)
+        if node.op_type in {"Slice", "Split"}:
+            _, parts = parts_of(index, node.output[0] if name not in node.output else name)
+            inputs = [part for _, part in parts] or inputs
+        new = [entry for entry in inputs if entry and entry not in seen]
         seen.update(new)
-        waiting.extend(name for name in new if index.constant_tensor(name) is None)
+        waiting.extend(entry for entry in new if index.constant_tensor(entry) is None)
 
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
@@ -223,58 +238,133 @@ def to_corners(index: GraphIndex, node: NodeProto) -> bool:
 
 def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
     """How boxes are decoded, looking back from their columns; None if not recognised."""
-    level = [tensor]
+    level: list[tuple[str, bool | None]] = [(tensor, None)]
     for _ in range(DECODE_DEPTH):
-        following: list[str] = []
-        for behind in level:
+        following: list[tuple[str, bool | None]] = []
+        for behind, fractions in level:
             name, parts = parts_of(index, behind)
             if [size for size, _ in parts] == [2, 2]:
                 how = centre_and_size(index, parts[0][1], parts[1][1])
-                return None if how is None else Decoded(how, BoxFormat.CXCYWH)
+                return None if how is None else Decoded(how, BoxFormat.CXCYWH, fractions)
             name = parts[0][1] if len(parts) == 1 else name
             node = index.producer(name)
             if node is None:
                 continue
             if (found := _decoded_by(index, node)) is not None:
-                return found
+                return found._replace(fractions=fractions)
             if to_corners(index, node):
                 inner = boxes_of(index, node.input[0])
-                return inner and inner._replace(box_format=BoxFormat.XYXY)
+                if inner is None:
+                    return None
+                unit = inner.fractions if fractions is None else fractions
+                return Decoded(inner.how, BoxFormat.XYXY, unit)
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
             if node.op_type in {"Mul", "Div"}:
-                following += [entry for entry in node.input if entry]
+                unit = _unit(index, node) if fractions is None else fractions
+                following += [(entry, unit) for entry in node.input if entry]
             else:
-                following += moved_inputs(node, name) or []
+                following += [(entry, fractions) for entry in moved_inputs(node, name) or []]
         level = list(dict.fromkeys(following))
     return None
+
+
+def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
+    """Whether a product or quotient makes fractions (True) or pixels (False) of boxes.
+
+    Strides are small, or several; the sides of an input are large.
+    """
+    factors = [array for name in node.input if (array := index.array(name)) is not None]
+    if not factors or not factors[0].size:
+        return None
+    least, most = float(np.min(factors[0])), float(np.max(factors[0]))
+    if node.op_type == "Div":
+        return True if least > MAX_FACTOR else None
+    if least > MAX_FACTOR and factors[0].size <= 4:
+        return False
+    return True if 0 < most < 1 / MAX_FACTOR else None
+
+
+MAX_FACTOR = 32.0
+"""The largest stride; the sides of an input are longer."""
 
 
 def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
     """How boxes are decoded if a node does it."""
     if node.op_type == "Sigmoid":
-        inner = makers(index, node.input[0])
-        linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
-        return Decoded(Boxes.SIGMOID if linear else Boxes.REFINED, BoxFormat.CXCYWH)
+        return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
     if node.op_type in LEARNT and not _is_projection(index, node):
         return Decoded(Boxes.LINEAR, BoxFormat.CXCYWH)
-    return _joined_by(index, node) if node.op_type == "Concat" else None
+    return _joined_by(index, list(node.input)) if node.op_type == "Concat" else None
 
 
-def _joined_by(index: GraphIndex, join: NodeProto) -> Decoded | None:
-    """How boxes are decoded whose halves or sides a Concat joins."""
-    parts = [_single(makers(index, name)) for name in join.input]
+def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
+    """How boxes are decoded, from the tensors of their four columns."""
+    return boxes_of(index, parts[0]) if len(parts) == 1 else _joined_by(index, parts)
+
+
+def _by_sigmoid(index: GraphIndex, node: NodeProto) -> Boxes:
+    inner = makers(index, node.input[0])
+    linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
+    return Boxes.SIGMOID if linear else Boxes.REFINED
+
+
+def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
+    """How boxes are decoded whose halves or sides are joined."""
+    parts = [_single(makers(index, name)) for name in names]
     match [part.op_type if part is not None else "" for part in parts]:
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            return Decoded(Boxes.DISTANCES, BoxFormat.XYXY)
+            low, high = parts[0], parts[len(parts) // 2]
+            how = low and high and _around_a_centre(index, low, high)
+            return Decoded(how or Boxes.DISTANCES, BoxFormat.XYXY)
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
             halved = parts[0].input if parts[0] is not None else ()
             sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
             return Decoded(Boxes.DISTANCES, BoxFormat.CXCYWH) if sums else None
-    if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in join.input):
-        how = centre_and_size(index, join.input[0], join.input[1])
+    if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in names):
+        how = centre_and_size(index, names[0], names[1])
         return None if how is None else Decoded(how, BoxFormat.CXCYWH)
     return None
+
+
+def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> Boxes | None:
+    """How centre and size come about that two corners are made of; None if they are not.
+
+    That is a centre less and plus half a size, in place of a point less and plus two distances.
+    """
+    centre, half = low.input[:2]
+    others = [high.input[0], high.input[1]]
+    if not _same(index, centre, others[0]):
+        others.reverse()
+    if not _same(index, centre, others[0]) or not _same(index, half, others[1]):
+        return None
+    size = half
+    while (node := index.producer(size)) is not None and node.op_type in {"Mul", "Div"}:
+        factors = [name for name in node.input if index.array(name) is None]
+        if len(factors) != 1:
+            break
+        size = factors[0]
+    by = makers(index, part_of(index, centre))
+    if by and all(node.op_type == "Sigmoid" for node in by):
+        return _by_sigmoid(index, by[0])
+    return centre_and_size(index, part_of(index, centre), part_of(index, size))
+
+
+def _same(index: GraphIndex, one: str, other: str, depth: int = 8) -> bool:
+    """Whether two tensors are computed in the same way from the same tensors."""
+    array, node, twin = index.array(one), index.producer(one), index.producer(other)
+    if array is not None:
+        constant = index.array(other)
+        return constant is not None and np.array_equal(array, constant)
+    if one == other or node is None or twin is None:
+        return one == other
+    if depth == 0 or len(node.output) > 1 or len(node.input) != len(twin.input):
+        return False
+    alike = node.op_type == twin.op_type and sorted(map(str, node.attribute)) == sorted(
+        map(str, twin.attribute)
+    )
+    pairs = zip(node.input, twin.input, strict=True)
+    return alike and all(_same(index, a, b, depth - 1) for a, b in pairs)
 
 
 def centre_and_size(index: GraphIndex, centre: str, size: str) -> Boxes | None:
@@ -336,7 +426,16 @@ def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list
     sizes = [known_size(dims[axis]) if axis < len(dims) else None for dims in shapes]
     if sum(size or 0 for size in sizes) != channels:
         return []
-    return [(size or 0, name) for size, name in zip(sizes, join.input, strict=True)]
+    found = []
+    for size, name in zip(sizes, join.input, strict=True):
+        inner = index.producer(name)
+        nested = inner is not None and inner.op_type == "Concat" and len(inner.input) > 1
+        rank = len(index.shapes.get(name, []))
+        if inner is not None and nested and attribute(inner, "axis", 0) % rank == axis:
+            found += _parts(index, inner, axis, size or 0) or [(size or 0, name)]
+        else:
+            found.append((size or 0, name))
+    return found
 
 
 def _kept_axis(before: list[int | str | None], rank: int, axis: int, channels: int) -> int | None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
-from detcli.model.decode import Boxes
-from detcli.model.heads import Head
+from detcli.model.decode import Boxes, Scores
+from detcli.model.head import Head, Unrecognised
 from detcli.model.inputs import ImageInput
 
 LETTERBOX = Preprocessing()
@@ -26,14 +26,15 @@ class Family:
     Attributes:
         name: As its authors write it.
         fits: Whether a head is of this family.
-        preprocessing: What its networks were trained with.
+        preprocessing: What its networks were trained with; None where that differs.
         needs_nms: Several boxes are given for an object; None where the file says it.
         every_class: Each class of a box is a candidate for that, not only its best.
-        no_object: Scores become shares of all classes (softmax), and the last of them, that of no
-            object, is dropped.
+        no_object: Scores become shares of all classes (softmax), and the one of this index, that
+            of no object, is dropped: 0 or -1.
         one_class: At most one class counts for each box.
         fractions: Boxes are fractions of the picture.
         swapped: Corners of rows are y1, x1, y2, x2, where the nodes do not show their order.
+        shown: The nodes have to show the order of corners of rows, and their unit.
         channels_last: Its graphs take pictures with the channels last; None if either way.
         single: Its graphs take one picture without a batch; None if either way.
         margin: Pixels of the input that the longer side of a picture leaves free.
@@ -41,24 +42,34 @@ class Family:
 
     name: str
     fits: Callable[[Head], bool]
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing | None
     needs_nms: bool | None = False
     every_class: bool = False
-    no_object: bool = False
+    no_object: int | None = None
     one_class: bool = False
     fractions: bool = False
     swapped: bool = False
+    shown: bool = False
     channels_last: bool | None = None
     single: bool | None = None
     margin: int = 0
 
-    def preprocess(self, size: tuple[int, int] | None, default: tuple[int, int]) -> Preprocessing:
-        """What its networks were trained with.
+    @property
+    def gives_a_set(self) -> bool:
+        """Whether it gives a box for each object, as DETR and its successors."""
+        return self.fractions and not self.needs_nms
+
+    def preprocess(
+        self, size: tuple[int, int] | None, default: tuple[int, int]
+    ) -> Preprocessing | None:
+        """What its networks were trained with; None where that differs.
 
         Args:
             size: Height and width of the input, where it is fixed.
             default: Height and width to use in the other case.
         """
+        if self.preprocessing is None:
+            return None
         longest = max(size or default) - self.margin if self.margin else None
         rule = replace(self.preprocessing, longest=longest)
         if size is not None and rule.resize in {Resize.SHORTEST_EDGE, Resize.NONE}:
@@ -72,13 +83,20 @@ def _decoded(head: Head, *ways: Boxes) -> bool:
 
 
 def _cells(head: Head) -> bool:
-    """Whether boxes and scores are apart and those of cells: a convolution's output."""
-    return head.layout is Layout.PAIR and head.layer == "Conv"
+    """Whether boxes and scores are apart and those of cells."""
+    known = _decoded(head, Boxes.DISTANCES, Boxes.EXPONENTIAL, Boxes.GRID)
+    return head.layout is Layout.PAIR and not head.of_queries and known
 
 
-def _queries(head: Head, way: Boxes) -> bool:
+def _queries(head: Head, *ways: Boxes) -> bool:
     """Whether boxes and scores are those of queries, as of DETR and its successors."""
-    return head.layout is Layout.PAIR and head.layer != "Conv" and _decoded(head, way)
+    return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
+
+
+def _joined(head: Head) -> bool:
+    """Whether boxes and scores are one tensor, and the boxes are those of cells or not known."""
+    one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
+    return one and not _decoded(head, Boxes.SIGMOID, Boxes.REFINED)
 
 
 FAMILIES = (
@@ -93,6 +111,48 @@ FAMILIES = (
         lambda head: head.objectness,
         LETTERBOX,
         needs_nms=True,
+    ),
+    Family(
+        "DETR",  # and YOLOS, Table Transformer: Hugging Face's DetrImageProcessor
+        lambda head: _queries(head, Boxes.SIGMOID) and head.scores_are is not Scores.SIGMOID,
+        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
+        no_object=-1,
+        one_class=True,
+        fractions=True,
+    ),
+    Family(
+        "RF-DETR",  # and LW-DETR: github.com/roboflow/rf-detr, RFDETR.predict
+        lambda head: _queries(head, Boxes.EXPONENTIAL, Boxes.GRID),
+        replace(IMAGENET, interpolation=Interpolation.LINEAR),
+        fractions=True,
+    ),
+    Family(
+        "RT-DETR",  # and v2: github.com/lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py
+        lambda head: _queries(head, Boxes.REFINED),
+        STRETCH,
+        fractions=True,
+    ),
+    Family(
+        "D-FINE",  # and DEIM: github.com/Peterande/D-FINE, its training and torch_inf.py
+        lambda head: _queries(head, Boxes.DISTANCES),
+        STRETCH,
+        fractions=True,
+    ),
+    Family(
+        "SSD",  # and UltraFace: the first class stands for no object; means and scales differ
+        lambda head: _cells(head) and head.scores_are is Scores.SOFTMAX,
+        None,
+        needs_nms=True,
+        every_class=True,
+        no_object=0,
+        fractions=True,
+    ),
+    Family(
+        "PP-YOLOE",  # Paddle's export without suppression; YOLOE and YOLOE+ have other means
+        lambda head: _cells(head) and head.crossed,
+        None,
+        needs_nms=True,
+        every_class=True,
     ),
     Family(
         "YOLO-NAS",  # github.com/Deci-AI/super-gradients, default_yolo_nas_coco_processing_params
@@ -115,32 +175,6 @@ FAMILIES = (
         needs_nms=True,
     ),
     Family(
-        "DETR",  # and YOLOS, Table Transformer: Hugging Face's DetrImageProcessor
-        lambda head: _queries(head, Boxes.SIGMOID),
-        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
-        no_object=True,
-        one_class=True,
-        fractions=True,
-    ),
-    Family(
-        "RF-DETR",  # and LW-DETR: github.com/roboflow/rf-detr, RFDETR.predict
-        lambda head: _queries(head, Boxes.EXPONENTIAL),
-        replace(IMAGENET, interpolation=Interpolation.LINEAR),
-        fractions=True,
-    ),
-    Family(
-        "RT-DETR",  # and v2: github.com/lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py
-        lambda head: _queries(head, Boxes.REFINED),
-        STRETCH,
-        fractions=True,
-    ),
-    Family(
-        "D-FINE",  # and DEIM: github.com/Peterande/D-FINE, its training and torch_inf.py
-        lambda head: _queries(head, Boxes.DISTANCES),
-        STRETCH,
-        fractions=True,
-    ),
-    Family(
         "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
         lambda head: head.layout is Layout.ROWS,
         Preprocessing(resize=Resize.NONE, scale=1.0),
@@ -158,17 +192,21 @@ FAMILIES = (
         "selected inside",  # by a graph that suppresses duplicates itself
         lambda head: head.layout is Layout.ROWS,
         LETTERBOX,
+        shown=True,
     ),
-    Family("YOLO", lambda head: not head.objectness, LETTERBOX, needs_nms=None),
+    Family("YOLO", _joined, LETTERBOX, needs_nms=None),
 )
 
 
 def family_of(head: Head, image: ImageInput) -> Family:
-    """The family of a graph."""
-    return next(
-        family
-        for family in FAMILIES
-        if family.fits(head)
-        and family.channels_last in {None, image.channels_last}
-        and family.single in {None, image.single}
-    )
+    """The family of a graph.
+
+    Raises:
+        Unrecognised: There is none whose boxes and scores come about in that way.
+    """
+    for family in FAMILIES:
+        takes = (family.channels_last, family.single)
+        wanted = (image.channels_last, image.single)
+        if family.fits(head) and all(a in {None, b} for a, b in zip(takes, wanted, strict=True)):
+            return family
+    raise Unrecognised("no family is known that decodes boxes and scores like that")

@@ -34,7 +34,10 @@ class GraphIndex:
     def shapes(self) -> dict[str, list[int | str | None]]:
         """Known shapes by tensor: a number, a symbol, or None for each axis."""
         values = [*self.graph.value_info, *self.graph.input, *self.graph.output]
-        return {value.name: shape(value) for value in values if shape(value)}
+        constants: dict[str, list[int | str | None]] = {
+            name: list(tensor.dims) for name, tensor in self._initializers.items() if tensor.dims
+        }
+        return constants | {value.name: shape(value) for value in values if shape(value)}
 
     @cached_property
     def types(self) -> dict[str, int]:

@@ -9,7 +9,8 @@ from onnx import ValueInfoProto
 
 from detcli.model.decode import moved_inputs
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads import INTEGERS, Unrecognised
+from detcli.model.head import Unrecognised
+from detcli.model.rows import INTEGERS
 
 DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",

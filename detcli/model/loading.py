@@ -79,16 +79,23 @@ class ModelFile:
         content: Its bytes, without external data.
         box_format: The format of the box rows, where the caller knows better than the graph.
         preprocess: Parts of the preprocessing that the caller knows better, as text.
+        boxes_only: The boxes of a graph that gives masks or keypoints too are wanted.
     """
 
     path: Path
     content: bytes
     box_format: BoxFormat | None = None
     preprocess: str | None = None
+    boxes_only: bool = False
 
     @classmethod
     def read(
-        cls, path: Path, box_format: BoxFormat | None = None, preprocess: str | None = None
+        cls,
+        path: Path,
+        box_format: BoxFormat | None = None,
+        preprocess: str | None = None,
+        *,
+        boxes_only: bool = False,
     ) -> Self:
         """Read a file's bytes.
 
@@ -105,7 +112,8 @@ class ModelFile:
                     raise ModelError(
                         f"{problem}: it is larger than 2 GiB, as no ONNX file is", hint
                     )
-                return cls(path, file.read(status.st_size), box_format, preprocess)
+                content = file.read(status.st_size)
+                return cls(path, content, box_format, preprocess, boxes_only)
         except OSError as error:
             raise ModelError(f"{problem}: {error.strerror}", hint) from error
         except MemoryError as error:
@@ -154,7 +162,13 @@ class ModelFile:
         model = self.model
         with damage_reported(self.path):
             try:
-                found = read_graph(model, self.path.name, self.box_format, self.sidecar)
+                found = read_graph(
+                    model,
+                    self.path.name,
+                    self.box_format,
+                    self.sidecar,
+                    boxes_only=self.boxes_only,
+                )
             except ModelError as error:
                 return error
         return replace(found, contract=overridden(found.contract, self.preprocess))

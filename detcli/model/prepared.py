@@ -20,7 +20,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 from detcli.model.preprocessing import overridden
 
-VERSION = 9
+VERSION = 10
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
@@ -44,6 +44,8 @@ def prepare(
     box_format: BoxFormat | None = None,
     name: str | None = None,
     preprocess: str | None = None,
+    *,
+    boxes_only: bool = False,
 ) -> PreparedModel:
     """Read a model file, recognise it and cut its graph to the network body.
 
@@ -52,15 +54,16 @@ def prepare(
         box_format: Format of the box rows, where the caller knows better than the graph.
         name: The name in records, if not the file's.
         preprocess: Parts of the preprocessing, where the caller knows better, as text.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
 
     Raises:
         ModelError: The file cannot be read, or is not a detector.
         UsageError: The preprocessing is malformed.
     """
-    file = ModelFile.read(path, box_format)
+    file = ModelFile.read(path, box_format, boxes_only=boxes_only)
     key = f"{file.sha256}-{VERSION}"
     beside = None if file.sidecar is None else file.sidecar.sha256
-    variant = "-".join(filter(None, (key, box_format, beside)))
+    variant = "-".join(filter(None, (key, box_format, beside, "boxes" if boxes_only else None)))
     described = json.loads(cached(f"prepared/{variant}.contract", lambda: _describe(file)))
     hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
     if hashes:  # the graph that is cached holds these weights
@@ -75,10 +78,11 @@ def prepare(
 def _describe(file: ModelFile) -> bytes:
     """Everything that a warm start needs to know about a file, as JSON."""
     contract = file.detector()
+    outputs = file.model.graph.output
     with damage_reported(file.path):  # a name that is not text cannot be JSON
         described = {
             "contract": asdict(contract),
-            "output": file.model.graph.output[0].name,
+            "output": outputs[0].name if len(outputs) == 1 else "",
             "external": [external.name for external in file.external],
         }
         return json.dumps(described).encode()

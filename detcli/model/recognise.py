@@ -12,22 +12,16 @@ import onnx
 
 from detcli.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
-from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.contract import BoxFormat, Contract, Layout, Preprocessing, ScoreForm
 from detcli.model.decode import Boxes, Scores, moved_inputs
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads import (
-    BATCHED,
-    Head,
-    Unrecognised,
-    box_columns,
-    find_head,
-    row_corners,
-    selected_rows,
-)
+from detcli.model.head import BATCHED, BOXES_ONLY, Head, Unrecognised
+from detcli.model.heads import find_head
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
+from detcli.model.rows import box_columns, row_corners, selected_rows
 from detcli.model.settle import settled
 from detcli.model.sidecar import Sidecar
 
@@ -49,12 +43,30 @@ APART = {Layout.PAIR, Layout.SCALES}
 UNKNOWN_CLASSES = 1000  # of rows that do not show how many there are: their names are numbers
 
 
+TASKS = {
+    "classify": "it classifies whole pictures",
+    "segment": "it segments objects",
+    "pose": "it finds poses",
+    "obb": "it finds oriented boxes",
+}
+"""What Ultralytics' metadata calls other tasks."""
+WITH_BOXES = {"segment", "pose"}
+"""Tasks whose graphs give boxes too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a graph promises, and what has to be added to it."""
+    """What a graph promises, and what has to be added to it.
+
+    Attributes:
+        contract: What it promises.
+        adaptation: What has to be added.
+        preprocessing: The family's rule; None where that leaves it open.
+    """
 
     contract: Contract
     adaptation: Adaptation
+    preprocessing: Preprocessing | None
 
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The part of the graph that runs: one input for pictures, the head its only output.
@@ -79,9 +91,11 @@ def recognise(
     title: str,
     box_format: BoxFormat | None = None,
     sidecar: Sidecar | None = None,
+    *,
+    boxes_only: bool = False,
 ) -> Contract:
     """Recognise what a graph promises, see `read_graph`."""
-    return read_graph(model, title, box_format, sidecar).contract
+    return read_graph(model, title, box_format, sidecar, boxes_only=boxes_only).contract
 
 
 def read_graph(
@@ -89,6 +103,8 @@ def read_graph(
     title: str,
     box_format: BoxFormat | None = None,
     sidecar: Sidecar | None = None,
+    *,
+    boxes_only: bool = False,
 ) -> Reading:
     """Read what a graph promises, and what it lacks to be run.
 
@@ -97,6 +113,7 @@ def read_graph(
         title: What to call it in errors.
         box_format: The format of the box rows, where the caller knows better.
         sidecar: What lies beside the file.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
 
     Raises:
         ModelError: The graph is not a known kind of detector; the message lists what it has.
@@ -104,7 +121,7 @@ def read_graph(
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
-        reading = _reading(index, metadata, box_format)
+        reading = _reading(index, metadata, box_format, boxes_only=boxes_only)
     except Unrecognised as error:
         inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
@@ -113,8 +130,7 @@ def read_graph(
             f"Inputs: {inputs}. Outputs: {outputs}",
             "".join([*hint, EXPECTED]),
         ) from error
-    family = reading.contract.preprocessing
-    contract = settled(reading.contract, index, metadata, sidecar, family)
+    contract = settled(reading.contract, index, metadata, sidecar, reading.preprocessing)
     return replace(reading, contract=contract)
 
 
@@ -146,8 +162,8 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         score_form=ScoreForm.FINAL,
         needs_nms=False,
     )
-    plan = replace(reading.adaptation, head=head, no_object=False, swapped=False)
-    return Reading(rows, plan)
+    plan = replace(reading.adaptation, head=head, no_object=None, swapped=False)
+    return Reading(rows, plan, reading.preprocessing)
 
 
 def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
@@ -171,12 +187,19 @@ def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
     return False
 
 
-def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | None) -> Reading:
+def _reading(
+    index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | None, *, boxes_only: bool
+) -> Reading:
     image, others = find_inputs(index)
-    if metadata.get("task", "detect") != "detect":
-        raise Unrecognised(f"its metadata says task '{metadata['task']}'")
+    if (task := metadata.get("task", "detect")) != "detect" and not (
+        boxes_only and task in WITH_BOXES
+    ):
+        does = TASKS.get(task, "it is for something else")
+        raise Unrecognised(
+            f"{does}: its metadata says task '{task}'", BOXES_ONLY if task in WITH_BOXES else ""
+        )
     named = parse_names(metadata.get("names", ""))
-    head = find_head(index, named)
+    head = find_head(index, named, boxes_only=boxes_only)
     family = _family(head, image, metadata.get(FAMILY_KEY))
     found = _box_format(head)
     box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or found
@@ -184,9 +207,15 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
     count = _class_count(head, family, named)
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
+    if head.left_out:
+        warnings = (*warnings, "its masks or keypoints are left out")
     swapped, fractions = family.swapped, family.fractions
     if (shown := row_corners(index, head)) is not None:
         swapped, fractions = shown
+    elif family.shown:
+        raise Unrecognised("the order and unit of the corners of its detections are not clear")
+    elif head.decoded is not None and head.decoded.fractions is not None:
+        fractions = head.decoded.fractions
     default = _size(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
@@ -197,12 +226,13 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
     several = several and _says_several(metadata, found)
     layout = Layout.ONE_TO_MANY if several else head.layout
     # An end-to-end graph selects among classes, so the one of no object is gone already.
-    no_object = family.no_object and head.layout is not Layout.END_TO_END
+    no_object = None if head.layout is Layout.END_TO_END else family.no_object
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
     # A head that joins boxes and scores has scores as they are reported, unless `convert` has made
     # it; quantisation may have taken up the activation that made them.
     apart = head.layout in APART or FAMILY_KEY in metadata
-    logits = head.scores_are is Scores.LINEAR and apart and not no_object
+    logits = head.scores_are is Scores.LINEAR and apart and no_object is None
+    preprocessing = family.preprocess(image.size, default)
     contract = Contract(
         layout=layout,
         head=HEAD if adaptation.is_needed else head.tensors[0],
@@ -212,7 +242,7 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
         anchor_count=_anchor_count(index, head),
         input_name=image.name,
         input_dtype="float16" if image.dtype == "float16" else "float32",
-        batch=image.batch,
+        batch=1 if _is_flat(index, head) else image.batch,
         input_size=image.size,
         default_size=default,
         stride=stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE,
@@ -224,13 +254,18 @@ def _reading(index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | Non
         score_form=ScoreForm.LOGITS if logits else ScoreForm.FINAL,
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
-        clips=not family.fractions,
+        clips=not family.gives_a_set,
         needs_nms=several or bool(family.needs_nms),
         every_class=family.every_class,
-        preprocessing=family.preprocess(image.size, default),
+        preprocessing=preprocessing or Preprocessing(),
         warnings=warnings,
     )
-    return Reading(contract, adaptation)
+    return Reading(contract, adaptation, preprocessing)
+
+
+def _is_flat(index: GraphIndex, head: Head) -> bool:
+    """Whether a head is rows of all pictures of a batch, one after the other."""
+    return head.layout is Layout.ROWS and len(index.shapes.get(head.boxes[0].tensor, [])) == 2
 
 
 def _family(head: Head, image: ImageInput, named: str | None) -> Family:
@@ -275,7 +310,8 @@ def _class_count(head: Head, family: Family, named: list[str] | None) -> int:
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
         count = len(named) if named else UNKNOWN_CLASSES
-    if count is not None and family.no_object and head.layout is not Layout.END_TO_END:
+    dropped = family.no_object is not None and head.layout is not Layout.END_TO_END
+    if count is not None and dropped:
         count -= 1
     if count is None or not 0 < count <= MAX_CLASSES:
         raise Unrecognised(f"the number of its classes is unclear ({count})")
@@ -300,7 +336,7 @@ def _anchor_count(index: GraphIndex, head: Head) -> int | None:
 
 def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
     """The most detections that a family takes from a picture; None where any number."""
-    if head.most is not None or not family.fractions:
+    if head.most is not None or not family.gives_a_set:
         return head.most
     if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
         dims = index.shapes.get(index.graph.output[0].name, [])

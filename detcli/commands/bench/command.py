@@ -119,6 +119,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
+    boxes_only: options.BoxesOnlyOption = False,
     cuda_graph: options.CudaGraphOption = None,
     gpu_mem_limit: options.MemoryLimitOption = None,
     half: options.HalfOption = False,
@@ -179,6 +180,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         imgsz=imgsz,
         box_format=box_format,
         preprocess=preprocess,
+        boxes_only=boxes_only,
     )
     request = BenchRequest(run, mode, tuple(source or ()), seconds, cold_starts)
     if sweep:

@@ -61,6 +61,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
+    boxes_only: options.BoxesOnlyOption = False,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     batch: options.BatchOption = None,
@@ -118,6 +119,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         names=names,
         box_format=box_format,
         preprocess=preprocess,
+        boxes_only=boxes_only,
     )
     request = EvalRequest(
         run=run,

@@ -11,6 +11,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
+    boxes_only: options.BoxesOnlyOption = False,
     names: options.NamesOption = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
@@ -29,7 +30,12 @@ def inspect(  # noqa: PLR0913 - one parameter an option
 
     path = find_model(model).path
     inspection = examine(
-        path, box_format=box_format, preprocess=preprocess, imgsz=imgsz, names=names
+        path,
+        box_format=box_format,
+        preprocess=preprocess,
+        boxes_only=boxes_only,
+        imgsz=imgsz,
+        names=names,
     )
     write_report(inspection, report_format, render)
     if inspection.problem is not None:

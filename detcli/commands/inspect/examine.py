@@ -24,7 +24,7 @@ from detcli.commands.inspect.report import (
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.decode import Boxes
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
-from detcli.model.heads import SELECTION
+from detcli.model.head import SELECTION
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written
@@ -57,11 +57,12 @@ CENTRES = {
 """Of boxes as centre and size, by how they are decoded."""
 
 
-def examine(
+def examine(  # noqa: PLR0913 - one parameter an option
     path: Path,
     *,
     box_format: BoxFormat | None = None,
     preprocess: str | None = None,
+    boxes_only: bool = False,
     imgsz: int | None = None,
     names: Path | None = None,
 ) -> Inspection:
@@ -71,6 +72,7 @@ def examine(
         path: An ONNX file, with any external data beside it.
         box_format: The format of the box rows, where the graph does not show it.
         preprocess: Parts of the preprocessing, where the file does not say them.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
         imgsz: Side length of the input to count operations for, for graphs with dynamic axes.
         names: A file with class names, to use instead of the model's own.
 
@@ -78,7 +80,7 @@ def examine(
         ModelError: The file cannot be read at all. One that cannot be used is reported.
         UsageError: The image size or the names do not fit the model.
     """
-    file = ModelFile.read(path, box_format, preprocess)
+    file = ModelFile.read(path, box_format, preprocess, boxes_only=boxes_only)
     with damage_reported(path):
         model, contract, refusal = file.model, file.contract, file.refusal
         index = GraphIndex(model.graph)
@@ -219,7 +221,7 @@ def _score_reason(reading: Reading) -> str:
         return "of what the graph selects"
     if head.objectness:
         return "objectness times the class's score"
-    if reading.adaptation.no_object:
+    if reading.adaptation.no_object is not None:
         return "softmax over the classes and no object, which is left out"
     if contract.score_form is ScoreForm.LOGITS:
         return "a layer's output; detcli takes the sigmoid of what it selects"

@@ -61,6 +61,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     names: options.NamesOption = None,
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
+    boxes_only: options.BoxesOnlyOption = False,
     recursive: options.RecursiveOption = False,
     files_from: Annotated[
         str | None,
@@ -224,6 +225,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         names=names,
         box_format=box_format,
         preprocess=preprocess,
+        boxes_only=boxes_only,
     )
     sink_options = SinkOptions(
         format=choose_format(output_format, output),

@@ -101,6 +101,12 @@ PreprocessOption = Annotated[
         panel=MODEL,
     ),
 ]
+BoxesOnlyOption = Annotated[
+    bool,
+    flag(
+        "Read the boxes of a model that finds masks or keypoints too.", "--boxes-only", panel=MODEL
+    ),
+]
 CudaGraphOption = Annotated[
     bool | None,
     flag(

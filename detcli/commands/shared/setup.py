@@ -86,6 +86,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     unique: bool = False,
     rect: bool = False,
     preprocess: str | None = None,
+    boxes_only: bool = False,
     names: Path | None = None,
     workers: int = 1,
 ) -> RunOptions:
@@ -110,6 +111,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
             names=names,
             box_format=box_format,
             preprocess=preprocess,
+            boxes_only=boxes_only,
         ),
         device_options=DeviceOptions(
             cuda_graph=cuda_graph,

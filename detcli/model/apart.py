@@ -1,0 +1,255 @@
+"""Finds heads whose boxes and scores are tensors of their own."""
+
+from dataclasses import replace
+
+from onnx import NodeProto
+
+from detcli.model.contract import Layout
+from detcli.model.decode import Boxes, Decoded, Scores, boxes_of, layer_of, moved_inputs, scores_of
+from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
+from detcli.model.head import (
+    BATCHED,
+    BOX_ROWS,
+    SELECTION,
+    SUPPRESSION,
+    Columns,
+    Dims,
+    Head,
+    Unrecognised,
+)
+
+ARITHMETIC = frozenset({Boxes.DISTANCES, Boxes.EXPONENTIAL, Boxes.GRID})
+"""Ways to decode boxes that no scores come about in."""
+
+
+def pair(index: GraphIndex) -> Head | None:
+    """Two outputs with an entry for each anchor: boxes [B, N, 4] and scores [B, N, C].
+
+    Raises:
+        Unrecognised: They cannot be told apart, or masks come with them.
+    """
+    outputs = [output.name for output in index.graph.output]
+    pairs = [
+        head
+        for boxes in outputs
+        for scores in outputs
+        if boxes != scores and (head := _of_pair(index, boxes, scores)) is not None
+    ]
+    if len(pairs) > 1:
+        raise Unrecognised("two of its outputs may be the boxes, or two the scores")
+    if len(outputs) > 2 and pairs and _maps(index, set(outputs) - set(pairs[0].tensors)):
+        raise Unrecognised("it segments objects: masks come with its boxes and scores")
+    return pairs[0] if pairs else None
+
+
+def _maps(index: GraphIndex, outputs: set[str]) -> bool:
+    return any(len(index.shapes.get(output, [])) == 4 for output in outputs)
+
+
+def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = False) -> Head | None:
+    """Boxes and scores of the same anchors, if that is what two tensors are."""
+    box_dims, score_dims = index.shapes.get(boxes, []), index.shapes.get(scores, [])
+    if len(box_dims) != BATCHED or len(score_dims) != BATCHED:
+        return None
+    first = box_dims[2] == BOX_ROWS
+    if box_dims[2 if first else 1] != BOX_ROWS:
+        return None
+    decoded, scores_are = boxes_of(index, boxes), scores_of(index, scores)
+    layer = layer_of(index, boxes)
+    axis = _class_axis(box_dims[1 if first else 2], score_dims, first=first, layer=layer)
+    count = known_size(score_dims[axis]) if axis is not None else None
+    if count is None or scores_are is None or not _chosen_alike(index, boxes, scores):
+        return None
+    if count == BOX_ROWS and not _tells_apart(decoded, boxes_of(index, scores), scores_are, layer):
+        return None
+    return Head(
+        Layout.PAIR,
+        (Columns(boxes),),
+        (Columns(scores),),
+        class_count=count,
+        anchors_first=first,
+        decoded=decoded,
+        scores_are=scores_are,
+        layer=layer,
+        one_class=one_class,
+        crossed=axis != (2 if first else 1),
+    )
+
+
+def _class_axis(anchors: int | str | None, scores: Dims, *, first: bool, layer: str) -> int | None:
+    """The axis of the classes: as in the boxes, or for cells, as Paddle has it, the other.
+
+    Args:
+        anchors: The number of boxes.
+        scores: The shape of the scores.
+        first: Whether the boxes are `[B, N, 4]`.
+        layer: Operator of the layer that the boxes come from.
+    """
+    usual, other = (2, 1) if first else (1, 2)
+    fits = [axis for axis in (usual, other) if _may_equal(anchors, scores[3 - axis])]
+    if layer in PRODUCTS:
+        return usual if usual in fits else None
+    if len(fits) == 2 and isinstance(scores[1], int) and isinstance(scores[2], int):
+        return 1 if scores[1] < scores[2] else 2  # there are more cells than classes
+    fits = [axis for axis in fits if isinstance(scores[axis], int)]
+    return fits[0] if fits else None
+
+
+def _may_equal(one: int | str | None, other: int | str | None) -> bool:
+    """Whether two axes may be equally long, as far as is known."""
+    return one == other or not (isinstance(one, int) and isinstance(other, int))
+
+
+def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
+    """Whether what was chosen on the way to one of two tensors was chosen for the other too.
+
+    And whether the boxes are not made of the scores.
+    """
+    if boxes in index.moved_from(scores):
+        return False
+    for node in index.graph.node:
+        if node.op_type in SELECTION:
+            # The values of a TopK may be a measure of certainty, as in D-FINE; its indices choose.
+            chosen = node.output[1:] if node.op_type == "TopK" else node.output
+            depend = set().union(*(index.moved_from(name) for name in chosen if name))
+            if (boxes in depend) != (scores in depend):
+                return False
+    return True
+
+
+def _tells_apart(
+    decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Scores, layer: str
+) -> bool:
+    """Whether boxes and scores of one shape are which, by what makes them.
+
+    Args:
+        decoded: How the supposed boxes are decoded.
+        as_boxes: How the supposed scores would be decoded as boxes.
+        scores_are: What the supposed scores are.
+        layer: Operator of the layer that the supposed boxes come from.
+    """
+    other = None if as_boxes is None else as_boxes.how
+    if decoded is None or decoded.how is Boxes.LINEAR or other in ARITHMETIC:
+        return False
+    if decoded.how in ARITHMETIC:
+        return True
+    if layer not in PRODUCTS:
+        return False
+    return scores_are is not Scores.SIGMOID or (decoded.how, other) == (
+        Boxes.REFINED,
+        Boxes.SIGMOID,
+    )
+
+
+def best_class(index: GraphIndex) -> Head | None:
+    """What the best class of each box is taken of, by an ArgMax, as in DeepStream-Yolo."""
+    if any(node.op_type in SELECTION for node in index.graph.node):
+        return None
+    for node in index.graph.node:
+        scores = str(node.input[0]) if node.op_type == "ArgMax" else ""
+        dims = index.shapes.get(scores, [])
+        if len(dims) != BATCHED or not _reaches(index, node.output[0]):
+            continue
+        for boxes in _box_candidates(index, index.moved_from(node.output[0])):
+            if (head := _of_pair(index, boxes, scores, one_class=True)) is not None:
+                return head
+    return None
+
+
+def _reaches(index: GraphIndex, tensor: str) -> bool:
+    """Whether an output of the graph depends on a tensor's elements."""
+    moved = index.moved_from(tensor)
+    return any(output.name in moved for output in index.graph.output)
+
+
+def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
+    """Tensors of boxes [B, N, 4] that outputs are made of without what selects among them.
+
+    Args:
+        index: The graph.
+        selected: Tensors that depend on the selection, or on the picture's size.
+    """
+    waiting = [output.name for output in index.graph.output]
+    seen, found = set(waiting), []
+    while waiting:
+        name = waiting.pop(0)
+        node = index.producer(name)
+        dims = index.shapes.get(name, [])
+        if name not in selected and len(dims) == BATCHED and dims[2] == BOX_ROWS:
+            found.append(name)
+            continue
+        if node is None or (name not in selected and moved_inputs(node, name) is None):
+            continue
+        inputs = [entry for entry in node.input if entry and entry not in seen]
+        seen.update(inputs)
+        waiting += inputs
+    return found
+
+
+def queries(index: GraphIndex) -> Head | None:
+    """The best of all queries and classes, taken by a TopK: what it is taken of.
+
+    As DETR and its successors select: TopK <- Flatten (<- Sigmoid) <- scores [B, Q, C].
+    """
+    if any(node.op_type in SUPPRESSION for node in index.graph.node):
+        return None
+    for node in reversed(index.graph.node):
+        scores = _flattened(index, str(node.input[0])) if node.op_type == "TopK" else ""
+        if not scores:
+            continue
+        selected = set().union(*(index.moved_from(name) for name in node.output))
+        for extra in index.image_inputs():
+            if len(index.shapes.get(extra.name, [])) < BATCHED:
+                selected |= index.moved_from(extra.name)
+        for boxes in _box_candidates(index, selected):
+            if (head := _of_pair(index, boxes, scores)) is not None:
+                return replace(head, most=_kept(index, node))
+    return None
+
+
+def _kept(index: GraphIndex, top_k: NodeProto) -> int | None:
+    """How many a TopK keeps: an attribute before opset 10, an input since then."""
+    if len(top_k.input) == 1:
+        return attribute(top_k, "k", 0) or None
+    count = index.constant(top_k.input[1])
+    return count[0] if count else None
+
+
+PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def _flattened(index: GraphIndex, tensor: str) -> str:
+    """The tensor [B, Q, C] that was flattened, before a sigmoid; empty if there is none."""
+    for _ in range(8):
+        node = index.producer(tensor)
+        if node is None or node.op_type not in {*PASSED, "Sigmoid"}:
+            break
+        reshapes = node.op_type in {"Flatten", "Reshape"}
+        if reshapes and len(index.shapes.get(node.input[0], [])) < BATCHED:
+            break
+        tensor = str(node.input[0])
+    else:
+        return ""
+    # The tensor itself may have another number of axes, where one of length 1 comes and goes.
+    while len(index.shapes.get(tensor, [])) != BATCHED:
+        node = index.producer(tensor)
+        if node is None or node.op_type not in {"Squeeze", "Unsqueeze", "Reshape", "Gather"}:
+            return ""
+        tensor = str(node.input[0])
+    return tensor
+
+
+def plugin(index: GraphIndex) -> Head | None:
+    """What TensorRT's EfficientNMS selects from; only TensorRT has that node.
+
+    Raises:
+        Unrecognised: One of its classes stands for no object.
+    """
+    for node in index.graph.node:
+        if node.op_type != "EfficientNMS_TRT" or len(node.input) < 2:
+            continue
+        left_out = [a for a in node.attribute if a.name == "background_class"]
+        if any(number >= 0 for a in left_out for number in (a.ints or [a.i])):
+            raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
+        return _of_pair(index, str(node.input[0]), str(node.input[1]))
+    return None

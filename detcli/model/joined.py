@@ -1,0 +1,319 @@
+"""Finds heads of one tensor: boxes and then scores, with or without objectness between."""
+
+from onnx import NodeProto
+
+from detcli.model.contract import Layout
+from detcli.model.decode import (
+    Boxes,
+    Decoded,
+    Scores,
+    boxes_of,
+    columns,
+    decoded_from,
+    layer_of,
+    makers,
+    scores_of,
+)
+from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.head import (
+    BATCHED,
+    BOX_ROWS,
+    BOXES_ONLY,
+    SELECTION,
+    Columns,
+    Head,
+    Unrecognised,
+)
+
+CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
+Parts = list[tuple[int, str]]
+"""What a tensor is joined from: number of channels and name of each."""
+
+
+def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+    """YOLOv10's tail: the head feeds the first of two top-k stages.
+
+    TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
+    NaN scores may have been replaced, as in what `detcli convert --end-to-end` appends.
+
+    Raises:
+        Unrecognised: The head has masks or keypoints too.
+    """
+    for node in index.graph.node:
+        reduced = index.producer(node.input[0]) if node.op_type == "TopK" else None
+        if reduced is None or reduced.op_type != "ReduceMax":
+            continue
+        scores = str(reduced.input[0])
+        split = index.producer(scores)
+        if split is not None and split.op_type == "Where":  # IsNaN(scores), 0, scores
+            scores = str(split.input[2])
+            split = index.producer(scores)
+        if split is None or not _splits_off_boxes(index, split):
+            continue
+        head = str(split.input[0])
+        transpose = index.producer(head)
+        if transpose is not None and swaps_last_axes(transpose):
+            head, first = str(transpose.input[0]), False
+        else:
+            first = index.axes(reduced) in ([-1], [2])
+        if len(split.output) == 3:
+            classes, extra = (_length(index, name) for name in split.output[1:])
+            if not boxes_only or classes is None:
+                raise Unrecognised(_task_of(index, extra), BOXES_ONLY)
+            return _boxes_of_more(index, head, classes, anchors_first=first)
+        if len(index.graph.output) == 1:
+            scores = str(split.output[-1])
+            return _of_join(index, Layout.END_TO_END, head, scores, anchors_first=first)
+    return None
+
+
+def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a node's output is what follows the four box rows: scores, or scores and more."""
+    if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
+        start, end, axis = (index.constant(name) for name in node.input[1:4])
+        dims = index.shapes.get(node.input[0], [])
+        last = known_size(dims[axis[0]]) if axis and len(dims) == BATCHED else None
+        return start == [BOX_ROWS] and end is not None and end[0] >= (last or 0)
+    if node.op_type != "Split" or len(node.output) not in {2, 3}:
+        return False
+    return _length(index, node.output[0]) in {BOX_ROWS, None}
+
+
+def _length(index: GraphIndex, tensor: str) -> int | None:
+    """The length of a tensor's last axis."""
+    dims = index.shapes.get(tensor, [])
+    return known_size(dims[-1]) if dims else None
+
+
+def joined(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
+    """A head that is an output.
+
+    Raises:
+        Unrecognised: It has masks, keypoints or angles too.
+    """
+    if any(node.op_type in SELECTION for node in index.graph.node):
+        return None
+    outputs = [output.name for output in index.graph.output]
+    # Maps that the head is made of, of YOLOv5 exported for training.
+    inner = [name for name in outputs if index.moved_from(name) & (set(outputs) - {name})]
+    candidates = [name for name in outputs if name not in inner]
+    for head in candidates:
+        for axis in (1, 2):
+            found = _of_columns(index, head, axis, boxes_only=boxes_only)
+            if found is not None and (len(candidates) == 1 or boxes_only):
+                return found
+    return _unjoined(index, candidates[0], names) if len(candidates) == 1 else None
+
+
+def _unjoined(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
+    """A head whose parts are of unknown length."""
+    dims = index.shapes.get(head, [])
+    join, swapped = _join(index, head)
+    if join is not None:
+        first = (_axis(join) == 2) != swapped
+        return _of_join(index, _layout(first), head, str(join.input[1]), anchors_first=first)
+    channels = BOX_ROWS + len(names) if names else None
+    if len(dims) == BATCHED and channels in dims[1:] and dims[1] != dims[2]:
+        first = channels == dims[2]
+        return _of_join(index, _layout(first), head, head, anchors_first=first)
+    return None
+
+
+def _layout(anchors_first: bool) -> Layout:  # noqa: FBT001 - what it is the layout of
+    return Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY
+
+
+def _of_join(
+    index: GraphIndex, layout: Layout, head: str, scores: str, *, anchors_first: bool
+) -> Head:
+    """A head of four box rows and then the scores."""
+    boxes = _boxes_of_join(index, head, axis=2 if anchors_first else 1)
+    return Head(
+        layout,
+        (Columns(head, 0, BOX_ROWS),),
+        (Columns(head, BOX_ROWS),),
+        class_count=_class_count(index, head, scores, anchors_first=anchors_first),
+        anchors_first=anchors_first,
+        decoded=boxes_of(index, boxes) if boxes else None,
+        scores_are=scores_of(index, scores) if scores != head else Scores.SIGMOID,
+        layer=layer_of(index, boxes) if boxes else "",
+    )
+
+
+def _boxes_of_join(index: GraphIndex, head: str, axis: int) -> str:
+    """The tensor of a head's box rows; empty where they cannot be told from the scores."""
+    boxes = box_rows(index, head)
+    if boxes != head:
+        return boxes
+    parts = columns(index, head, axis)
+    return parts[0][1] if parts and parts[0][0] == BOX_ROWS else ""
+
+
+def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
+    dims = index.shapes.get(head, [])
+    channels = dims[2 if anchors_first else 1] if len(dims) == BATCHED else None
+    if isinstance(channels, int):
+        return channels - BOX_ROWS if channels > BOX_ROWS else None
+    # Where the shape depends on the input's, a Split may still tell, before a sigmoid or not.
+    node = index.producer(scores)
+    if node is not None and node.op_type == "Sigmoid":
+        scores = node.input[0]
+        node = index.producer(scores)
+    if node is None or node.op_type != "Split" or scores not in node.output:
+        return None
+    sizes = index.constant(node.input[1]) if len(node.input) > 1 else None
+    return sizes[list(node.output).index(scores)] if sizes else None
+
+
+def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
+    """A head whose parts are known.
+
+    YOLOv8 and its successors join [4 box rows or two halves of them, classes]; YOLOX and v6 [4,
+    objectness, classes]; YOLOv5, v7, and YOLOX with its decode [centre, size, objectness and
+    classes].
+
+    Raises:
+        Unrecognised: Masks, keypoints or angles follow, or what follows the boxes is not clear.
+    """
+    boxes, rest = _after_boxes(columns(index, head, axis))
+    if not rest:
+        return None
+    decoded = decoded_from(index, boxes)
+    if decoded is None and len(boxes) > 1:
+        return None
+    finals = [_is_final(index, tensor) for _, tensor in rest]
+    objectness = False
+    match [size for size, _ in rest]:
+        case [int(classes)] if finals[0] and _with_objectness(index, decoded, rest[0][1]):
+            classes, objectness = classes - 1, True
+        case [int(classes)]:
+            pass
+        case [1, int(classes)] if all(finals):
+            objectness = True
+            if (
+                decoded is not None
+                and decoded.how is Boxes.DISTANCES
+                and _computed(index, rest[0][1])
+            ):
+                raise Unrecognised("what the number between its boxes and scores is is not clear")
+        case [int(classes), *extra] if finals[0]:
+            if not boxes_only or _is_angle(index, extra):
+                hint = "" if _is_angle(index, extra) else BOXES_ONLY
+                raise Unrecognised(_task_of(index, sum(extra)), hint)
+            return _boxes_of_more(index, head, classes, anchors_first=axis == 2)
+        case _:
+            return None
+    layer = next((layer for name in boxes if (layer := layer_of(index, name))), "")
+    return Head(
+        Layout.ONE_TO_MANY if objectness else _layout(axis == 2),
+        (Columns(head, 0, BOX_ROWS),),
+        (Columns(head, BOX_ROWS),),
+        class_count=classes,
+        anchors_first=axis == 2,
+        decoded=decoded,
+        scores_are=Scores.SIGMOID if objectness else scores_of(index, rest[0][1]),
+        layer=layer,
+        objectness=objectness,
+    )
+
+
+def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
+    """The parts that make up the first four channels, and those that follow; empty if none do."""
+    total = 0
+    for number, (size, _) in enumerate(parts, 1):
+        total += size
+        if total == BOX_ROWS:
+            return [name for _, name in parts[:number]], parts[number:]
+        if total > BOX_ROWS:
+            break
+    return [], []
+
+
+def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) -> bool:
+    """Whether the first of some scores is an objectness, as in heads with anchor boxes.
+
+    Unless it was multiplied into the others before.
+    """
+    if decoded is None or decoded.how not in {Boxes.GRID, Boxes.EXPONENTIAL}:
+        return False
+    return "Mul" not in {node.op_type for node in makers(index, scores)}
+
+
+def _is_final(index: GraphIndex, tensor: str) -> bool:
+    """Whether a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
+    return scores_of(index, tensor) is Scores.SIGMOID or not _computed(index, tensor)
+
+
+def _computed(index: GraphIndex, tensor: str) -> bool:
+    """Whether some of a tensor's elements are not constants."""
+    return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
+
+
+def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first: bool) -> Head:
+    """The boxes and scores of a head that masks or keypoints follow in."""
+    axis = 2 if anchors_first else 1
+    boxes, _ = _after_boxes(columns(index, head, axis))
+    return Head(
+        _layout(anchors_first),
+        (Columns(head, 0, BOX_ROWS),),
+        (Columns(head, BOX_ROWS, BOX_ROWS + classes),),
+        class_count=classes,
+        anchors_first=anchors_first,
+        decoded=decoded_from(index, boxes),
+        left_out=True,
+    )
+
+
+def _is_angle(index: GraphIndex, extra: list[int]) -> bool:
+    """Whether what follows the scores turns the boxes."""
+    return extra == [1] and len(index.graph.output) == 1
+
+
+def _task_of(index: GraphIndex, extra: int | None) -> str:
+    """What a graph does that gives so many numbers after the scores of each box."""
+    if extra is None:
+        return "masks, keypoints or angles follow the scores of each box"
+    if len(index.graph.output) > 1:
+        return f"it segments objects: {extra} mask coefficients follow the scores of each box"
+    if extra == 1:
+        return "it finds oriented boxes: an angle follows the scores of each box"
+    return f"it finds poses: {extra} numbers of keypoints follow the scores of each box"
+
+
+def score_rows(index: GraphIndex, head: str) -> str:
+    """The tensor of class scores, where a head joins it to the boxes; else the head."""
+    join, _ = _join(index, head)
+    return head if join is None else str(join.input[1])
+
+
+def box_rows(index: GraphIndex, head: str) -> str:
+    """The tensor of the four box rows, where a head joins it to the scores; else the head."""
+    join, _ = _join(index, head)
+    if join is None:
+        return head
+    rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
+    if isinstance(rows, int) and rows != BOX_ROWS:
+        raise Unrecognised(f"{rows} rows come before its class scores, not 4")
+    return str(join.input[0])
+
+
+def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
+    """The Concat of boxes and scores that makes a head, and whether a Transpose follows it."""
+    node = index.producer(head)
+    swapped = node is not None and swaps_last_axes(node)
+    if node is not None and swapped:
+        node = index.producer(node.input[0])
+    if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
+        return None, swapped
+    return node, swapped
+
+
+def _axis(concat: NodeProto) -> int:
+    """The axis of a Concat of three-axis tensors."""
+    return attribute(concat, "axis", 0) % 3
+
+
+def swaps_last_axes(node: NodeProto) -> bool:
+    """Whether a node is a Transpose between channels first and anchors first."""
+    permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    return node.op_type == "Transpose" and permutation == [0, 2, 1]

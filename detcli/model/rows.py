@@ -1,0 +1,199 @@
+"""Finds the detections of a graph that selects them itself, where it cannot be cut before that."""
+
+from collections.abc import Iterator
+
+from detcli.model.contract import Layout
+from detcli.model.decode import MAX_FACTOR, boxes_of, moved_inputs, to_corners
+from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.head import BATCHED, BOX_ROWS, SELECTION, Columns, Head
+
+INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
+PICTURE_COLUMN, CLASS_COLUMN = 0, 1
+"""Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
+
+
+def rows(index: GraphIndex) -> Head | None:
+    """The detections of a graph that selects them itself."""
+    selects = any(node.op_type in SELECTION for node in index.graph.node)
+    return selected_rows(index) if selects else None
+
+
+def selected_rows(index: GraphIndex) -> Head | None:
+    """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
+    outputs = [output.name for output in index.graph.output]
+    if len(outputs) == 1:
+        pieces = _joined_rows(index, outputs[0])
+    else:
+        pieces = [(Columns(name), name, _last(index, name) or 0) for name in outputs]
+    boxes = [(piece, tensor) for piece, tensor, size in pieces if size == BOX_ROWS]
+    if len(boxes) != 1:
+        return None
+    (box_piece, box_tensor), rank = boxes[0], len(index.shapes.get(boxes[0][0].tensor, []))
+    others = [(piece, tensor) for piece, tensor, _ in pieces if piece != box_piece]
+    if len(outputs) > 1:  # a count of detections has an axis less, or one of length 1
+        others = [
+            (piece, tensor)
+            for piece, tensor in others
+            if len(index.shapes.get(tensor, [])) == rank - 1 and _last(index, tensor) != 1
+        ]
+    labels = [(piece, tensor) for piece, tensor in others if is_integral(index, tensor)]
+    scores = [piece for piece, tensor in others if (piece, tensor) not in labels]
+    labels = [(p, t) for p, t in labels if suppressed_column(index, t) != PICTURE_COLUMN]
+    if len(labels) != 1 or len(scores) != 1:
+        return None
+    return Head(
+        Layout.ROWS,
+        (box_piece,),
+        (scores[0],),
+        class_count=_classes_of_rows(index, labels[0][1]),
+        anchors_first=True,
+        decoded=boxes_of(index, box_tensor),
+        labels=labels[0][0],
+    )
+
+
+def _last(index: GraphIndex, tensor: str) -> int | None:
+    """The length of a tensor's last axis."""
+    dims = index.shapes.get(tensor, [])
+    return known_size(dims[-1]) if dims else None
+
+
+def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
+    """The parts of rows [B, K, 6] or [K, 7]: their columns, the tensor and the number of each.
+
+    Looks behind padding to a fixed number of rows.
+    """
+    width, tensor = _last(index, output), output
+    for _ in range(16):
+        node = index.producer(tensor)
+        if node is None or width is None:
+            return []
+        if node.op_type == "Concat" and len(node.input) >= 3:
+            sizes = [_last(index, name) or _size_of_row(index, name) for name in node.input]
+            if None not in sizes and sum(filter(None, sizes)) == width:
+                found, start = [], 0
+                for size, name in zip(sizes, node.input, strict=True):
+                    found.append((Columns(output, start, start + (size or 0)), name, size or 0))
+                    start += size or 0
+                return found
+        moved = moved_inputs(node, tensor)
+        if not moved:
+            return []
+        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
+    return []
+
+
+def _size_of_row(index: GraphIndex, tensor: str) -> int | None:
+    """The length of the last axis of what a tensor of unknown shape is reshaped from."""
+    for node in _moved(index, tensor):
+        if (size := _last(index, node)) is not None:
+            return size
+    return None
+
+
+def _moved(index: GraphIndex, tensor: str) -> Iterator[str]:
+    """The tensors behind one, through nodes that only move elements of one input."""
+    for _ in range(16):
+        node = index.producers.get(tensor)
+        moved = None if node is None else moved_inputs(node, tensor)
+        if node is not None and node.op_type in {"Cast", "Identity"}:
+            moved = list(node.input)
+        if not moved:
+            return
+        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
+        yield tensor
+
+
+def is_integral(index: GraphIndex, tensor: str) -> bool:
+    """Whether a tensor holds whole numbers, of whatever type it is."""
+    for name in (tensor, *_moved(index, tensor)):
+        if index.types.get(name) in INTEGERS:
+            return True
+        node = index.producers.get(name)
+        if node is not None and node.op_type in {"Add", "Mod", "Sub"}:
+            return any(is_integral(index, entry) for entry in node.input[:1])
+    return False
+
+
+def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
+    """The column of NonMaxSuppression's result that a tensor is; None if it is none."""
+    for name in (tensor, *_moved(index, tensor)):
+        node = index.producers.get(name)
+        if node is None or node.op_type not in {"Gather", "Slice"} or len(node.input) < 2:
+            continue
+        source, entry = index.producer(node.input[0]), index.constant(node.input[1])
+        if source is not None and source.op_type == "NonMaxSuppression" and entry:
+            return entry[0]
+    return None
+
+
+def _classes_of_rows(index: GraphIndex, labels: str) -> int | None:
+    """C of class ids, which end at C - 1: from what they were taken of."""
+    offset, behind = _without_offset(index, labels)
+    count: int | str | None = None
+    for name in (behind, *_moved(index, behind)):
+        node = index.producer(name)
+        if node is not None and node.op_type == "ArgMax":
+            dims, axis = index.shapes.get(node.input[0], []), attribute(node, "axis", 0)
+            count = dims[axis] if -len(dims) <= axis < len(dims) else None
+    if suppressed_column(index, behind) == CLASS_COLUMN:
+        scores = [n.input[1] for n in index.graph.node if n.op_type == "NonMaxSuppression"]
+        dims = index.shapes.get(scores[0], [])  # [B, C, N]
+        count = dims[1] if len(dims) == BATCHED else None
+    known = known_size(count)
+    return known + offset if known else None
+
+
+def _without_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
+    """The constant that is added to class ids, and what they are before."""
+    for name in (labels, *_moved(index, labels)):
+        node = index.producer(name)
+        if node is not None and node.op_type == "Add":
+            constants = [index.constant(entry) for entry in node.input]
+            added = [entry for entry in constants if entry is not None and len(entry) == 1]
+            if len(added) == 1:
+                return added[0][0], next(n for n in node.input if index.constant(n) is None)
+    return 0, labels
+
+
+def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
+    """Whether corners of rows are y1, x1, y2, x2, and whether they are fractions of the input.
+
+    None where the nodes between the decode of the boxes and the rows do not show it.
+    """
+    if head.layout is not Layout.ROWS or head.decoded is None:
+        return None
+    swapped = fractions = False
+    tensor = box_columns(index, head)
+    for _ in range(32):
+        node = index.producer(tensor)
+        if node is None or to_corners(index, node) or _decodes(index, tensor):
+            break
+        if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
+            swapped = not swapped
+        if node.op_type in {"Div", "Mul"}:
+            factor = index.array(node.input[1])
+            large = factor is not None and bool(factor.min() > MAX_FACTOR)
+            fractions |= node.op_type == "Div" and large
+            tensor = str(node.input[0])
+            continue
+        moved = moved_inputs(node, tensor)
+        if not moved:
+            return None
+        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
+    return swapped, fractions
+
+
+def box_columns(index: GraphIndex, head: Head) -> str:
+    """The tensor of the boxes of rows, before a join with scores and class ids."""
+    piece = head.boxes[0]
+    rows = _joined_rows(index, piece.tensor) if piece.stop is not None else []
+    return next((tensor for part, tensor, _ in rows if part == piece), piece.tensor)
+
+
+def _decodes(index: GraphIndex, tensor: str) -> bool:
+    """Whether a tensor is where boxes are decoded: a join of several parts."""
+    node = index.producer(tensor)
+    if node is None or node.op_type != "Concat":
+        return False
+    return sum(index.constant_tensor(name) is None for name in node.input) > 1

@@ -1,0 +1,83 @@
+"""Runs small detectors as detcli adapts them, and as their family's own postprocessing has them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from head_graphs import ENDINGS, HEIGHT, WIDTH
+from onnx import TensorProto
+
+from detcli.backend.postprocess import SelectionOptions, detect
+from detcli.model.graph import shape
+from detcli.model.loading import ModelFile
+
+ALL = SelectionOptions(confidence=0.0, max_det=10**6, class_ids=None, nms_iou=None)
+IMAGE = np.random.default_rng(1).random((1, 3, HEIGHT, WIDTH), np.float32)
+SIZES = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], np.float32)
+
+
+def run(model, inputs):
+    """All outputs of a graph, for inputs by how they are fed."""
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    kinds = {TensorProto.FLOAT: np.float32, TensorProto.INT64: np.int64}
+    fed = {}
+    for value in model.graph.input:
+        if len(shape(value)) == 4:
+            fed[value.name] = inputs
+        elif value.type.tensor_type.elem_type == TensorProto.INT64:
+            fed[value.name] = np.array([[WIDTH, HEIGHT]])
+        else:  # a scale, or height and width
+            ones = "scale" in value.doc_string or "scale_factor" in value.name
+            fed[value.name] = np.array([[1, 1] if ones else [HEIGHT, WIDTH]], kinds[1])
+    return session.run(None, fed)
+
+
+def read(model, *, boxes_only=False):
+    """What detcli finds: boxes, scores and class ids; and the contract."""
+    content = model.SerializeToString()
+    file = ModelFile(Path("elsewhere/model.onnx"), content, boxes_only=boxes_only)
+    contract = file.detector()
+    (head,) = run(file.body(), IMAGE)
+    found = detect(head[0], replace(ALL, unique=contract.one_class), contract)
+    boxes = found.boxes * SIZES if contract.box_fractions else found.boxes
+    return (boxes, found.score, found.class_id), contract
+
+
+def expected(name, outputs):
+    """What the family itself finds in the outputs of a file, by what they hold."""
+    ending = ENDINGS[name]
+    boxes, scores, *labels = ending.expected(outputs)
+    if labels:
+        return boxes, scores, labels[0]
+    if ending.one_class:
+        return boxes, scores.max(1), scores.argmax(1)
+    return expected_of_all(boxes, scores)
+
+
+def expected_of_all(boxes, scores):
+    """Each box with each of its classes."""
+    anchors, classes = np.indices(scores.shape).reshape(2, -1)
+    return boxes[anchors], scores.ravel(), classes
+
+
+def outputs_of(model, roles):
+    arrays = run(model, IMAGE)
+    flat = {"rows", "count"} if set(roles) == {"rows", "count"} else set()
+    return {
+        role: array[0] if array.ndim > 1 and array.shape[0] == 1 and role not in flat else array
+        for role, array in zip(roles, arrays, strict=True)
+    }
+
+
+def assert_same(found, wanted):
+    """The best of what is found is what is wanted: a graph may keep some only."""
+    ours, theirs = ([part[order(rows)] for part in rows] for rows in (found, wanted))
+    ours = [part[: len(theirs[1])] for part in ours]
+    for one, other, tolerance in zip(ours, theirs, (1e-2, 1e-4, 0), strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=tolerance)
+
+
+def order(rows):
+    return np.lexsort((rows[0][:, 0], rows[2], -rows[1]))

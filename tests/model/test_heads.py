@@ -1,0 +1,114 @@
+"""Heads of all families, run as detcli adapts them, against their own postprocessing."""
+
+import secrets
+from dataclasses import replace
+
+import onnx
+import onnxsim
+import onnxslim
+import pytest
+from head_checks import assert_same, expected, outputs_of, read
+from head_graphs import ENDINGS, model_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from detcli.errors import ModelError
+from detcli.model.contract import Layout
+from detcli.model.graph import shape
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4])
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_head_is_read_as_its_family_reads_it(name, classes):
+    model, roles = model_of(name, classes)
+    found, contract = read(model)
+    assert contract.family == ENDINGS[name].family
+    if contract.layout is not Layout.ROWS:
+        assert contract.class_count == classes
+    assert_same(found, expected(name, outputs_of(model, roles)))
+
+
+@pytest.mark.parametrize("slim", [onnxslim.slim, lambda model: onnxsim.simplify(model)[0]])
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_slimmed_file_is_read_as_it_was(name, slim):
+    model, roles = model_of(name, 3)
+    wanted, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    found, slimmed = read(slim(model))
+    same = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
+    assert slimmed == replace(contract, **same)
+    assert_same(found, wanted)
+
+
+def test_boxes_behind_more_nodes_than_the_scores_are_still_the_boxes():
+    """Scores of four classes, before and behind the sigmoid, look like boxes and scores too."""
+    model, roles = model_of("D-FINE deployed", 4)
+    wanted = expected("D-FINE deployed", outputs_of(model, roles))
+    found, contract = read(decorated(model, roles.index("boxes"), ["transposes"] * 2))
+    assert contract.family == "D-FINE"
+    assert_same(found, wanted)
+
+
+def renamed(model):
+    """A copy with other names for all tensors and nodes."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    graph = copy.graph
+    names = {name for node in graph.node for name in (*node.input, *node.output) if name}
+    inputs = {value.name for value in graph.input if len(shape(value)) == 2}  # told by their names
+    new = {name: f"t{secrets.token_hex(4)}" for name in names - inputs}
+    for node in graph.node:
+        node.name = ""
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = new.get(value.name, value.name)
+    return copy
+
+
+def decorated(model, output, steps):
+    """A model with nodes behind one of its outputs that change nothing."""
+    value = model.graph.output[output]
+    rank, dtype = len(shape(value)), value.type.tensor_type.elem_type
+    last, final = f"inner{output}", value.name
+    for node in model.graph.node:
+        node.output[:] = [last if name == final else name for name in node.output]
+        node.input[:] = [last if name == final else name for name in node.input]
+    for number, step in enumerate(steps):
+        name = f"step{output}_{number}"
+        nodes = {
+            "identity": [("Identity", [last], {})],
+            "casts": [("Cast", [last], {"to": TensorProto.DOUBLE}), ("Cast", [""], {"to": dtype})],
+            "transposes": [("Transpose", [last], {"perm": [*range(rank)][::-1]})] * 2,
+            "reshape": [("Unsqueeze", [last, "zero"], {}), ("Squeeze", ["", "zero"], {})],
+        }[step]
+        for place, (operator, (_, *more), attributes) in enumerate(nodes):
+            made = f"{name}_{place}"
+            model.graph.node.append(helper.make_node(operator, [last, *more], [made], **attributes))
+            last = made
+    model.graph.node.append(helper.make_node("Identity", [last], [final]))
+    if not any(tensor.name == "zero" for tensor in model.graph.initializer):
+        model.graph.initializer.append(helper.make_tensor("zero", TensorProto.INT64, [1], [0]))
+    return model
+
+
+STEPS = st.lists(st.sampled_from(["identity", "casts", "transposes", "reshape"]), max_size=3)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), name=st.sampled_from(sorted(ENDINGS)), classes=st.integers(1, 8))
+def test_a_changed_file_is_read_as_it_was_or_refused(data, name, classes):
+    model, roles = model_of(name, classes)
+    shuffled = data.draw(st.permutations(range(len(roles))), "outputs")
+    for output in shuffled:
+        model = decorated(model, output, data.draw(STEPS, "steps"))
+    values = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.graph.output]
+    del model.graph.output[:]
+    model.graph.output.extend(values[number] for number in shuffled)
+    model, roles = renamed(model), [roles[number] for number in shuffled]
+    wanted = expected(name, outputs_of(model, roles))
+    try:
+        found, contract = read(model)
+    except ModelError:
+        return
+    assert contract.family == ENDINGS[name].family
+    assert_same(found, wanted)

@@ -1,0 +1,114 @@
+"""Heads of boxes and scores with masks, keypoints or angles."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from head_checks import assert_same, expected_of_all, outputs_of, read
+from head_graphs import Graph, corners, distances, scores
+from onnx import helper
+
+from detcli.errors import ModelError
+from detcli.model.loading import ModelFile
+
+CLASSES = 3
+
+
+def keypoints(graph, count):
+    """Columns and rows, in pixels, and visibilities."""
+    raw = graph.flat(graph.convolution(count, 8), count)
+    parts = []
+    for start in range(0, count, 3):
+        place = graph("Mul", graph.cut(raw, start, start + 2, 1), np.float32(8))
+        parts += [place, graph("Sigmoid", graph.cut(raw, start + 2, start + 3, 1))]
+    return graph("Concat", *parts, axis=1)
+
+
+def built(task, *, nested=True, transposed=False, metadata=None):
+    """A graph as Ultralytics exports it for a task, of one scale."""
+    graph = Graph()
+    boxes = graph.cut(distances(graph, centres=task != "end2end"), 0, 96, 2)
+    final = graph.cut(scores(graph, CLASSES), 0, 96, 2)
+    outputs = {}
+    if task == "segment":
+        extra = graph.flat(graph.convolution(32, 8), 32)
+        outputs["masks"] = graph.convolution(32, 4)
+    elif task == "pose":
+        extra = keypoints(graph, 12)
+    else:
+        turn = graph("Sigmoid", graph.flat(graph.convolution(1, 8), 1))
+        extra = graph("Mul", graph("Sub", turn, np.float32(0.25)), np.float32(np.pi))
+    if nested:
+        head = graph("Concat", graph("Concat", boxes, final, axis=1), extra, axis=1)
+    else:
+        head = graph("Concat", boxes, final, extra, axis=1)
+    outputs = {"head": graph.swapped(head) if transposed else head} | outputs
+    return graph.model(list(outputs.values()), metadata), list(outputs)
+
+
+WHAT = {
+    "segment": "it segments objects",
+    "pose": "it finds poses",
+    "obb": "it finds oriented boxes",
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["metadata", "bare"])
+@pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("task", WHAT)
+def test_other_tasks_are_named_and_their_boxes_can_be_had(task, known, nested, transposed):
+    metadata = {"task": task} if known else {}
+    model, roles = built(task, nested=nested, transposed=transposed, metadata=metadata)
+    with pytest.raises(ModelError, match=WHAT[task]) as caught:
+        read(model)
+    assert ("--boxes-only" in caught.value.hint) == (task != "obb")
+    if task == "obb":
+        with pytest.raises(ModelError, match=WHAT[task]):
+            read(model, boxes_only=True)
+        return
+    found, contract = read(model, boxes_only=True)
+    assert contract.class_count == CLASSES
+    assert contract.needs_nms
+    assert contract.warnings == ("its masks or keypoints are left out",)
+    rows = outputs_of(model, roles)["head"]
+    rows = rows if transposed else rows.T
+    assert_same(found, expected_of_all(corners(rows[:, :4]), rows[:, 4 : 4 + CLASSES]))
+
+
+def test_a_detector_is_the_same_with_boxes_only():
+    graph = Graph()
+    parts = distances(graph, centres=True), scores(graph, CLASSES)
+    model = graph.model([graph("Concat", *parts, axis=1)])
+    assert read(model, boxes_only=True)[1] == read(model)[1]
+
+
+def test_classification_and_maps_are_named():
+    for outputs, reason in (("flat", "it classifies"), ("map", "it segments pictures")):
+        graph = Graph()
+        maps = graph.convolution(7, 8)
+        pooled = graph("Flatten", graph("GlobalAveragePool", maps), axis=1)
+        model = graph.model([pooled if outputs == "flat" else maps])
+        with pytest.raises(ModelError, match=reason):
+            ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString()).detector()
+
+
+def test_maps_that_a_head_is_made_of_may_be_outputs_too():
+    """As in YOLOv5 exported with its training outputs."""
+    graph = Graph()
+    boxes, final = distances(graph, centres=True), scores(graph, CLASSES)
+    head = graph("Concat", boxes, final, axis=1)
+    model = graph.model([head, boxes, graph.swapped(final)])
+    found, _ = read(model)
+    rows = outputs_of(model, ["head", "boxes", "scores"])["head"].T
+    assert_same(found, expected_of_all(corners(rows[:, :4]), rows[:, 4:]))
+
+
+def test_a_nanodet_of_four_classes_is_not_read_as_scores_of_distances():
+    """It joins scores, then distances; with four classes the scores are where boxes would be."""
+    graph = Graph()
+    maps = [graph.flat(graph.convolution(32, 8), 32), graph.flat(graph.convolution(4, 8), 4)]
+    model = graph.model([graph("Concat", graph("Sigmoid", maps[1]), maps[0], axis=1)])
+    helper.set_model_props(model, {})
+    with pytest.raises(ModelError, match=r"no family|not decoded"):
+        read(model)
