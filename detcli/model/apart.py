@@ -220,6 +220,8 @@ PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 def _flattened(index: GraphIndex, tensor: str) -> str:
     """The tensor [B, Q, C] that was flattened, before a sigmoid; empty if there is none."""
+    if len(index.shapes.get(tensor, [])) >= BATCHED:
+        return ""
     for _ in range(8):
         node = index.producer(tensor)
         if node is None or node.op_type not in {*PASSED, "Sigmoid"}:
