@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
-from detcli.model.graph import shape
+from detcli.model.graph import GraphIndex, shape
 from detcli.model.head import BOX_ROWS
 from detcli.model.joined import swaps_last_axes
 
@@ -44,12 +44,12 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     """
     _check(model, contract)
     tensor, anchors_first = contract.head, contract.anchors_first
-    for node in reversed(model.graph.node):
-        if node.output[0] == tensor and node.op_type == "Identity":  # that only names the head
-            tensor = str(node.input[0])
-        elif node.output[0] == tensor and swaps_last_axes(node):
-            tensor, anchors_first = str(node.input[0]), not anchors_first
-            break
+    index = GraphIndex(model.graph)
+    named, last = index.producers.get(tensor), index.producer(tensor)
+    if last is not None and swaps_last_axes(last):
+        tensor, anchors_first = str(last.input[0]), not anchors_first
+    elif named is not None and named.op_type == "Identity":  # that only names the head
+        tensor = str(named.input[0])
     body = cut(model, tensor)
     graph = body.graph
     value = graph.output.pop()
