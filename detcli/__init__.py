@@ -1,4 +1,4 @@
-"""detcli: object detection with YOLOv10 ONNX models, for the shell and for Python.
+"""detcli: object detection with ONNX models, for the shell and for Python.
 
     from detcli import Detector
 

@@ -186,7 +186,7 @@ def detcli(
         ),
     ] = False,
 ) -> None:
-    """Object detection for the shell: pictures and a YOLOv10 ONNX file in, boxes out."""
+    """Object detection for the shell: pictures and an ONNX file in, boxes out."""
 
 
 app.command(cls=Command, epilog=predict.EXAMPLES)(predict.predict)

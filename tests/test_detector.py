@@ -30,8 +30,8 @@ def promise(monkeypatch):
     """Make the models that are opened from now on promise something else."""
 
     def replaced(**contract):
-        def prepared(*args):
-            model = prepare(*args)
+        def prepared(*args, **options):
+            model = prepare(*args, **options)
             return replace(model, contract=replace(model.contract, **contract))
 
         monkeypatch.setattr("detcli.detector.prepare", prepared)

@@ -52,7 +52,8 @@ def test_boxes_are_clipped_to_the_picture():
     letterbox = Letterbox.fit((100, 200), (64, 64))
     outside = np.array([[-50, -50, 900, 900], [0, 0, 1, 1]], np.float32)
     np.testing.assert_array_equal(
-        letterbox.to_picture(outside), [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]]
+        letterbox.clipped(letterbox.to_picture(outside)),
+        [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
     )
 
 

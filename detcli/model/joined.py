@@ -57,7 +57,7 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         else:
             first = index.axes(reduced) in ([-1], [2])
         if len(split.output) == 3:
-            classes, extra = (_length(index, name) for name in split.output[1:])
+            classes, extra = (_channels(index, split, name) for name in split.output[1:])
             if not boxes_only or classes is None:
                 raise Unrecognised(_task_of(index, extra), BOXES_ONLY)
             return _boxes_of_more(index, head, classes, anchors_first=first)
@@ -76,13 +76,13 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
         return start == [BOX_ROWS] and end is not None and end[0] >= (last or 0)
     if node.op_type != "Split" or len(node.output) not in {2, 3}:
         return False
-    return _length(index, node.output[0]) in {BOX_ROWS, None}
+    return _channels(index, node, node.output[0]) in {BOX_ROWS, None}
 
 
-def _length(index: GraphIndex, tensor: str) -> int | None:
-    """The length of a tensor's last axis."""
-    dims = index.shapes.get(tensor, [])
-    return known_size(dims[-1]) if dims else None
+def _channels(index: GraphIndex, split: NodeProto, output: str) -> int | None:
+    """The length of one of a Split's outputs, along the axis that it splits."""
+    dims, axis = index.shapes.get(output, []), attribute(split, "axis", 0)
+    return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
 
 
 def joined(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:

@@ -21,7 +21,7 @@ from detcli.model.head import BATCHED, BOXES_ONLY, Head, Unrecognised
 from detcli.model.heads import find_head
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
-from detcli.model.rows import box_columns, row_corners, selected_rows
+from detcli.model.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.settle import settled
 from detcli.model.sidecar import Sidecar
 
@@ -148,7 +148,11 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     heads = reading.adaptation.head.tensors
     behind = set().union(*(index.moved_from(name) for name in heads))
     selects = any(n.op_type == "TopK" and n.output[0] in behind for n in index.graph.node)
-    if contract.layout is Layout.ROWS or not selects or (head := selected_rows(index)) is None:
+    if contract.layout is Layout.ROWS or not selects:
+        return None
+    # The columns of a YOLO's rows are taken by place, so that a wrong one is found.
+    head = usual_rows(index) if contract.layout is Layout.END_TO_END else None
+    if (head := head or selected_rows(index)) is None:
         return None
     decoded = head.decoded or reading.adaptation.head.decoded
     fractions = contract.box_fractions and not _in_pixels(index, head, heads)

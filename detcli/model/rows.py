@@ -52,6 +52,17 @@ def selected_rows(index: GraphIndex) -> Head | None:
     )
 
 
+def usual_rows(index: GraphIndex) -> Head | None:
+    """The only output as rows `[B, K, 6]` of corners, score and class id, in this order."""
+    output = index.graph.output[0].name
+    if _last(index, output) != BOX_ROWS + 2:
+        return None
+    boxes, scores, labels = (Columns(output, *ends) for ends in ((0, 4), (4, 5), (5, 6)))
+    return Head(
+        Layout.ROWS, (boxes,), (scores,), None, anchors_first=True, decoded=None, labels=labels
+    )
+
+
 def _last(index: GraphIndex, tensor: str) -> int | None:
     """The length of a tensor's last axis."""
     dims = index.shapes.get(tensor, [])

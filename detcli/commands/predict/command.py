@@ -121,7 +121,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         ),
     ] = None,
     output: Annotated[
-        Path | None, option("FILE", "Write records to this file.", "--output", "-o", panel=GOES)
+        Path | None,
+        option(
+            "FILE",
+            "Write records to this file; - is standard output.",
+            "--output",
+            "-o",
+            panel=GOES,
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -205,6 +212,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     one_picture = _is_one_picture(source, files_from)
+    if output == Path("-"):  # standard output, where records go without the option
+        output = None
     if workers is None:  # a single picture is fastest with one detector on all cores
         workers = 1 if one_picture else available_cores()
     run = run_options(

@@ -166,7 +166,7 @@ def test_list_as_json_follows_its_schema(filled):
     run("models", "pull", "yolov10n")
     after = json.loads(run("models", "list").stdout)
     jsonschema.validate(after, schema)
-    fetched, half = after["models"][1]["files"]
+    fetched, half = next(m for m in after["models"] if m["name"] == "yolov10n")["files"]
     assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
     assert fetched["bytes"] > 500_000
     assert filled.asked("HEAD")[1:] == []  # listing sends no requests

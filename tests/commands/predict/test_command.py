@@ -126,6 +126,14 @@ def test_formats_and_output_files(invoke, make_model, make_picture, tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
 
 
+def test_a_dash_is_standard_output(invoke, make_model, make_picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "--format", "jsonl"]
+    (there,), (plain,) = records(invoke(*command, "-o", "-")), records(invoke(*command))
+    assert there["detections"] == plain["detections"]
+    assert not (tmp_path / "-").exists()
+
+
 def test_a_suffix_without_a_format_is_refused_before_anything_is_done(invoke, tmp_path):
     finished = invoke("predict", "none.jpg", "-m", "none.onnx", "-o", tmp_path / "boxes.xlsx")
     assert finished.returncode == 2
