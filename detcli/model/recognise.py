@@ -151,8 +151,10 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     if contract.layout is Layout.ROWS or not selects:
         return None
     # The columns of a YOLO's rows are taken by place, so that a wrong one is found.
-    head = usual_rows(index) if contract.layout is Layout.END_TO_END else None
-    if (head := head or selected_rows(index)) is None:
+    head, found = None, selected_rows(index)
+    if contract.layout is Layout.END_TO_END and (usual := usual_rows(index)) is not None:
+        head = replace(usual, decoded=None if found is None else found.decoded)
+    if (head := head or found) is None:
         return None
     decoded = head.decoded or reading.adaptation.head.decoded
     fractions = contract.box_fractions and not _in_pixels(index, head, heads)
