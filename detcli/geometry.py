@@ -73,8 +73,7 @@ class Letterbox:
             (640, 480)
         """
         height, width = picture
-        room = [min(side, longest or side) for side in canvas]
-        gain = min(room[0] / height, room[1] / width)
+        gain = _largest_gain(picture, canvas, longest)
         # At least one pixel, or a 1x5000 strip would vanish.
         resized = max(1, round(height * gain)), max(1, round(width * gain))
         # An odd row or column of padding goes to the bottom or the right.
@@ -93,8 +92,7 @@ class Letterbox:
             (277, 416)
         """
         height, width = picture
-        room = [min(side, longest or side) for side in canvas]
-        gain = min(room[0] / height, room[1] / width)
+        gain = _largest_gain(picture, canvas, longest)
         resized = max(1, int(height * gain)), max(1, int(width * gain))
         return cls(picture, canvas, (gain, gain), resized)
 
@@ -153,3 +151,9 @@ class Letterbox:
         limit = np.array([width, height, width, height], np.float32)
         within: Boxes = np.clip(boxes, np.float32(0), limit)
         return within
+
+
+def _largest_gain(picture: tuple[int, int], canvas: tuple[int, int], longest: int | None) -> float:
+    """The largest factor at which a picture fits a canvas, and no side is above the longest."""
+    room = [min(side, longest or side) for side in canvas]
+    return min(room[0] / picture[0], room[1] / picture[1])

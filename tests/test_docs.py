@@ -226,7 +226,7 @@ def test_the_recipe_for_a_stream(camera):
     said = until_ctrl_c(recipe, f"({row}){{3}}")
     # With nothing between the rows.
     assert re.search(
-        rf"\n({row}){{3,}}(\^C)?\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", said
+        rf"({row}){{3,}}(\^C)?\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", said
     ), said
     assert "password" not in said
     assert "Traceback" not in said

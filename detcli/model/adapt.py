@@ -235,7 +235,7 @@ def grid(
         Column and row of each cell, `(N, 2)`, and its stride in pixels, `(N, 1)`.
 
     Raises:
-        ValueError: No known set of strides makes so many cells.
+        ValueError: No known strides give this number of cells.
     """
     if canvas is None or count is None:
         raise ValueError("the cells of its scales depend on the size of its input")
@@ -247,7 +247,7 @@ def grid(
                 np.full((len(c), 1), s, np.float32) for c, s in zip(cells, strides, strict=True)
             ]
             return np.concatenate(cells), np.concatenate(repeated)
-    raise ValueError(f"no known strides make {count} cells of {width}x{height} pixels")
+    raise ValueError(f"no known strides give {count} cells for an input of {width}x{height}")
 
 
 def _cells(rows: int, columns: int) -> npt.NDArray[np.float32]:

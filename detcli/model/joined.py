@@ -270,7 +270,7 @@ def _is_angle(index: GraphIndex, extra: list[int]) -> bool:
 
 
 def _task_of(index: GraphIndex, extra: int | None) -> str:
-    """What a graph does that gives so many numbers after the scores of each box."""
+    """The task of a graph, told by how many numbers follow the scores of each box."""
     if extra is None:
         return "masks, keypoints or angles follow the scores of each box"
     if len(index.graph.output) > 1:

@@ -292,7 +292,7 @@ def _given_format(text: str | None) -> BoxFormat | None:
     """The format of the boxes that the metadata names.
 
     Raises:
-        Unrecognised: There is no such format.
+        Unrecognised: The metadata names an unknown format.
     """
     if text and text not in set(BoxFormat):
         raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")

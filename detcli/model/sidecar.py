@@ -4,7 +4,7 @@
     folder/config.json                 the kind of model and the names of its classes
     folder/onnx/model.onnx             or folder/model.onnx
 
-`config.json` is a common name, so a file without what Transformers write into it is no sidecar.
+Many programs write a `config.json`, so one without the keys that Transformers writes is ignored.
 """
 
 import hashlib

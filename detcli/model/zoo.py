@@ -57,10 +57,10 @@ class ZooModel:
 
 CONFIGURATION = ("config.json", "preprocessor_config.json")
 
-# Conversions by Hugging Face's ONNX community, of the authors' weights and with the parameters that
-# these publish. Each is at a commit where one is known.
+# Conversions by Hugging Face's ONNX community of the authors' weights, at a commit where one is
+# known. Parameters are those that the authors publish; None where that could not be looked up.
 FREE = (
-    ("dfine-n", "dfine_n_coco-ONNX", "380d2839c327efaf65dd0fe0c2c10ab7fadd5473", 4_000_000),
+    ("dfine-n", "dfine_n_coco-ONNX", "380d2839c327efaf65dd0fe0c2c10ab7fadd5473", None),
     ("dfine-s", "dfine_s_coco-ONNX", "a3cf03147a9b86c78475139115c8ac142577352d", 10_000_000),
     ("dfine-m", "dfine_m_coco-ONNX", "489756db2825cb068a588fe930af239a656d1fe1", 19_000_000),
     ("dfine-l", "dfine_l_coco-ONNX", "e09b218185400510b68d067bbd0c9379d905ffcd", 31_000_000),
@@ -68,7 +68,7 @@ FREE = (
     ("rfdetr-nano", "rfdetr_nano-ONNX", "eae21cee0687a91bcf9fa071605c48d7705d2d91", 30_500_000),
     ("rfdetr-small", "rfdetr_small-ONNX", "63463b68b200177d1fea7015f11f3cebb0ba4eeb", 32_100_000),
     ("rfdetr-medium", "rfdetr_medium-ONNX", "main", 33_700_000),
-    ("rfdetr-large", "rfdetr_large-ONNX", "4988fbacee4aa815e43c2e0666377ab26bddf1e8", 128_000_000),
+    ("rfdetr-large", "rfdetr_large-ONNX", "4988fbacee4aa815e43c2e0666377ab26bddf1e8", None),
     (
         "rtdetrv2-r18",
         "rtdetr_v2_r18vd-ONNX",

@@ -140,8 +140,9 @@ def real(path: Path, predict: Predict, *, enlarge: bool = True) -> NDArray[np.fl
 def on_samples(predict: Predict, folder: Path, count: int, *, enlarge: bool = True) -> Figures:
     """Recall of the right class anywhere in the picture, and false alarms, at `FOUND`.
 
-    A picture labelled `none:NAME` shows something that is no symbol, unless there is a class of
-    that name by now; detections of other classes there are false alarms. `other:` is left out.
+    In a picture labelled `none:NAME`, all detections are false alarms except those of a class
+    called NAME, if the model has one; such a picture then counts for recall too. `other:` is left
+    out.
     """
     hits: dict[str, list[bool]] = {}
     alarms: dict[str, list[int]] = {}

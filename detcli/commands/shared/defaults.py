@@ -139,7 +139,7 @@ def _parse(
     for name, value in entries.items():
         param = known.get(name)
         if param is None and isinstance(value, dict):
-            hint = f"remove the line [{name}]: there are no sections"
+            hint = f"remove the line [{name}]; the file has no sections"
             raise UsageError(f"{path}: predict has no option '{name}'", hint)
         if param is None:
             import difflib  # only errors need it

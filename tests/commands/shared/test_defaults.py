@@ -157,7 +157,7 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("[predict]\nconf = 0.3", "remove the line [predict]: there are no sections"),
+        ("[predict]\nconf = 0.3", "remove the line [predict]; the file has no sections"),
         ("fail-if = 'any>0'", "write fail-if = ['any>0']"),
         ("fail-if = [1]", "correct the file"),
     ],
