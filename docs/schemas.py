@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from detcli.commands.bench.report import RunReport, SweepReport, TopKReport
 from detcli.commands.convert.report import Conversion
 from detcli.commands.doctor.report import DoctorReport
-from detcli.commands.eval.dataset import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
+from detcli.commands.shared.dataset import Kind
 from detcli.commands.verify.report import VerifyReport
 from detcli.record import RecordJson
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detcli.commands.eval.dataset import OBJECT, Object
-from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.shared.dataset import OBJECT, Object
+from detcli.commands.shared.evaluator import FOUND, EvaluatedPicture
 
 
 def compared(image_id, labels, detections):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
+from detcli.commands.shared.layout import GOES, KEEP
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.reports import ReportFormat, choose_report_format
@@ -16,31 +16,9 @@ from detcli.errors import InputError
 def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects at once
     model: options.ModelFileOption,
     *,
-    data: Annotated[
-        Path,
-        option(
-            "DATA",
-            "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a "
-            "folder.",
-            show_default=False,
-            panel=LOOK_AT,
-        ),
-    ],
-    images: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "Pictures of an instances.json; default: images beside it.", panel=LOOK_AT
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        option(
-            "train|val|test",
-            "Part of a data.yaml; default: val.",
-            show_default=False,
-            panel=LOOK_AT,
-        ),
-    ] = None,
+    data: options.DataOption,
+    images: options.ImagesOption = None,
+    split: options.SplitOption = None,
     device: options.DeviceOption = "auto",
     conf: Annotated[
         float, option("SCORE", "Evaluate scores above this; higher values lower mAP.", panel=KEEP)

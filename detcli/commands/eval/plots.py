@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import IOU, Curve, Numbers, Score
 from detcli.commands.eval.report import Confusions
+from detcli.commands.shared.evaluator import IOU, Curve, Numbers, Score
 from detcli.files import make_folder, write_file
 from detcli.text import printable
 

@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.commands.eval.advice import FEW, ConfidenceAdvice, Quality
-from detcli.commands.eval.dataset import Finding, Level
-from detcli.commands.eval.evaluator import IOU, Metrics
 from detcli.commands.eval.report import Confusions, EvalReport
+from detcli.commands.shared.dataset import Finding, Level
+from detcli.commands.shared.evaluator import IOU, Metrics
 from detcli.commands.shared.reports import facts, line
 from detcli.text import printable
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,17 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.eval.advice import advise, best_confidence
-from detcli.commands.eval.coco_data import read_coco
-from detcli.commands.eval.dataset import ClassMapping, Dataset, Findings, Kind, Sample, map_classes
-from detcli.commands.eval.evaluator import (
-    FOUND,
-    IOU,
-    PER_CLASS,
-    EvaluatedPicture,
-    Evaluator,
-    Score,
-    require_evaluator,
-)
 from detcli.commands.eval.plots import FILES, Plotted, plot
 from detcli.commands.eval.report import (
     ClassReport,
@@ -33,7 +21,23 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.commands.eval.yolo_data import read_yolo
+from detcli.commands.shared.dataset import (
+    ClassMapping,
+    Dataset,
+    Findings,
+    Kind,
+    Sample,
+    map_classes,
+)
+from detcli.commands.shared.evaluator import (
+    IOU,
+    PER_CLASS,
+    EvaluatedPicture,
+    Evaluator,
+    Score,
+    require_evaluator,
+)
+from detcli.commands.shared.labels import beside_labels, open_dataset
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
 from detcli.errors import UsageError, loading
@@ -65,47 +69,6 @@ class EvalRequest:
     advise: bool  # look for the best confidences
     plots: Path | None  # folder for plots
     coco: Path | None  # file for COCO results
-
-
-def open_dataset(
-    data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
-) -> Dataset:
-    """Read the labels that an `EvalRequest` names.
-
-    Data without names has as many categories as the model has classes. Problems with the data are
-    added to the findings.
-
-    Raises:
-        UsageError: The data cannot be read, or has nothing to evaluate.
-        DependencyError: PyYAML is needed and not installed.
-    """
-    if not os.path.exists(data):
-        raise UsageError(f"--data {data}: no such file or folder", "check the path")
-    if data.is_file() and data.suffix.lower() == ".json":
-        if split is not None:
-            raise UsageError(f"--split: {data} has no parts", "name another instances.json")
-        dataset = read_coco(data, images, findings)
-    else:
-        if images is not None:
-            raise UsageError(
-                f"--images: {data} itself says where its pictures are",
-                "leave it out; it belongs to COCO's instances.json",
-            )
-        dataset = read_yolo(data, split, class_count, findings)
-    for sample in dataset.samples:
-        if sample.path is None:
-            findings.add(Kind.MISSING, sample.name)
-    if not dataset.samples:
-        raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
-    if not any(len(sample.objects) for sample in dataset.samples):
-        why = [f"{one.kind} ({one.count}): {one.examples[0]}" for one in findings.report()]
-        if dataset.form == "yolo":
-            why.append("labels are looked for in a folder labels beside images")
-        raise UsageError(
-            f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
-            "; ".join(why) or "check whether it is the right file",
-        )
-    return dataset
 
 
 @contextlib.contextmanager
@@ -186,19 +149,11 @@ class Collector(Numbers):
             self.findings.add(Kind.UNREADABLE, f"{sample.name}: {reason}")
             self.failed.append(UnevaluatedPicture(sample.name, reason))
             return
-        height, width = record.picture.size
-        objects = sample.objects.copy()
-        if self.dataset.form == "yolo":
-            objects["box"] *= (width, height, width, height)
-        categories = np.array([-1 if one is None else one for one in self.mapping.category_of])
-        found = np.zeros(len(record.detections), FOUND)
-        found["box"] = record.detections.xyxy
-        found["box"][:, 2:] -= found["box"][:, :2]
-        found["category"] = categories[record.detections.class_id]
-        found["score"] = record.detections.score
-        picture = EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])
+        picture = beside_labels(
+            sample, self.dataset, self.mapping, record.picture.size, record.detections
+        )
         self.pictures.append(picture)
-        self._examine(sample, picture, (height, width))
+        self._examine(sample, picture, record.picture.size)
 
     def _examine(self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]) -> None:
         """Report odd labels of a picture of (height, width)."""

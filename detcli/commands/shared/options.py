@@ -45,6 +45,29 @@ InputTimeoutOption = Annotated[
         panel=LOOK_AT,
     ),
 ]
+DataOption = Annotated[
+    Path,
+    option(
+        "DATA",
+        "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
+        "--data",
+        show_default=False,
+        panel=LOOK_AT,
+    ),
+]
+ImagesOption = Annotated[
+    Path | None,
+    option("FOLDER", "Pictures of an instances.json; default: images beside it.", panel=LOOK_AT),
+]
+SplitOption = Annotated[
+    str | None,
+    option(
+        "train|val|test",
+        "Part of a data.yaml; default: val.",
+        show_default=False,
+        panel=LOOK_AT,
+    ),
+]
 
 ModelOption = Annotated[
     str,

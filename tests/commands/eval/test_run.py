@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from detcli.commands.eval.dataset import (
+from detcli.commands.eval.run import Collector
+from detcli.commands.shared.dataset import (
     OBJECT,
     Category,
     ClassMapping,
@@ -14,7 +15,6 @@ from detcli.commands.eval.dataset import (
     Object,
     Sample,
 )
-from detcli.commands.eval.run import Collector
 from detcli.detections import Detections
 from detcli.errors import DecodeError
 from detcli.geometry import Picture

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.eval.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
+from detcli.commands.shared.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
 from detcli.errors import SourceError, UsageError
 from detcli.model.names import COCO, parse_names
 from detcli.sink.coco import COCO_IDS

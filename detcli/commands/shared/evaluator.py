@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.dataset import OBJECT, Rows
+from detcli.commands.shared.dataset import OBJECT, Rows
 from detcli.errors import loading
 
 if TYPE_CHECKING:

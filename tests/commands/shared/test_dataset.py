@@ -6,7 +6,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from detcli.commands.eval.dataset import (
+from detcli.commands.shared.dataset import (
     OBJECT,
     Category,
     Dataset,
