@@ -73,6 +73,7 @@ SLOW = {
     "test_gpu_check.py",
     "test_interrupts.py",
     "test_packaging.py",
+    "test_real_families.py",
     "test_real_models.py",
     "test_troubleshooting.py",
 }

@@ -1,0 +1,158 @@
+"""What detcli finds with files of other families, against what the families' own code finds.
+
+../shared/families holds small detectors with random weights, exported by the families' own
+packages. Each comes with its family's own answers on four pictures.
+
+    python -m tests.families
+
+runs all of them and writes the table in docs/models.md; `test_real_families.py` fails where it is
+stale.
+"""
+
+import json
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from detcli import Detections, Detector, Settings
+from detcli.errors import ModelError
+from detcli.model.contract import Contract
+
+FOLDER = Path(__file__).parents[2] / "shared/families"
+PAGE = Path(__file__).parents[1] / "docs/models.md"
+TABLE = re.compile("(<!-- families -->\n).*?(<!-- end of families -->)", re.DOTALL)
+HEADER = """
+| file | exporter | read as | layout | preprocessing: settled by | class names from | found |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+CONFIDENCE = 0.3
+USUAL = {"iou": 0.45}
+MARGIN = 0.05
+"""Detections whose score is nearer to the confidence than this may be found or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was found with a file.
+
+    Attributes:
+        line: The file's line of the table.
+        wanted: How many detections the family's own code finds, clearly above the confidence.
+        found: How many of these detcli finds.
+        extra: How many others it finds, clearly above the confidence.
+        floor: The share that has to be found: with random weights, a network's answers change with
+            the rounding of its input.
+    """
+
+    line: str
+    wanted: int
+    found: int
+    extra: int
+    floor: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether what was found is what the family's own code finds."""
+        few = self.extra <= max(2, (1.05 - self.floor) * self.wanted)
+        return self.found >= self.floor * self.wanted and few
+
+
+def described(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """What is known of each file, by its name."""
+    entries = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    return {entry["name"]: entry for entry in sorted(entries, key=lambda entry: entry["name"])}
+
+
+def measure(entry: dict[str, Any], folder: Path = FOLDER) -> Result:
+    """Run a file on the pictures that its family's own answers are known for."""
+    own, (wanted, found, extra) = entry["reference"].get("pictures", {}), (0, 0, 0)
+    cells = [entry["name"], entry["exporter"]]
+    try:
+        detector = opened(folder / entry["file"], entry.get("nms"))
+    except ModelError as error:
+        refused = str(error).partition(": ")[2].partition(". Inputs")[0]
+        cells += [f"refused: {refused.partition(':')[0]}", *["-"] * 4]
+        return Result(f"| {' | '.join(cells)} |", 0, 0, 0, 0)
+    with detector:
+        for name, answers in own.items():
+            picture = cv2.imread(str(folder.parent / "data" / name))
+            counts = compared(detector(picture), answers["detections"])
+            wanted, found, extra = (
+                a + b for a, b in zip((wanted, found, extra), counts, strict=True)
+            )
+    contract = detector.contract
+    agreement = f"{found} of {wanted}" if own else "nothing to compare with"
+    if extra:
+        agreement += f", {extra} more"
+    names = contract.names_origin.partition(",")[0]
+    cells += [contract.family, contract.layout, settled(contract), names, agreement]
+    other_kernel = entry.get("check", {}).get("other_kernel") or 1
+    return Result(f"| {' | '.join(cells)} |", wanted, found, extra, min(0.95, 0.95 * other_kernel))
+
+
+def opened(path: Path, nms: dict[str, Any] | None) -> Detector:
+    """A detector that suppresses duplicates as the family does, where it has to be asked to."""
+    try:
+        return Detector(path, "cpu", Settings(conf=CONFIDENCE))
+    except ModelError as error:
+        if "--nms" not in (error.hint or ""):
+            raise
+    return Detector(path, "cpu", Settings(conf=CONFIDENCE, nms=(nms or USUAL)["iou"]))
+
+
+def settled(contract: Contract) -> str:
+    """The parts of the preprocessing by what settled each."""
+    parts = defaultdict(list)
+    for part, source in contract.settled:
+        parts[source].append(part)
+    if len(parts) == 1:
+        return next(iter(parts))
+    return "; ".join(f"{', '.join(some)}: {source}" for source, some in parts.items())
+
+
+def compared(ours: Detections, theirs: list[dict[str, Any]]) -> tuple[int, int, int]:
+    """How many detections are wanted, how many of these are found, and how many others."""
+    wanted = [one for one in theirs if one["score"] >= CONFIDENCE + MARGIN]
+    free, found = np.ones(len(ours), bool), 0
+    for one in wanted:
+        distance = np.abs(ours.xyxy - one["box"]).max(axis=1)
+        near = (distance <= 3) | (overlap(ours.xyxy, np.array(one["box"])) >= 0.7)
+        alike = (ours.class_id == one["class"]) & (np.abs(ours.score - one["score"]) <= 2 * MARGIN)
+        candidates = np.flatnonzero(free & near & alike)
+        if candidates.size:
+            free[candidates[distance[candidates].argmin()]] = False
+            found += 1
+    return len(wanted), found, int((ours.score[free] > CONFIDENCE + MARGIN).sum())
+
+
+def overlap(boxes: npt.NDArray[Any], box: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Intersection over union of boxes (N, 4) with a box (4,)."""
+    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+    common = sides.clip(0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (box[2:] - box[:2]).prod()
+    shares: npt.NDArray[Any] = common / (areas - common + 1e-9)
+    return shares
+
+
+def main() -> None:
+    """Write the table."""
+    lines = []
+    for name, entry in described().items():
+        result = measure(entry)
+        lines.append(result.line)
+        if not result.agrees:
+            sys.exit(f"{name}: {result}")
+    table = f"{HEADER}{chr(10).join(lines)}\n\n"
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(TABLE.sub(lambda old: old[1] + table + old[2], text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Files of other families against their own answers; skipped where ../shared is not there."""
+
+import re
+
+import pytest
+from conftest import SHARED
+from families import HEADER, PAGE, TABLE, described, measure
+
+FAMILIES = described(SHARED / "families")
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The lines of the table in docs/models.md."""
+    return TABLE.search(PAGE.read_text(encoding="utf-8"))[0].partition(HEADER)[2].splitlines()[:-2]
+
+
+@pytest.mark.parametrize("name", FAMILIES or [None])
+def test_a_file_gives_its_familys_own_answers_as_the_table_says(name, table, shared):
+    shared("families")
+    result = measure(FAMILIES[name])
+    assert result.agrees, result
+    (known,) = (line for line in table if line.startswith(f"| {name} |"))
+    what, *counts = apart(result.line)
+    assert [what] == apart(known)[:1], "run python -m tests.families"
+    for ours, theirs in zip(counts, apart(known)[1:], strict=True):
+        assert abs(ours - theirs) <= 0.05 * result.wanted, "run python -m tests.families"
+
+
+def apart(line):
+    """A line without the figures at its end, and these, which may differ between machines."""
+    start, _, agreement = line.rpartition("| ")
+    figures = [int(number) for number in re.findall(r"\d+", agreement)]
+    return [start, *(figures + [0] * 3)[:3]]
+
+
+def test_the_table_has_a_line_for_each_file(table, shared):
+    shared("families")
+    assert [line.split(" | ")[0].removeprefix("| ") for line in table] == [*FAMILIES]
