@@ -12,8 +12,7 @@ from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:
-    from detcli.backend.protocol import Backend, Engine, Ranker
-    from detcli.backend.runtime.session import TensorSession
+    from detcli.backend.protocol import Backend, Engine, Ranker, Tensors
     from detcli.model.prepared import PreparedModel
 
 __all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tensors"]
@@ -61,7 +60,7 @@ def open_ranker(device: str | Device) -> "Ranker":
 
 def open_tensors(
     device: str | Device, graph: bytes, title: str, options: DeviceOptions | None = None
-) -> "TensorSession":
+) -> "Tensors":
     """Load any graph on a device, to look at its tensors.
 
     Args:

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from detcli.backend import postprocess
 from detcli.backend.device import Device, DeviceOptions, available_cores
 from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
-from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.geometry import Image, Letterbox
@@ -52,37 +50,27 @@ class CpuBackend:
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
-        canvas, preprocessing = letterboxes[0].canvas, self._contract.preprocessing
-        tensor = np.empty((len(images), 3, *canvas), self._contract.input_dtype)
-        for image, letterbox, out in zip(images, letterboxes, tensor, strict=True):
-            to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
+        tensors: Head = to_tensors(images, letterboxes, self._contract)
         self._ended(Stage.PREPROCESS)
-        return tensor
+        return tensors
 
     def infer(self, buffer: Head) -> list[Head]:
         """Run the network body: `(B, 3, H, W)` -> the output of each picture.
 
         That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
         """
-        count, size = len(buffer), self._contract.batch or len(buffer)
-        if padding := -count % size:  # a graph with a fixed batch takes slices of it only
-            buffer = np.concatenate([buffer, np.zeros((padding, *buffer.shape[1:]), buffer.dtype)])
         outputs: list[Head] = []
-        for first in range(0, count, size):
-            part = buffer[first : first + size]
+        for part in in_batches(buffer, self._contract):
             (batch,) = self._session.run(self._contract.input_name, part).values()
             outputs.extend(batch)  # views
         self._ended(Stage.NETWORK)
-        return outputs[:count]
+        return outputs[: len(buffer)]
 
     def select(
         self, buffer: list[Head], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
-        found = []
-        for output, letterbox in zip(buffer, letterboxes, strict=True):
-            chosen = postprocess.detect(output, options, self._contract)
-            found.append(postprocess.to_detections(chosen, letterbox, self._contract))
+        found = postprocess.detect_all(buffer, letterboxes, options, self._contract)
         self._ended(Stage.SELECTION)
         return lambda: found
 

@@ -27,6 +27,7 @@ wanted.
 """
 
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -96,6 +97,19 @@ def detect(output: Head, options: SelectionOptions, contract: Contract) -> Selec
         return select_rows(output, options, contract.class_count, cxcywh=cxcywh)
     head = output.T if contract.anchors_first else output
     return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
+
+
+def detect_all(
+    outputs: Iterable[Head],
+    letterboxes: Sequence[Letterbox],
+    options: SelectionOptions,
+    contract: Contract,
+) -> list[Detections]:
+    """Select the detections of each picture of a batch, see `detect` and `to_detections`."""
+    return [
+        to_detections(detect(output, options, contract), letterbox, contract)
+        for output, letterbox in zip(outputs, letterboxes, strict=True)
+    ]
 
 
 def select(

@@ -6,13 +6,14 @@ levels are divided by 255, and HWC becomes CHW, as in Ultralytics' `LetterBox` a
 """
 
 import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.geometry import Image, Letterbox, Picture
-from detcli.model.contract import Interpolation, Preprocessing, Resize
+from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.opencv import cv2
 
 LEVELS = 256
@@ -96,6 +97,30 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
     )
     table.flags.writeable = False  # all callers share it
     return table
+
+
+def to_tensors(
+    images: Sequence[Image], letterboxes: Sequence[Letterbox], contract: Contract
+) -> npt.NDArray[Any]:
+    """Pictures that share a canvas as the network's input: `(B, 3, H, W)` of its dtype."""
+    preprocessing = contract.preprocessing
+    tensors = np.empty((len(images), 3, *letterboxes[0].canvas), contract.input_dtype)
+    for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
+        to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
+    return tensors
+
+
+def in_batches(tensors: npt.NDArray[Any], contract: Contract) -> Iterator[npt.NDArray[Any]]:
+    """Split `(B, 3, H, W)` as the graph takes it: whole, or in its fixed batches, the last padded.
+
+    A graph that takes any batch takes all pictures at once.
+    """
+    size = contract.batch or len(tensors)
+    if padding := -len(tensors) % size:
+        empty = np.zeros((padding, *tensors.shape[1:]), tensors.dtype)
+        tensors = np.concatenate([tensors, empty])
+    for first in range(0, len(tensors), size):
+        yield tensors[first : first + size]
 
 
 def to_batch(

@@ -1,7 +1,9 @@
 """What every device offers: a backend, a ranker, and the engine that opens them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.postprocess import Floats, Indices, SelectedRows, SelectionOptions
@@ -9,9 +11,6 @@ from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
-
-if TYPE_CHECKING:
-    from detcli.backend.runtime.session import TensorSession
 
 Buffer = Any
 """Passed between the stages of one backend: an array or device memory, opaque to others."""
@@ -89,6 +88,24 @@ class Ranker(Protocol):
         """Free the uploaded arrays."""
 
 
+class Tensors(Protocol):
+    """Any graph on one device, with arrays as its inputs and outputs.
+
+    Attributes:
+        device: The device's name.
+    """
+
+    device: str
+
+    def run_watched(self, name: str, tensor: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """Feed the named input and return all outputs by name.
+
+        Raises:
+            InferenceError: The runtime failed.
+            ModelError: The run takes more than ten minutes.
+        """
+
+
 class Engine(Protocol):
     """Opens things on one kind of device: the modules `backend.cpu` and `backend.cuda`."""
 
@@ -100,5 +117,5 @@ class Engine(Protocol):
 
     def open_tensors(
         self, graph: bytes, title: str, device: Device, options: DeviceOptions
-    ) -> "TensorSession":
+    ) -> Tensors:
         """Load any graph, see `backend.open_tensors`."""

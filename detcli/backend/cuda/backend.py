@@ -17,6 +17,7 @@ from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, download, take, top_k, upload
+from detcli.backend.failures import closed, out_of_memory
 from detcli.backend.postprocess import (
     Floats,
     Head,
@@ -27,7 +28,6 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import closed, out_of_memory
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox

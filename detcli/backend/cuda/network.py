@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.failures import closed, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.postprocess import Head
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
@@ -25,12 +26,8 @@ from detcli.backend.runtime.session import (
     FATAL,
     CaptureRefusedError,
     Provider,
-    closed,
-    is_out_of_memory,
     open_session,
-    out_of_memory,
     reason,
-    run_error,
 )
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout

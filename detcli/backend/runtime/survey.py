@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from detcli.backend.failures import LOAD_TIMEOUT_S, within
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.session import (
     CPU,
     FAILURES,
     FATAL,
-    LOAD_TIMEOUT_S,
     Provider,
     open_session,
     operator_of,
     placement,
-    within,
 )
 from detcli.errors import DetcliError
 

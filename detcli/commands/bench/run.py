@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from detcli.backend.device import Device
-from detcli.backend.runtime.session import RUN_TIMEOUT_S, endless
+from detcli.backend.failures import RUN_TIMEOUT_S, endless
 from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start

@@ -12,8 +12,8 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
+from detcli.backend.failures import RUN_TIMEOUT_S, within
 from detcli.backend.preprocess import place, to_batch
-from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.convert.options import MAX_ROWS, ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions

@@ -6,9 +6,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
+from detcli.backend.failures import RUN_TIMEOUT_S, within
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
-from detcli.backend.runtime.session import RUN_TIMEOUT_S, within
 from detcli.commands.shared.comparison import Precision
 from detcli.detections import Detections
 from detcli.detector import Detector

@@ -9,7 +9,7 @@ import onnx
 
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import DEFAULT, place, to_batch
-from detcli.backend.runtime.session import TensorSession
+from detcli.backend.protocol import Tensors
 from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.plan import SidePlan, image_input
@@ -51,7 +51,7 @@ class Probe:
         self._size, self._device = size, side.device
         # As the backend does it: TensorRT runs a float16 model in float16.
         self._options = replace(side.options, half=side.options.half or self.half)
-        self._session: tuple[tuple[str, ...], TensorSession] | None = None
+        self._session: tuple[tuple[str, ...], Tensors] | None = None
 
     @property
     def outputs(self) -> list[str]:
@@ -74,7 +74,7 @@ class Probe:
         fed = to_batch(picture, letterbox, self._preprocessing, self._dtype, self._batch)
         return self._session[1].run_watched(self._input, fed)
 
-    def _open(self, names: Sequence[str]) -> TensorSession:
+    def _open(self, names: Sequence[str]) -> Tensors:
         """Load the graph with these tensors as outputs; the runtime infers their types."""
         known = {value.name: value for value in self.graph.output}
         outputs = [known.get(name, onnx.ValueInfoProto(name=name)) for name in names]

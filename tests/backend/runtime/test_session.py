@@ -4,7 +4,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 
 import onnx
 import onnxruntime
@@ -12,7 +11,7 @@ import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 from detcli.backend.runtime import libraries
-from detcli.backend.runtime.session import CPU, CaptureRefusedError, open_session, within
+from detcli.backend.runtime.session import CPU, CaptureRefusedError, open_session
 from detcli.errors import DeviceError, DeviceMemoryError, ModelError
 
 CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
@@ -156,14 +155,3 @@ def test_nothing_is_left_in_the_users_home(detcli, make_model, make_picture, tmp
     finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
     assert finished.returncode == 0
     assert list(home.rglob("*")) == []
-
-
-def test_what_never_ends_is_abandoned():
-    with pytest.raises(ModelError, match="endless takes more than 1 seconds"):
-        within(1, "endless", threading.Event().wait)
-
-
-def test_within_the_limit_results_and_errors_are_passed_on():
-    assert within(1, "quick", lambda: 5) == 5
-    with pytest.raises(ZeroDivisionError):
-        within(1, "broken", lambda: 1 / 0)

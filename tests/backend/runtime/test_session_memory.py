@@ -8,52 +8,7 @@ import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 from detcli.backend import open_tensors
-from detcli.backend.runtime.session import is_out_of_memory, out_of_memory
 from detcli.errors import DeviceMemoryError, ModelError
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; expr=cudaMalloc((void**)&p, size);",
-        "BFCArena: Available memory of 2097152 is smaller than requested bytes of 6553600",
-        "Failed to allocate memory for requested buffer of size 6553600",
-        "CUDA_ERROR_OUT_OF_MEMORY",
-        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
-        "[TensorRT] Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)",
-    ],
-)
-def test_messages_that_mean_it(message):
-    assert is_out_of_memory(message)
-
-
-@pytest.mark.parametrize(
-    "message",
-    ["CUDA failure 700: an illegal memory access was encountered", "Got invalid dimensions", ""],
-)
-def test_messages_that_do_not(message):
-    assert not is_out_of_memory(message)
-
-
-@pytest.mark.parametrize(
-    ("shape", "fixed", "batch", "first"),
-    [
-        ((8, 3, 640, 640), False, "8 pictures, shape [8, 3, 640, 640],", "try a batch of 4,"),
-        ((3, 3, 32, 64), False, "3 pictures, shape [3, 3, 32, 64],", "try a batch of 1,"),
-        ((1, 3, 1280, 1280), False, "1 picture, shape [1, 3, 1280, 1280],", "a smaller --imgsz"),
-        ((16, 3, 640, 640), True, "16 pictures", "exported with a smaller batch"),
-        ((1, 3, 640, 640), True, "1 picture", "a smaller --imgsz"),
-    ],
-)
-def test_the_error_names_the_batch_and_what_to_try(shape, fixed, batch, first):
-    error = out_of_memory(shape, "no more", fixed=fixed)
-    assert batch in str(error)
-    assert str(error).endswith(": no more")
-    assert first in error.hint
-    assert "--gpu-mem-limit" in error.hint
-    assert "--device cpu" in error.hint
-    assert error.exit_code == 1
-
 
 FULL = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, NodeProto
 
-from detcli.backend.runtime.session import CPU, RUN_TIMEOUT_S, open_session, within
+from detcli.backend.failures import RUN_TIMEOUT_S, within
+from detcli.backend.runtime.session import CPU, open_session
 from detcli.commands.convert.passes.batch import picture_input
 from detcli.errors import ModelError
 from detcli.model.editing import (

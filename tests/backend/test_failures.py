@@ -1,0 +1,62 @@
+"""Failures of any runtime: time limits, and running out of memory."""
+
+import threading
+
+import pytest
+
+from detcli.backend.failures import is_out_of_memory, out_of_memory, within
+from detcli.errors import ModelError
+
+
+def test_what_never_ends_is_abandoned():
+    with pytest.raises(ModelError, match="endless takes more than 1 seconds"):
+        within(1, "endless", threading.Event().wait)
+
+
+def test_within_the_limit_results_and_errors_are_passed_on():
+    assert within(1, "quick", lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        within(1, "broken", lambda: 1 / 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; expr=cudaMalloc((void**)&p, size);",
+        "BFCArena: Available memory of 2097152 is smaller than requested bytes of 6553600",
+        "Failed to allocate memory for requested buffer of size 6553600",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+        "[TensorRT] Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)",
+    ],
+)
+def test_messages_that_mean_it(message):
+    assert is_out_of_memory(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["CUDA failure 700: an illegal memory access was encountered", "Got invalid dimensions", ""],
+)
+def test_messages_that_do_not(message):
+    assert not is_out_of_memory(message)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fixed", "batch", "first"),
+    [
+        ((8, 3, 640, 640), False, "8 pictures, shape [8, 3, 640, 640],", "try a batch of 4,"),
+        ((3, 3, 32, 64), False, "3 pictures, shape [3, 3, 32, 64],", "try a batch of 1,"),
+        ((1, 3, 1280, 1280), False, "1 picture, shape [1, 3, 1280, 1280],", "a smaller --imgsz"),
+        ((16, 3, 640, 640), True, "16 pictures", "exported with a smaller batch"),
+        ((1, 3, 640, 640), True, "1 picture", "a smaller --imgsz"),
+    ],
+)
+def test_the_error_names_the_batch_and_what_to_try(shape, fixed, batch, first):
+    error = out_of_memory(shape, "no more", fixed=fixed)
+    assert batch in str(error)
+    assert str(error).endswith(": no more")
+    assert first in error.hint
+    assert "--gpu-mem-limit" in error.hint
+    assert "--device cpu" in error.hint
+    assert error.exit_code == 1
