@@ -1,11 +1,13 @@
 """Detections: what was found in one picture, as parallel arrays."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from detcli.geometry import clipped, shown
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,6 +55,11 @@ class Detections:
     def class_name(self) -> list[str]:
         """The class name of each detection."""
         return [self.names[index] for index in self.class_id]
+
+    def within(self, size: tuple[int, int]) -> Self:
+        """Those that show in a picture of (height, width), cut off at its edges."""
+        found = self[shown(self.xyxy, size)]
+        return replace(found, xyxy=clipped(found.xyxy, size))
 
     def __len__(self) -> int:
         return len(self.score)

@@ -145,12 +145,25 @@ class Letterbox:
         mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / gains
         return mapped
 
-    def clipped(self, boxes: Boxes) -> Boxes:
-        """Boxes `(N, 4)` in pixels of the picture, cut off at its edges."""
-        height, width = self.picture
-        limit = np.array([width, height, width, height], np.float32)
-        within: Boxes = np.clip(boxes, np.float32(0), limit)
-        return within
+
+def clipped(boxes: Boxes, size: tuple[int, int]) -> Boxes:
+    """Boxes `(N, 4)` in pixels of a picture of (height, width), cut off at its edges."""
+    height, width = size
+    limit = np.array([width, height, width, height], np.float32)
+    within: Boxes = np.clip(boxes, np.float32(0), limit)
+    return within
+
+
+def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Which boxes `(N, 4)` show in a picture of (height, width): `(N,)`.
+
+    A box within the picture shows, even without an area; one that only touches it from outside,
+    or whose corners are swapped, does not.
+    """
+    low, high, end = boxes[:, :2], boxes[:, 2:], np.array(size[::-1], np.float32)
+    beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)
+    showing: npt.NDArray[np.bool_] = ~beside.any(axis=1)
+    return showing
 
 
 def _largest_gain(picture: tuple[int, int], canvas: tuple[int, int], longest: int | None) -> float:

@@ -50,11 +50,12 @@ ROWS = f"""
 """
 
 
-def build(
+def build(  # noqa: PLR0913 - one argument a property
     tail: str = "pair",
     *,
     attention: float | None = None,
     keep: int = 20,
+    side: float = 1 / CELLS,
     no_object: bool = False,
     metadata: dict[str, str] | None = None,
 ) -> onnx.ModelProto:
@@ -65,6 +66,7 @@ def build(
             orig_target_sizes and scores; "rows" selects `[1, keep, 6]`, boxes as fractions.
         attention: The queries attend to one another, with products of up to this.
         keep: How many detections the graph selects.
+        side: Of each box, as a fraction of the input; boxes larger than cells reach beyond it.
         no_object: A softmax is due, and one more class is that of no object, as in DETR; else
             boxes are refined, as in RT-DETR.
         metadata: As the file has it.
@@ -111,7 +113,7 @@ def build(
         }}
     """)
     used = {name for node in model.graph.node for name in node.input}
-    for name, value in _constants(classes, attention, keep).items():
+    for name, value in _constants(classes, attention, keep, side).items():
         if name in used:
             model.graph.initializer.append(numpy_helper.from_array(value, name))
     helper.set_model_props(model, metadata or {})
@@ -132,12 +134,14 @@ def beside(model: onnx.ModelProto, preprocess: str) -> onnx.ModelProto:
     return copy
 
 
-def _constants(classes: int, attention: float | None, keep: int) -> dict[str, np.ndarray]:
+def _constants(
+    classes: int, attention: float | None, keep: int, side: float
+) -> dict[str, np.ndarray]:
     kernel = np.zeros((3, 3, 3, 3), np.float32)
     kernel[range(3), range(3), 1, 1] = 1
     rows, columns = np.mgrid[:CELLS, :CELLS]
     centres = np.stack([columns, rows], axis=-1).reshape(QUERIES, 2) / CELLS + 1 / (2 * CELLS)
-    boxes = np.concatenate([centres, np.full((QUERIES, 2), 1 / CELLS)], axis=1)
+    boxes = np.concatenate([centres, np.full((QUERIES, 2), side)], axis=1)
     weights = np.full((3, classes), -10, np.float32)
     weights[range(3), range(3)] = 20
     bias = np.full(classes, -8, np.float32)

@@ -116,3 +116,12 @@ def test_a_class_without_a_name_is_refused(class_id):
 def test_fields_cannot_be_replaced(field):
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(detections(), field, None)
+
+
+def test_within_a_picture():
+    boxes = np.array([[-5, 1, 3, 9], [-5, 1, -3, 9], [1, 2, 3, 4]], np.float32)
+    found = Detections(boxes, np.array([0.9, 0.5, 0.25], np.float32), np.array([2, 0, 1]), NAMES)
+    kept = found.within((8, 9))
+    assert kept.xyxy.tolist() == [[0, 1, 3, 8], [1, 2, 3, 4]]
+    assert kept.class_name == ["猫", "car"]
+    assert found.xyxy[0, 0] == -5

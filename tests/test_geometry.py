@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli import Letterbox
+from detcli.geometry import clipped, shown
 
 SIDES = st.integers(1, 5000)
 
@@ -52,9 +53,30 @@ def test_boxes_are_clipped_to_the_picture():
     letterbox = Letterbox.fit((100, 200), (64, 64))
     outside = np.array([[-50, -50, 900, 900], [0, 0, 1, 1]], np.float32)
     np.testing.assert_array_equal(
-        letterbox.clipped(letterbox.to_picture(outside)),
+        clipped(letterbox.to_picture(outside), (100, 200)),
         [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
     )
+
+
+@pytest.mark.parametrize(
+    ("box", "shows"),
+    [
+        ((-50, -50, 900, 900), True),
+        ((-5, 10, 0.01, 20), True),
+        ((-5, 10, 0, 20), False),
+        ((-5, 10, -1, 20), False),
+        ((200, 10, 210, 20), False),
+        ((10, -9, 20, -1), False),
+        ((10, 100, 20, 101), False),
+        ((0, 10, 0, 20), True),
+        ((200, 10, 200, 20), True),
+        ((30, 10, 30, 10), True),
+        ((30, 10, 20, 20), False),
+        ((-np.inf, 0, np.inf, 1), True),
+    ],
+)
+def test_what_shows_of_a_box(box, shows):
+    assert shown(np.array([box], np.float32), (100, 200)).tolist() == [shows]
 
 
 @pytest.mark.parametrize(

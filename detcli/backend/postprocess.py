@@ -37,7 +37,7 @@ import numpy.typing as npt
 from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning
-from detcli.geometry import Letterbox
+from detcli.geometry import Letterbox, clipped
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.topk import top_k
 
@@ -214,11 +214,12 @@ def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contr
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(boxes)
     if contract.clips:
-        boxes = letterbox.clipped(boxes)
+        boxes = clipped(boxes, letterbox.picture)
     found = Detections(boxes, selection.score, selection.class_id, contract.names)
-    unsound = np.isnan(boxes).any(axis=1)
+    unsound = ~np.isfinite(boxes).all(axis=1)
     if count := np.count_nonzero(unsound):
-        _warn(f"{count} of {len(boxes)} boxes hold a NaN and were dropped{WHY_NAN}")
+        what = "a NaN" if np.isnan(boxes).any() else "an infinity"
+        _warn(f"{count} of {len(boxes)} boxes hold {what} and were dropped{WHY_NAN}")
         found = found[np.flatnonzero(~unsound)]
     return found
 

@@ -58,11 +58,11 @@ def annotate(image: Image, detections: Detections, style: Style = DEFAULT_STYLE)
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
-        detections: Boxes in pixels of the picture; the best is drawn last, on top, and its label
-            has the first choice of a place.
+        detections: Boxes in pixels of the picture, beyond which they may reach; the best is drawn
+            last, on top, and its label has the first choice of a place.
         style: What is drawn, and how.
     """
-    canvas = image.copy()
+    canvas, detections = image.copy(), detections.within(image.shape[:2])
     extent = (image.shape[0] + image.shape[1]) / 2
     line = style.line_width or max(1, round(extent / 280))
     for box, _, class_id, _ in reversed(list(detections)):

@@ -4,7 +4,7 @@ import math
 from pathlib import PurePath
 
 from detcli.errors import OutputError
-from detcli.geometry import Boxes, Image
+from detcli.geometry import Boxes, Image, shown
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
@@ -33,7 +33,10 @@ class ImageSink(FolderSink):
 
 
 class CropSink(FolderSink):
-    """Writes each detection as a picture: `person/bus_0.jpg` for class, input and number."""
+    """Writes each detection as a picture: `person/bus_0.jpg` for class, input and number.
+
+    A detection outside its picture has none.
+    """
 
     def __init__(self, folder: OutputFolder) -> None:
         super().__init__(folder)
@@ -49,7 +52,10 @@ class CropSink(FolderSink):
             unique, self._names = UniqueNames(), record.detections.names
             usable = self._folder.is_usable
             self._folders = [unique.file(name, "", usable) for name in self._names]
+        showing = shown(record.detections.xyxy, record.picture.pixels.shape[:2])
         for number, (box, _, class_id, _) in enumerate(record.detections):
+            if not showing[number]:
+                continue
             folder = self._folder.path / self._folders[class_id]
             self._folder.subfolder(folder)
             data, suffix = encode(crop(record.picture.pixels, box), record)

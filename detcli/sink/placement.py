@@ -46,8 +46,8 @@ class LabelLayout:
             gap: Least distance between labels, in pixels.
         """
         self._room = np.array(picture, np.float32)
-        self._visible = visible
-        self._areas = _area(visible)
+        self._visible = np.clip(visible, 0, np.tile(self._room, 2))
+        self._areas = _area(self._visible)
         self._hidden = np.zeros(len(visible), np.float32)  # by the labels so far
         self._gap = np.array([-gap, -gap, gap, gap], np.float32)
         self.taken: Rectangles = np.empty((0, 4), np.float32)

@@ -9,6 +9,8 @@ from detcli.sink.folder import FolderSink, OutputFolder
 class LabelSink(FolderSink):
     """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
 
+    Boxes end at the edges of the picture; those outside are left out, as trainers refuse them.
+
     A picture without detections gets an empty file, which trainers take as background; an input
     that failed gets none. With `scores`, the score is a sixth column, which trainers do not accept.
     """
@@ -29,7 +31,7 @@ def label_text(picture: Picture, detections: Detections, *, scores: bool = False
     """The labels of a picture: `class cx cy w h` and a line feed for each detection."""
     height, width = picture.size
     lines = []
-    for box, score, class_id, _ in detections:
+    for box, score, class_id, _ in detections.within(picture.size):
         left, top, right, bottom = map(float, box)
         numbers = [
             *((left + right) / 2 / width, (top + bottom) / 2 / height),

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import colour_model
 import numpy as np
@@ -256,3 +257,12 @@ def test_a_box_with_nan_is_dropped_with_a_warning():
     with pytest.warns(DetcliWarning, match="1 of 3 boxes"):
         found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), CONTRACT)
     np.testing.assert_array_equal(found.xyxy, [[0, 0, 5, 5], [0, 0, 8, 5]])
+
+
+def test_a_box_without_an_end_is_dropped_where_boxes_may_leave_the_picture():
+    boxes = np.array([[-9, 0, 5, 5], [0, 0, np.inf, 5]], np.float32)
+    selection = SelectedRows(boxes, np.ones(2, np.float32), np.zeros(2, np.int64))
+    contract = replace(CONTRACT, clips=False)
+    with pytest.warns(DetcliWarning, match="1 of 2 boxes hold an infinity"):
+        found = to_detections(selection, Letterbox.fit((8, 8), (8, 8)), contract)
+    np.testing.assert_array_equal(found.xyxy, [[-9, 0, 5, 5]])

@@ -49,6 +49,22 @@ def test_no_detections_no_change():
     np.testing.assert_array_equal(out, image)
 
 
+@pytest.mark.parametrize(
+    "box", [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1), (5, 200, 9, 210)]
+)
+def test_nothing_is_drawn_of_a_box_outside_the_picture(box):
+    assert (drawn(grey(200, 200), box) == GREY).all()
+
+
+@pytest.mark.parametrize(
+    "box",
+    [(-50, 50, 90, 150), (50, -70, 150, 90), (120, 120, 900, 900), (-3e38, -3e38, 3e38, 3e38)],
+)
+def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges(box):
+    within = np.clip(box, 0, 200)
+    np.testing.assert_array_equal(drawn(grey(200, 200), box), drawn(grey(200, 200), within))
+
+
 def test_the_box_is_at_the_detection():
     out = drawn(grey(200, 200), (60, 80, 160, 180))
     colour = class_colour(0)

@@ -77,6 +77,15 @@ def test_each_detection_is_a_picture_in_the_folder_of_its_class(save):
     np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:4, :4])
 
 
+def test_a_detection_outside_its_picture_has_no_crop(save):
+    saved = save(
+        found((-9, -9, -5, 9, 0), (-9, -9, 5, 9, 0), (60, 0, 70, 9, 1), (50, 30, 99, 99, 1))
+    )
+    assert list(saved) == ["cat/a_1.png", "dog/a_3.png"]
+    np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:9, :5])
+    np.testing.assert_array_equal(saved["dog/a_3.png"], MAP[30:, 50:])
+
+
 def test_what_has_no_detections_makes_no_folder(save, tmp_path):
     assert save(found(), failure(), failed_frame(0)) == {}
     assert list((tmp_path / "out").glob("[!.]*")) == []

@@ -91,6 +91,23 @@ def test_labels_are_valid_for_trainers(save, random):
     np.testing.assert_array_equal(read[:, 0], rows[:, 5])
 
 
+def test_labels_end_at_the_edges_of_the_picture(save, random):
+    """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
+    corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)
+    rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
+    (text,) = save(
+        found(*rows, (-1e30, -1e30, 1e30, 1e30, 0.5, 1), (90, 5, 99, 9, 0.5, 2))
+    ).values()
+    read = np.array([line.split() for line in text.splitlines()], np.float64)
+    low, high = corners[:, 0], corners[:, 1]
+    assert len(read) == np.count_nonzero(((low < SIZE[::-1]) & (high > 0)).all(axis=1)) + 1
+    assert read[-1].tolist() == [1, 0.5, 0.5, 1, 1]
+    centre, size = read[:, 1:3], read[:, 3:]
+    assert (size >= 0).all()
+    assert (centre - size / 2 > -1e-6).all()
+    assert (centre + size / 2 < 1 + 1e-6).all()
+
+
 def test_earlier_labels_are_replaced_even_by_an_empty_file(save):
     save(found((6, 4, 18, 24, 0.9, 2)))
     assert save(found()) == {"a.txt": ""}

@@ -96,7 +96,7 @@ class Kind(Enum):
     BAD_LABEL = "unreadable label", _WARNING, _OUT
     OUTSIDE = (
         *("box outside the picture", _WARNING),
-        "by more than a pixel; kept unchanged, although detections end at the picture's edge",
+        "by more than a pixel; kept unchanged, although most models' boxes end at the edge",
     )
     NO_AREA = "box without area", _WARNING, "kept, although no detection can match it"
     UNKNOWN_CATEGORY = "box of an unknown category", _WARNING, _OUT

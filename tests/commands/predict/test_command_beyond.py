@@ -1,0 +1,83 @@
+"""Boxes that reach beyond the picture, as those of queries may, in everything that a run writes."""
+
+import csv
+import json
+
+import cv2
+import numpy as np
+import pytest
+import query_model
+from pyarrow import parquet
+from pycocotools.coco import COCO
+
+SIDE = 12  # pixels of each box, around a cell of 8
+CORNERS = {(-2.0, -2.0, 10.0, 10.0), (54.0, 54.0, 66.0, 66.0)}
+"""What the model finds in pictures with a square in the first and the last cell."""
+WITHIN = {(0.0, 0.0, 10.0, 10.0), (54.0, 54.0, 64.0, 64.0)}
+
+
+@pytest.fixture
+def predict(tmp_path, invoke, make_picture):
+    """Run a picture through a model whose boxes are larger than the cells they are found by."""
+    model = query_model.beside(query_model.named(side=SIDE / 64), "stretch")
+    (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
+    picture = make_picture("in/000000000007.png", ("red", 0, 0), ("red", 7, 7))
+
+    def run(*options, source=picture):
+        arguments = ("--model", tmp_path / "large.onnx", "--device", "cpu", "--conf", "0.5")
+        finished = invoke("predict", source, *arguments, *options, cwd=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        return tmp_path
+
+    return run
+
+
+def test_records_have_the_boxes_of_the_family(predict):
+    for suffix in ("csv", "parquet", "json"):
+        folder = predict("-o", f"out.{suffix}", "--save-coco", "coco.json")
+    [record] = json.loads((folder / "out.json").read_text())
+    assert {tuple(found["box"]) for found in record["detections"]} == CORNERS
+    with (folder / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {tuple(float(row[side]) for side in ("x1", "y1", "x2", "y2")) for row in rows} == CORNERS
+    [row] = parquet.read_table(folder / "out.parquet").to_pylist()
+    columns = [tuple(one[side] for side in ("x1", "y1", "x2", "y2")) for one in row["detections"]]
+    assert set(columns) == CORNERS
+    truth = COCO()
+    truth.dataset = {"images": [{"id": 7}], "categories": [{"id": 0}], "annotations": []}
+    truth.createIndex()
+    results = truth.loadRes(str(folder / "coco.json"))
+    assert {tuple(one["bbox"]) for one in results.anns.values()} == {
+        (x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in CORNERS
+    }
+
+
+def test_pictures_end_at_the_edges(predict):
+    folder = predict("--save-crops", "crops", "--save", "drawn")
+    crops = [cv2.imread(str(path)).shape for path in sorted((folder / "crops/red").iterdir())]
+    assert crops == [(10, 10, 3), (10, 10, 3)]
+    drawn = cv2.imread(str(folder / "drawn/000000000007.png"))
+    assert drawn.shape == (64, 64, 3)
+    assert np.ptp(drawn[32], axis=0).max() == 0  # no line crosses the middle
+    assert np.ptp(drawn[:10, 9], axis=1).max() > 0  # the right end of the first box
+
+
+def test_a_dataset_of_them_can_be_evaluated(predict, invoke):
+    folder = predict("--save-dataset", "data", "--save-txt", "labels")
+    [labels] = (folder / "data/labels").iterdir()
+    assert labels.read_text() == (folder / "labels/000000000007.txt").read_text()
+    read = np.array([line.split() for line in labels.read_text().splitlines()], np.float64)
+    low, high = read[:, 1:3] - read[:, 3:] / 2, read[:, 1:3] + read[:, 3:] / 2
+    assert {tuple(box) for box in (np.hstack([low, high]) * 64).round(3).tolist()} == WITHIN
+    options = ("--data", folder / "data", "--device", "cpu")
+    report = json.loads(invoke("eval", folder / "large.onnx", *options).stdout)
+    assert report["metrics"]["map50"] == 1
+    assert 0 < report["metrics"]["map50_95"] < 1  # evaluators of these families do not clip
+    assert [found["kind"] for found in report["findings"] if found["level"] == "warning"] == []
+
+
+def test_a_video_of_them(predict, make_video):
+    video = make_video(frames=4, red_from=0)
+    folder = predict("--save", "videos", source=video)
+    reader = cv2.VideoCapture(str(folder / "videos/clip.mp4"))
+    assert [reader.read()[0] for _ in range(4)] == [True] * 4
