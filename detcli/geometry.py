@@ -161,9 +161,8 @@ def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
     or whose corners are swapped, does not.
     """
     low, high, end = boxes[:, :2], boxes[:, 2:], np.array(size[::-1], np.float32)
-    beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)
-    showing: npt.NDArray[np.bool_] = ~beside.any(axis=1)
-    return showing
+    beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)  # (N, 2)
+    return np.asarray(~beside.any(axis=1))
 
 
 def _largest_gain(picture: tuple[int, int], canvas: tuple[int, int], longest: int | None) -> float:

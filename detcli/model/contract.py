@@ -19,6 +19,9 @@ from typing import Any, Self
 
 from detcli.errors import UsageError
 
+UNKNOWN_CLASSES = 1000
+"""C of rows that do not show how many classes there are; their names are numbers."""
+
 
 class Layout(StrEnum):
     """How a graph ends."""
@@ -212,12 +215,19 @@ class Contract:
             )
         return image_size, image_size
 
+    @property
+    def counts_classes(self) -> bool:
+        """Whether the graph shows how many classes there are."""
+        return self.layout is not Layout.ROWS or self.class_count != UNKNOWN_CLASSES
+
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
-        """Return the contract with other class names.
+        """Return the contract with other class names; where it is not known, they tell C.
 
         Raises:
             UsageError: The number of names is not C.
         """
+        if not self.counts_classes:
+            return replace(self, names=names, names_origin=origin, class_count=len(names))
         if len(names) != self.class_count:
             raise UsageError(
                 f"{origin} has {len(names)} names, the model has {self.class_count} classes",

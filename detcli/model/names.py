@@ -21,6 +21,15 @@ COCO = tuple(
     "toothbrush".split(", ")
 )
 
+# COCO numbers these classes from 1 to 90; ten numbers are unused.
+UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
+COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
+COCO_FROM = {91: 0, 90: 1}
+"""COCO's number of the first class, in models with a class for each number, by how many those are.
+
+DETR, RF-DETR and torchvision begin at 0, which is unused; TensorFlow's models at 1.
+"""
+
 METADATA = "the model's metadata"
 """The origin of names that the model itself provides."""
 
@@ -81,6 +90,11 @@ def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str,
         return tuple(filled), METADATA, (warning,)
     if count == len(COCO):
         return COCO, "COCO, since the model names none of its 80 classes", ()
+    if (first := COCO_FROM.get(count)) is not None:
+        known = dict(zip(COCO_IDS, COCO, strict=True))
+        numbered = (known.get(first + i, f"class_{i}") for i in range(count))
+        origin = f"COCO by its numbers, since the model names none of its {count} classes"
+        return tuple(numbered), origin, ()
     return tuple(f"class_{i}" for i in range(count)), "numbers, since the model names none", ()
 
 

@@ -12,7 +12,14 @@ import onnx
 
 from detcli.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
-from detcli.model.contract import BoxFormat, Contract, Layout, Preprocessing, ScoreForm
+from detcli.model.contract import (
+    UNKNOWN_CLASSES,
+    BoxFormat,
+    Contract,
+    Layout,
+    Preprocessing,
+    ScoreForm,
+)
 from detcli.model.decode import Boxes, Scores, moved_inputs
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
@@ -40,7 +47,6 @@ DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
 APART = {Layout.PAIR, Layout.SCALES}
-UNKNOWN_CLASSES = 1000  # of rows that do not show how many there are: their names are numbers
 
 
 TASKS = {

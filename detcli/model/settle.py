@@ -174,6 +174,8 @@ def settled(
         default_size=found.size or contract.default_size,
     )
     names = None if sidecar is None else sidecar.names
-    if names is None or len(names) != contract.class_count or "names" in metadata:
+    if names is None or "names" in metadata:
+        return contract
+    if contract.counts_classes and len(names) != contract.class_count:
         return contract
     return contract.with_names(names, CONFIG)

@@ -10,15 +10,12 @@ from typing import Any
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, UsageError
 from detcli.files import read_json
-from detcli.model.names import COCO
+from detcli.model.names import COCO, COCO_IDS
 from detcli.record import Record
 from detcli.sink import Output
 from detcli.sink.json import JsonArray
 
-# COCO numbers its 80 classes from 1 to 90; these ten numbers are unused.
-UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
-COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
-
+NUMBER_OF = dict(zip(COCO, COCO_IDS, strict=True))
 NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
@@ -26,7 +23,8 @@ class Numbers:
     """Gives the COCO ids of pictures and classes: without an instances.json, from their names.
 
     A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
-    among the inputs, from 1. Classes have COCO's ids if they are COCO's 80, else their own.
+    among the inputs, from 1. Classes have COCO's ids if all of COCO's 80 are among them, else their
+    own.
     """
 
     def image_id(self, record: Record) -> int:
@@ -46,7 +44,11 @@ class Numbers:
         Raises:
             UsageError: None of the classes has an id.
         """
-        return COCO_IDS[class_id] if names == COCO else class_id
+        if names == COCO:
+            return COCO_IDS[class_id]
+        if not NUMBER_OF.keys() <= set(names):
+            return class_id
+        return NUMBER_OF.get(names[class_id])  # of a number that COCO does not use, none
 
 
 class NumbersFromFile(Numbers):

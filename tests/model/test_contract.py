@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from detcli.errors import UsageError
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import UNKNOWN_CLASSES, BoxFormat, Contract, Layout
 
 STATIC = Contract(
     layout=Layout.END_TO_END,
@@ -92,3 +92,11 @@ def test_a_json_round_trip_gives_the_same_contract(contract, layout, box_format)
     assert hash(again) == hash(contract)  # tuples all the way, no lists from JSON
     assert isinstance(again.layout, Layout)
     assert isinstance(again.box_format, BoxFormat)
+
+
+def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
+    rows = replace(STATIC, layout=Layout.ROWS, class_count=UNKNOWN_CLASSES)
+    named = rows.with_names(("a", "b", "c"), "names.txt")
+    assert (named.class_count, named.names, named.names_origin) == (3, ("a", "b", "c"), "names.txt")
+    with pytest.raises(UsageError, match="has 2 names, the model has 3 classes"):
+        named.with_names(("a", "b"), "other.txt")

@@ -13,7 +13,7 @@ from text_model import DECODE, contract_of, parsed
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Layout
 from detcli.model.editing import cut, infer_shapes
-from detcli.model.names import COCO
+from detcli.model.names import COCO, COCO_IDS
 from detcli.model.recognise import recognise
 
 EXPECTED = {
@@ -210,18 +210,31 @@ def test_names_come_from_the_metadata_and_a_wrong_count_is_a_warning(names, expe
     assert contract.names_origin == "the model's metadata"
 
 
+BY_NUMBER = tuple(
+    COCO[COCO_IDS.index(number)] if number in COCO_IDS else f"class_{number}"
+    for number in range(91)
+)
+
+
 @pytest.mark.parametrize(
     ("classes", "names"),
-    [(80, COCO), (79, tuple(f"class_{i}" for i in range(79))), (1, ("class_0",))],
+    [
+        (80, COCO),
+        (91, BY_NUMBER),
+        (90, ("person", *BY_NUMBER[2:12], "class_11", *BY_NUMBER[13:26], "class_25")),
+        (79, tuple(f"class_{i}" for i in range(79))),
+        (1, ("class_0",)),
+    ],
 )
 @pytest.mark.parametrize("metadata", [{}, {"names": "rubbish"}])
-def test_eighty_unnamed_classes_get_the_names_of_coco(classes, names, metadata):
+def test_unnamed_classes_get_the_names_of_coco(classes, names, metadata):
     nodes = f"{DECODE} head = Concat<axis = 1>(boxes, scores)"
     outputs = f"float[1, {classes + 4}, 6144] head"
     contract = contract_of(parsed(nodes, outputs, classes=classes, **metadata))
     assert contract.class_count == classes
-    assert contract.names == names
-    assert ("COCO" in contract.names_origin) == (classes == 80)
+    assert contract.names[: len(names)] == names
+    assert len(contract.names) == classes
+    assert ("COCO" in contract.names_origin) == (classes in {80, 90, 91})
 
 
 @pytest.mark.parametrize(

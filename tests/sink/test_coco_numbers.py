@@ -7,7 +7,7 @@ import pytest
 from sample_records import Film, frame, picture
 
 from detcli.errors import DetcliWarning, UsageError
-from detcli.model.names import COCO
+from detcli.model.names import COCO, COCO_IDS, class_names
 from detcli.sink.coco import Numbers, NumbersFromFile
 
 
@@ -53,6 +53,16 @@ def test_the_80_classes_of_coco_have_its_numbers():
     known |= {"refrigerator": 82, "book": 84, "toothbrush": 90, "fire hydrant": 11}
     assert {name: numbers[COCO.index(name)] for name in known} == known
     assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("count", [90, 91])
+def test_models_with_a_class_for_each_number_of_coco_have_them(count):
+    names, _, _ = class_names("", count)
+    numbers = [Numbers().category_id(class_id, names) for class_id in range(count)]
+    known = [number for number in numbers if number is not None]
+    assert known == list(COCO_IDS)
+    assert [names[numbers.index(number)] for number in known] == list(COCO)
+    assert all(number in {None, class_id + 91 - count} for class_id, number in enumerate(numbers))
 
 
 def test_other_classes_have_their_own():

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import UsageError
+from detcli.model.contract import UNKNOWN_CLASSES
 
 MAX_EXAMPLES = 5
 
@@ -20,7 +21,7 @@ Form = Literal["coco", "yolo"]
 Rows = npt.NDArray[np.void]
 """A structured array: one row per box, its columns by name."""
 
-MappedBy = Literal["name", "order"]
+MappedBy = Literal["name", "order", "id"]
 """How classes were assigned to categories."""
 
 OBJECT = np.dtype(
@@ -180,6 +181,9 @@ class ClassMapping:
 def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
     """Assign classes to categories: by name where both have names, else in their order.
 
+    Where a graph that selects for itself neither names its classes nor shows how many there are,
+    they are the ids of COCO data.
+
     Args:
         names: The model's classes.
         dataset: Has the categories.
@@ -190,7 +194,10 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     """
     nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     categories = [category.name for category in dataset.categories]
-    if nameless or not dataset.named:
+    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
+        mapping = ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
+    elif nameless or not dataset.named:
         indices = [index if index < len(categories) else None for index in range(len(names))]
         mapping = ClassMapping("order", tuple(indices))
     else:
@@ -203,7 +210,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
             "give the model's classes the names of the categories: --names FILE",
         )
     for name, index in zip(names, mapping.category_of, strict=True):
-        if index is None:
+        if index is None and mapping.by != "id":
             findings.add(Kind.NO_CATEGORY, name)
     boxes = Counter(index for one in dataset.samples for index in one.objects["category"].tolist())
     for index, count in sorted(boxes.items()):

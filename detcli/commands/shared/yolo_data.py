@@ -23,8 +23,7 @@ import numpy as np
 
 from detcli.commands.shared.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
 from detcli.errors import SourceError, UsageError
-from detcli.model.names import COCO, parse_names
-from detcli.sink.coco import COCO_IDS
+from detcli.model.names import COCO, COCO_IDS, parse_names
 from detcli.source.folders import is_video, search
 from detcli.source.item import Item
 from detcli.source.lists import read_list

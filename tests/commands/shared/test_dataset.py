@@ -18,6 +18,8 @@ from detcli.commands.shared.dataset import (
     map_classes,
 )
 from detcli.errors import UsageError
+from detcli.model.contract import UNKNOWN_CLASSES
+from detcli.model.names import class_names
 
 
 def dataset(*names, named=True, boxes=()):
@@ -52,6 +54,21 @@ def test_classes_and_categories_without_a_counterpart_are_found():
 
 def test_an_unknown_category_without_boxes_is_not_a_finding():
     assert mapped(("person",), dataset("person", "sofa", boxes=[0]))[1] == {}
+
+
+def test_classes_by_cocos_numbers_match_its_categories():
+    names, _, _ = class_names("", 91)
+    data = dataset("person", "traffic light", "toothbrush")
+    assert mapped(names, data)[0].category_of[:2] == (None, 0)
+    assert mapped(names, data)[0].classes_of(2) == (90,)
+
+
+def test_classes_of_unknown_number_are_ids():
+    names = tuple(f"class_{number}" for number in range(UNKNOWN_CLASSES))
+    mapping, found = mapped(names, dataset("person", "bicycle", boxes=[0]))
+    assert mapping.by == "id"
+    assert (mapping.classes_of(0), mapping.classes_of(1)) == ((10,), (11,))
+    assert found == {}
 
 
 @pytest.mark.parametrize(
