@@ -57,6 +57,7 @@ def build(  # noqa: PLR0913 - one argument a property
     keep: int = 20,
     side: float = 1 / CELLS,
     no_object: bool = False,
+    grown: bool = False,
     metadata: dict[str, str] | None = None,
 ) -> onnx.ModelProto:
     """Build the graph.
@@ -69,6 +70,7 @@ def build(  # noqa: PLR0913 - one argument a property
         side: Of each box, as a fraction of the input; boxes larger than cells reach beyond it.
         no_object: A softmax is due, and one more class is that of no object, as in DETR; else
             boxes are refined, as in RT-DETR.
+        grown: Sizes are exponentials, joined to the centres, as in RF-DETR.
         metadata: As the file has it.
     """
     classes = 4 if no_object else 3
@@ -88,6 +90,16 @@ def build(  # noqa: PLR0913 - one argument a property
         moved = Add (nothing, inverse)
     """
     plain = "moved = Add (nothing, places)"
+    larger = """
+        x_y, factors_of_size = Split <axis = 2> (nothing, halves)
+        earlier = Sigmoid (places)
+        earlier_x_y, earlier_size = Split <axis = 2> (earlier, halves)
+        offsets = Mul (x_y, earlier_size)
+        centres = Add (offsets, earlier_x_y)
+        factor = Exp (factors_of_size)
+        sizes = Mul (factor, earlier_size)
+        cxcywh = Concat <axis = 2> (centres, sizes)
+    """
     outputs = {
         "pair": f"float[1, {QUERIES}, {classes}] logits, float[1, {QUERIES}, 4] cxcywh",
         "deploy": f"int64[1, {keep}] labels, float[1, {keep}, 4] boxes, float[1, {keep}] scores",
@@ -107,8 +119,8 @@ def build(  # noqa: PLR0913 - one argument a property
             raw = MatMul (queries, weights)
             logits = Add (raw, bias)
             nothing = MatMul (queries, zeros)
-            {plain if no_object else refined}
-            cxcywh = Sigmoid (moved)
+            {larger if grown else plain if no_object else refined}
+            {"" if grown else "cxcywh = Sigmoid (moved)"}
             {selection}
         }}
     """)
@@ -157,6 +169,7 @@ def _constants(
         "places": np.log(boxes / (1 - boxes)).astype(np.float32)[np.newaxis],
         "one": np.float32(1),
         "half": np.float32(0.5),
+        "halves": np.array([2, 2]),
         "ones": np.array([1, 1, 1, 1]),
         "middle": np.array([1]),
         "last": np.array([2]),

@@ -305,6 +305,9 @@ def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
         node = index.producer(node.input[0])
     if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
         return None, swapped
+    rows = index.shapes.get(node.output[0], [None] * BATCHED)
+    if len(rows) == BATCHED and rows[_axis(node)] == BOX_ROWS:
+        return None, swapped  # of centre and size, or of two corners
     return node, swapped
 
 

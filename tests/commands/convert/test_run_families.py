@@ -113,6 +113,16 @@ def test_attention_that_overflows_float16_stays_in_float32(write, tail, options)
     assert types["Conv", "early"] == onnx.TensorProto.FLOAT16
 
 
+@pytest.mark.parametrize("tail", query_model.TAILS)
+@pytest.mark.parametrize("option", ["half", "int8", "end_to_end"])
+def test_boxes_joined_of_centre_and_size_are_converted(write, tail, option):
+    path = write(tail, grown=True)
+    assert ModelFile.read(path).detector().family == "RF-DETR"
+    preprocess = "stretch,scale=0.00392156862745098,mean=0:0:0,std=1:1:1"
+    output = converted(path, preprocess, **{option: True}, tolerance={"score": 0.25, "corner": 1})
+    assert same(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
+
+
 def test_a_norm_that_squares_large_values_stays_in_float32(write):
     """Within LayerNormalization, no tensor shows that the square of 300 overflows."""
     path = write()
