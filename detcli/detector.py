@@ -36,7 +36,9 @@ class Detector:
 
     Attributes:
         contract: What the model promises: layout, classes, input size.
-        device: Where it runs, "cpu" or "cuda:0".
+        device: Where it runs, as in records: "cpu", "cuda:0", or "openvino:CPU (bf16)" where the
+            device chooses the precision.
+        where: The same as a Device.
         model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
         in_flight: How many batches are worth starting before waiting for the first.
@@ -62,9 +64,10 @@ class Detector:
         Args:
             model: Path of an ONNX file; or a name such as "yolov10n", whose file is fetched on
                 first use, see `detcli models list`; or a file that `zoo.find` located.
-            device: "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
+            device: "auto", "cpu", "cuda", "cuda:N", "tensorrt", "tensorrt:N", "openvino",
+                "openvino:CPU", "openvino:GPU" or "openvino:NPU".
             settings: Which detections to keep; by default up to 300 above 0.25.
-            options: How to use a GPU.
+            options: How to use the device.
 
         Raises:
             ModelError: The model cannot be used.
@@ -150,7 +153,9 @@ class Detector:
 
     def _open(self, device: str | Device) -> None:
         self._backend: Backend = open_backend(device, self._model, self._options)
-        self.device = self._backend.device
+        self.where = Device.parse(self._backend.device)
+        precision = self._backend.precision
+        self.device = f"{self.where} ({precision})" if precision else str(self.where)
         self.in_flight = self._backend.in_flight
         self.batch = self._backend.batch
         self.workers = self._backend.workers
@@ -168,7 +173,7 @@ class Detector:
             DeviceMemoryError: The model does not fit into the device's memory.
         """
         other = copy.copy(self)
-        other._open(device or self.device)  # noqa: SLF001 - the same class
+        other._open(device or self.where)  # noqa: SLF001 - the same class
         return other
 
     @overload

@@ -95,7 +95,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DETCLI_CONFIG", os.devnull)
         patch.delenv("DETCLI_MODEL", raising=False)
-        patch.delenv("DETCLI_DEVICE", raising=False)
+        patch.setenv("DETCLI_DEVICE", "cpu")  # what is tested, unless a test says otherwise
         patch.setenv("DETCLI_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -94,18 +94,21 @@ def test_a_class_has_one_meaning():
     assert [name for name, count in places.items() if count > 1] == []
 
 
+BACKENDS = ("detcli.backend.cpu", "detcli.backend.cuda", "detcli.backend.openvino")
+
+
 def test_only_open_backend_knows_the_backends():
     knowing = {
         str(path.relative_to(PACKAGE))
         for path in FILES
         for module in imports(path)
-        if module.startswith(("detcli.backend.cpu", "detcli.backend.cuda"))
+        if module.startswith(BACKENDS)
     }
-    inside = {path for path in knowing if path.startswith("backend/cuda/")}
+    inside = {path for path in knowing if path.startswith(("backend/cuda/", "backend/openvino/"))}
     assert knowing - inside == {"backend/__init__.py"}
 
 
-DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt"}
+DEVICE_NAMES = {"auto", "cpu", "cuda", "tensorrt", "openvino"}
 
 
 def takes_a_device_name_apart(node):

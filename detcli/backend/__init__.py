@@ -5,10 +5,10 @@ Importing this is cheap; what a device needs is imported when one is opened.
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from detcli.backend.device import Device, DeviceKind, DeviceOptions
+from detcli.backend.device import Device, DeviceKind, DeviceOptions, has_openvino
 from detcli.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ __all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tenso
 
 log = logging.getLogger(__name__)
 
+FASTER = (Device.parse("cuda"), Device.parse("openvino"))
+"""What `auto` prefers to the CPU."""
+
 Opened = TypeVar("Opened")
 
 
@@ -28,9 +31,9 @@ def open_backend(
     """Load a model on a device.
 
     Args:
-        device: "cpu", "cuda", "cuda:N", "tensorrt", "tensorrt:N", or "auto": the first GPU if the
-            model loads there, else the CPU. A device that is named is used or refused, never
-            replaced.
+        device: A name of `device.DEVICE_NAMES`; or "auto": the first of NVIDIA's GPUs if the model
+            loads there, else OpenVINO if it is installed and takes the model, else the CPU. A
+            device that is named is used or refused, never replaced.
         model: The model.
         options: How to use the device.
 
@@ -49,13 +52,17 @@ def open_ranker(device: str | Device) -> "Ranker":
     """Open top-k and selection on a device, without a network.
 
     Args:
-        device: As for `open_backend`, except TensorRT, which only runs networks.
+        device: As for `open_backend`, except TensorRT and OpenVINO, which only run networks.
 
     Raises:
         UsageError: No device has this name, or it has no top-k.
         DeviceError: The device cannot be used here; the message says why.
     """
-    return _open(Device.parse(device), lambda engine, device: engine.open_ranker(device))
+    wanted = Device.parse(device)
+    if wanted.is_auto:
+        gpu, _ = FASTER  # OpenVINO has none
+        return _open_first_usable(lambda engine, device: engine.open_ranker(device), [gpu])
+    return _open(wanted, lambda engine, device: engine.open_ranker(device))
 
 
 def open_tensors(
@@ -81,6 +88,7 @@ def open_tensors(
 
 def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:
     """Open something with a device's engine: the only branch on the device in the package."""
+    engine: Engine
     match device.kind:
         case DeviceKind.AUTO:
             return _open_first_usable(opening)
@@ -88,23 +96,52 @@ def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Open
             from detcli.backend import cpu
 
             return opening(cpu, device)
+        case DeviceKind.OPENVINO:
+            from detcli.backend import openvino
+
+            engine = openvino
         case DeviceKind.CUDA | DeviceKind.TENSORRT:
             from detcli.backend import cuda
 
-            try:
-                return opening(cuda, device)
-            except DependencyError as error:  # cuda-core, which only this device needs
-                raise DeviceError(str(error), error.hint) from error
+            engine = cuda
+    try:
+        return opening(engine, device)
+    except DependencyError as error:  # what only this device needs
+        raise DeviceError(str(error), error.hint) from error
 
 
-def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
-    """Open something on the first GPU, or on the CPU with a warning why not on the GPU."""
+def _open_first_usable(
+    opening: Callable[["Engine", Device], Opened], preferred: Sequence[Device] = FASTER
+) -> Opened:
+    """Open something on the first of these devices that works, else on the CPU, and say why."""
+    absent, broken = [], []
+    for device in preferred:
+        try:
+            if absence := _absence(device):
+                absent.append(absence)
+                continue
+            opened = _open(device, opening)
+        except DetcliError as error:
+            broken.append(f"{error} ({error.hint})")
+        else:
+            _explain(str(device), absent, broken)
+            return opened
+    _explain("the CPU", absent, broken)
+    return _open(Device(DeviceKind.CPU), opening)
+
+
+def _absence(device: Device) -> str:
+    """Why there is no such device, without opening it; empty if there is."""
+    if not device.is_gpu:
+        return "" if has_openvino() else "OpenVINO is not installed"
     from detcli.backend.nvidia import count_gpus
 
-    try:
-        if count_gpus():
-            return _open(Device(DeviceKind.CUDA, 0), opening)
-        log.info("the CPU is used: NVIDIA's driver shows no GPU")
-    except DetcliError as error:
-        warnings.warn(f"the CPU is used: {error} ({error.hint})", DetcliWarning, stacklevel=4)
-    return _open(Device(DeviceKind.CPU), opening)
+    return "" if count_gpus() else "NVIDIA's driver shows no GPU"
+
+
+def _explain(name: str, absent: Sequence[str], broken: Sequence[str]) -> None:
+    """Warn if what is here does not work, else tell the log."""
+    if broken:
+        warnings.warn(f"{name} is used: {'; '.join(broken)}", DetcliWarning, stacklevel=5)
+    else:
+        log.info("%s is used%s", name, f": {', '.join(absent)}" if absent else "")

@@ -37,6 +37,7 @@ class CpuBackend:
     """
 
     device = "cpu"
+    precision = ""
     in_flight = 1
 
     def __init__(self, model: PreparedModel, workers: int = 1) -> None:

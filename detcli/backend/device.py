@@ -4,14 +4,23 @@ Nothing else takes a device's name apart. This imports nothing heavy, so `--help
 """
 
 import importlib.util
+import math
 import os
+import re
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from detcli.errors import DeviceError, UsageError
 
-DEVICE_NAMES = "cpu, cuda, cuda:N, tensorrt or tensorrt:N"
+DEVICE_NAMES = (
+    "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"
+)
 """What `--device` accepts besides auto."""
+
+UNIT = re.compile(r"CPU|NPU|GPU(\.[0-9]+)?")
+"""OpenVINO's names of its devices; with several GPUs of Intel, GPU.N is one of them."""
 
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
 
@@ -23,6 +32,7 @@ class DeviceKind(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
     TENSORRT = "tensorrt"
+    OPENVINO = "openvino"
 
 
 PROVIDERS = {
@@ -30,7 +40,7 @@ PROVIDERS = {
     DeviceKind.CUDA: "CUDAExecutionProvider",
     DeviceKind.TENSORRT: "TensorrtExecutionProvider",
 }
-"""ONNX Runtime's execution provider for each kind."""
+"""ONNX Runtime's execution provider for each kind that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,7 @@ class Device:
     Attributes:
         kind: What runs the network.
         ordinal: CUDA's number of the GPU; None for kinds without one.
+        unit: OpenVINO's name of its device, as in "CPU" or "GPU"; None for other kinds.
 
     Examples:
         >>> str(Device.parse("cuda"))
@@ -48,10 +59,11 @@ class Device:
 
     kind: DeviceKind
     ordinal: int | None = None
+    unit: str | None = None
 
     @classmethod
     def parse(cls, name: "str | Device") -> "Device":
-        """Parse "auto", "cpu", "cuda", "cuda:N", "tensorrt" or "tensorrt:N".
+        """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU".
 
         Args:
             name: The name; a Device is returned as it is.
@@ -61,14 +73,18 @@ class Device:
         """
         if isinstance(name, Device):
             return name
-        kind, colon, number = name.partition(":")
+        kind, colon, part = name.partition(":")
         match kind:
             case DeviceKind.AUTO | DeviceKind.CPU if not colon:
                 return cls(DeviceKind(kind))
             case DeviceKind.CUDA | DeviceKind.TENSORRT if not colon:
                 return cls(DeviceKind(kind), 0)
-            case DeviceKind.CUDA | DeviceKind.TENSORRT if number.isascii() and number.isdecimal():
-                return cls(DeviceKind(kind), int(number))
+            case DeviceKind.CUDA | DeviceKind.TENSORRT if part.isascii() and part.isdecimal():
+                return cls(DeviceKind(kind), int(part))
+            case DeviceKind.OPENVINO if not colon:
+                return cls(DeviceKind.OPENVINO, unit="CPU")
+            case DeviceKind.OPENVINO if UNIT.fullmatch(part):
+                return cls(DeviceKind.OPENVINO, unit=part)
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
 
     @classmethod
@@ -77,7 +93,8 @@ class Device:
         return tuple(cls.parse(name.strip()) for name in names.split(","))
 
     def __str__(self) -> str:
-        return self.kind if self.ordinal is None else f"{self.kind}:{self.ordinal}"
+        part = self.ordinal if self.unit is None else self.unit
+        return self.kind if part is None else f"{self.kind}:{part}"
 
     @property
     def is_auto(self) -> bool:
@@ -95,24 +112,29 @@ class Device:
         return self.kind is DeviceKind.TENSORRT
 
     @property
+    def computes_half(self) -> bool:
+        """Whether it runs a float32 model in half precision by itself, see `DeviceOptions.half`."""
+        return self.kind in {DeviceKind.TENSORRT, DeviceKind.OPENVINO}
+
+    @property
     def provider(self) -> str:
-        """ONNX Runtime's execution provider for it; `auto` has none."""
+        """ONNX Runtime's execution provider for it; `auto` and OpenVINO have none."""
         return PROVIDERS[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """How to use the GPU, and how many detectors share the CPU.
+    """How to use the device, and how many detectors share the CPU.
 
     Attributes:
         cuda_graph: Capture the network into CUDA graphs and replay them. None means where the
             graph's shapes are static; True also where they are not, one capture a shape.
         gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
             pictures and the boxes come on top, and so does CUDA itself.
-        half: TensorRT builds its engine in float16; on other devices, a named model is taken in
-            float16.
+        half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor
+            and in float16 elsewhere; on other devices, a named model is taken in float16.
         workers: How many detectors share the CPU's cores, each with its part of them. A GPU runs
-            one.
+            one, and so does OpenVINO, with at most so many streams.
 
     Raises:
         UsageError: A value is out of range.
@@ -133,8 +155,8 @@ class DeviceOptions:
             )
 
     def wants_half_file(self, device: Device) -> bool:
-        """Whether to take a model's float16 file; TensorRT converts the float32 one itself."""
-        return self.half and not device.uses_tensorrt
+        """Whether to take a model's float16 file."""
+        return self.half and not device.computes_half
 
     def check(self, device: Device) -> None:
         """Refuse what a device cannot do, and let pass what does not concern it.
@@ -145,13 +167,16 @@ class DeviceOptions:
         Raises:
             UsageError: The device cannot do what is asked.
         """
-        if self.half and not device.uses_tensorrt:
+        if self.half and not device.computes_half:
             raise UsageError(
                 f"--half has no effect with --device {device.kind}",
-                "use --device tensorrt, a model that was exported in float16, or one by its name",
+                "use --device tensorrt or openvino, a model that was exported in float16, or one "
+                "by its name",
             )
-        if self.cuda_graph and device.kind is DeviceKind.CPU:
-            raise UsageError("--cuda-graph needs a GPU", "use --device cuda, or leave it out")
+        if self.cuda_graph and device.kind in {DeviceKind.CPU, DeviceKind.OPENVINO}:
+            raise UsageError(
+                "--cuda-graph needs one of NVIDIA's GPUs", "use --device cuda, or leave it out"
+            )
         if self.cuda_graph and device.uses_tensorrt:
             raise UsageError(
                 "--cuda-graph does not work with --device tensorrt: ONNX Runtime's TensorRT "
@@ -171,11 +196,49 @@ def names_here() -> list[str]:
     has_tensorrt = importlib.util.find_spec("tensorrt_libs") is not None
     kinds = [DeviceKind.CUDA, *[DeviceKind.TENSORRT] * has_tensorrt] if gpus else []
     named = [name for kind in kinds for name in (kind, *(Device(kind, gpu) for gpu in gpus))]
+    named += [DeviceKind.OPENVINO] * has_openvino()
     return [*map(str, (DeviceKind.AUTO, DeviceKind.CPU, *named))]
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO is installed, without importing it."""
+    return importlib.util.find_spec("openvino") is not None
 
 
 def available_cores() -> int:
     """CPU cores that this process may use; a container may have fewer than the machine."""
+    return min(visible_cores(), cpu_quota())
+
+
+def visible_cores() -> int:
+    """CPU cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cpu_quota(root: Path = Path("/")) -> int:
+    """The cores' worth of time that Linux control groups grant this process, rounded up.
+
+    `docker run --cpus 2` leaves all cores visible, and stops a process that uses more than two. A
+    large number where nothing limits it.
+    """
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    own = Path(next((line for line in groups if line.startswith("0::/")), "0::/")[4:])
+    folder = root / "sys/fs/cgroup"
+    # Version 2, where each level may have a limit; then version 1, as a container sees it.
+    shares = [_share(folder / level / "cpu.max") for level in (own, *own.parents)]
+    shares.append(_share(*(folder / f"cpu/cpu.cfs_{part}_us" for part in ("quota", "period"))))
+    return sys.maxsize if math.isinf(min(shares)) else math.ceil(min(shares))
+
+
+def _share(*files: Path) -> float:
+    """Quota by period, from files that hold both; infinity if there is none ("max", or -1)."""
+    try:
+        quota, period = map(int, " ".join(file.read_text() for file in files).split())
+        return quota / period if quota > 0 else math.inf
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf

@@ -26,13 +26,15 @@ class Backend(Protocol):
     """From pictures to detections in three stages on one device, with the same rows on each.
 
     Attributes:
-        device: The device's name, as in records.
+        device: The device's name.
+        precision: What the network computes in, where that is for the device to choose; else empty.
         in_flight: How many batches to start before waiting for the first.
         batch: Best number of pictures in a batch.
         workers: How many backends to run side by side, one per thread.
     """
 
     device: str
+    precision: str
     in_flight: int
     batch: int
     workers: int
@@ -107,7 +109,7 @@ class Tensors(Protocol):
 
 
 class Engine(Protocol):
-    """Opens things on one kind of device: the modules `backend.cpu` and `backend.cuda`."""
+    """Opens things on one kind of device: the modules `cpu`, `cuda`, `openvino`."""
 
     def open_backend(self, model: PreparedModel, device: Device, options: DeviceOptions) -> Backend:
         """Load a model, see `backend.open_backend`."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import cuda, nvidia, open_backend, open_ranker, open_tensors
+from detcli.backend import cuda, nvidia, open_backend, open_ranker, open_tensors, openvino
 from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.backend.runtime import libraries
 from detcli.errors import (
@@ -42,6 +42,7 @@ def gpu(monkeypatch):
             raise gpu.count
         return gpu.count
 
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
     monkeypatch.setattr(nvidia, "count_gpus", count_gpus)
     monkeypatch.setattr(cuda, "open_backend", open_engine)
     monkeypatch.setattr(cuda, "open_tensors", open_engine)
@@ -69,8 +70,68 @@ def test_auto_uses_the_cpu_without_a_warning_if_there_is_no_gpu(gpu, model, capl
     gpu.count = 0
     caplog.set_level(logging.INFO, "detcli")
     assert open_backend("auto", model, LIMIT).device == "cpu"
-    assert "the CPU is used: NVIDIA's driver shows no GPU" in caplog.text
+    assert "the CPU is used: NVIDIA's driver shows no GPU, OpenVINO is not installed" in caplog.text
     assert gpu.found == []
+
+
+@pytest.fixture
+def intel(monkeypatch):
+    """A machine with OpenVINO; `found` and `failure` as of the GPUs."""
+    intel = SimpleNamespace(found=[], failure=None)
+
+    def open_engine(*arguments):
+        if intel.failure:
+            raise intel.failure
+        intel.found.append(arguments)
+        return SimpleNamespace(device="openvino:CPU")
+
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
+    monkeypatch.setattr(openvino, "open_backend", open_engine)
+    monkeypatch.setattr(openvino, "open_tensors", open_engine)
+    return intel
+
+
+@pytest.mark.parametrize(
+    ("device", "opened"),
+    [
+        ("openvino", "openvino:CPU"),
+        ("openvino:GPU.1", "openvino:GPU.1"),
+        (Device(DeviceKind.OPENVINO, unit="NPU"), "openvino:NPU"),
+    ],
+)
+def test_the_requested_device_of_openvino_is_opened(device, opened, intel, model):
+    assert open_backend(device, model, DeviceOptions(half=True)).device == "openvino:CPU"
+    assert intel.found == [(model, Device.parse(opened), DeviceOptions(half=True))]
+    assert open_tensors(device, b"graph", "m").device == "openvino:CPU"
+    assert intel.found[1:] == [(b"graph", "m", Device.parse(opened), DeviceOptions())]
+
+
+def test_auto_prefers_a_gpu_then_openvino(gpu, intel, model, caplog):
+    caplog.set_level(logging.INFO, "detcli")
+    assert open_backend("auto", model).device == "cuda:0"
+    assert "cuda:0 is used" in caplog.text
+    assert intel.found == []
+    gpu.count = 0
+    assert open_backend("auto", model).device == "openvino:CPU"
+    assert "openvino:CPU is used: NVIDIA's driver shows no GPU" in caplog.text
+
+
+def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, model):
+    gpu.failure = DeviceError("no libcublas", "install it")
+    with pytest.warns(DetcliWarning, match=r"^openvino:CPU is used: no libcublas \(install it\)$"):
+        assert open_backend("auto", model).device == "openvino:CPU"
+    intel.failure = ModelError("no MaxFool", "use cpu")
+    told = r"^the CPU is used: no libcublas \(install it\); no MaxFool \(use cpu\)$"
+    with pytest.warns(DetcliWarning, match=told):
+        assert open_backend("auto", model).device == "cpu"
+
+
+@pytest.mark.parametrize("failure", [DeviceError("no plug-in"), DependencyError("it is broken")])
+def test_openvino_is_never_replaced_where_it_is_asked_for(failure, intel, model):
+    intel.failure = failure
+    with pytest.raises(DeviceError, match=str(failure)) as caught:
+        open_backend("openvino", model)
+    assert caught.value.exit_code == 5
 
 
 FAILURES = [
@@ -146,11 +207,14 @@ def test_gpu_libraries_are_checked_first(device, model, monkeypatch):
     assert required == [Device.parse(device).provider] * 2
 
 
-@pytest.mark.parametrize("device", ["tensorrt", "tensorrt:1"])
-def test_tensorrt_has_no_ranker(device):
-    with pytest.raises(UsageError, match="TensorRT only runs networks") as caught:
+@pytest.mark.parametrize(
+    ("device", "instead"),
+    [("tensorrt", "cuda"), ("tensorrt:1", "cuda"), ("openvino", "cpu"), ("openvino:GPU", "cpu")],
+)
+def test_what_only_runs_networks_has_no_ranker(device, instead):
+    with pytest.raises(UsageError, match="only runs networks") as caught:
         open_ranker(device)
-    assert "--device cuda" in caught.value.hint
+    assert f"--device {instead}" in caught.value.hint
 
 
 def test_a_requested_ranker_is_never_replaced(monkeypatch):

@@ -69,6 +69,7 @@ class CudaBackend:
         batch: Best number of pictures in a batch.
     """
 
+    precision = ""
     in_flight = SLOTS
     workers = 1
 

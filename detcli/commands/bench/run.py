@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from detcli.backend.device import Device
 from detcli.backend.failures import RUN_TIMEOUT_S, endless
 from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
@@ -79,7 +78,7 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         stack.callback(gpu.stop)
         detector = stack.enter_context(request.run.open_detector(located))
         conditions = _conditions(request, detector)
-        machine = describe_machine(gpu.before if Device.parse(detector.device).is_gpu else None)
+        machine = describe_machine(gpu.before if detector.where.is_gpu else None)
         identity |= identity_of(conditions, gpu=machine.gpu)
         if limit is not None:
             require_same(limit.baseline, identity)
@@ -94,9 +93,7 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         else:
             again = stack.enter_context(RepeatedInputs(request.sources, watch))
             runner = BatchRunner(detector, conditions.batch, inputs, again, watch)
-            latency, samples = watch.run(
-                partial(measure_latency, runner, detector.device, request.seconds, noise)
-            )
+            latency, samples = watch.run(partial(measure_latency, runner, request.seconds, noise))
             wall = latency.undisturbed
         host_peak = peak_memory()
         states = gpu.stop()
@@ -162,6 +159,7 @@ class BatchRunner:
         self._watch = watch or Watch()
         self._endless = partial(endless, detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
+        self.synchronised = detector.in_flight > 1  # the device runs on by itself
 
     def run(self) -> float:
         """Run a batch; returns its seconds."""
@@ -199,7 +197,7 @@ class BatchRunner:
 
 
 def measure_latency(
-    runner: BatchRunner, device: str, seconds: float, noise: NoiseMeter
+    runner: BatchRunner, seconds: float, noise: NoiseMeter
 ) -> tuple[Latency, Samples]:
     """Run one batch after the other, for some seconds after the warm-up.
 
@@ -234,7 +232,7 @@ def measure_latency(
             StageFigures(stage, one, one.mean_s / wall.mean_s if one else None)
             for stage, one in ((stage, summaries.get(stage)) for stage in STAGES)
         ),
-        synchronised=Device.parse(device).is_gpu,
+        synchronised=runner.synchronised,
         warm_up=replace(before, runs=2 * before.runs),
         overhead=Overhead(cost, cost / wall.mean_s, sampling.interval(np.median, ratios)),
     )

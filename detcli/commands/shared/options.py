@@ -94,7 +94,8 @@ DeviceOption = Annotated[
     str,
     option(
         "DEVICE",
-        "Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N; a list uses them all.",
+        "Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU or "
+        "openvino:NPU; a list uses them all.",
         panel=DEVICES,
         envvar=DEVICE_VARIABLE,
         autocompletion=complete_device,
@@ -145,8 +146,8 @@ MemoryLimitOption = Annotated[
 HalfOption = Annotated[
     bool,
     flag(
-        "Build the TensorRT engine in float16; on other devices, use the float16 file of a model "
-        "given by name.",
+        "Compute in float16 with TensorRT, in bfloat16 with OpenVINO (float16 on graphics); on "
+        "other devices, use the float16 file of a model given by name.",
         "--half",
         panel=DEVICES,
     ),

@@ -27,8 +27,8 @@ DEFAULT_SIZE = (640, 640)
 """Input size of a dynamic graph that is not a detector."""
 
 SIDES_HINT = (
-    "name OTHER, a second model; or --against cpu, cuda or tensorrt, a second device; or --against "
-    "graph, if the model selects boxes itself, which detcli does in its place"
+    "name OTHER, a second model; or --against cpu, cuda, tensorrt or openvino, a second device; or "
+    "--against graph, if the model selects boxes itself, which detcli does in its place"
 )
 
 
@@ -49,7 +49,7 @@ class VerifyRequest:
     settings: Settings = field(default_factory=Settings)
     least_iou: float = 0.5  # boxes that overlap less do not match
     tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
-    half: bool = False  # TensorRT builds its engines in float16
+    half: bool = False  # TensorRT and OpenVINO compute in half precision
     tensors: bool = False  # compare the raw outputs of the networks, too
     bisect: bool = False  # find the first node that differs, too
     random: bool = False  # the pictures are random, so detections are not compared
@@ -75,7 +75,7 @@ class SidePlan:
 
     model: LocatedModel
     file: ModelFile  # the model's
-    device: str = "cpu"  # or "cuda:N" or "tensorrt:N"
+    device: str = "cpu"  # as `str` of a Device
     options: DeviceOptions = field(default_factory=DeviceOptions)
     selected_by: SelectedBy = SelectedBy.DETCLI
 
@@ -181,13 +181,13 @@ def make_plan(request: VerifyRequest) -> Plan:
             "leave them out, or name OTHER, or another device with --against",
         )
     half = DeviceOptions(half=request.half)
-    if not (device.uses_tensorrt or against.uses_tensorrt):
-        half.check(device)  # refuses --half, which only TensorRT can follow
+    if not (device.computes_half or against.computes_half):
+        half.check(device)  # refuses --half
 
     def side(
         model: LocatedModel, file: ModelFile, where: Device, selected_by: SelectedBy
     ) -> SidePlan:
-        options = half if where.uses_tensorrt else DeviceOptions()
+        options = half if where.computes_half else DeviceOptions()
         return SidePlan(model, file, str(where), options, selected_by)
 
     left = side(request.model, first, device, SelectedBy.DETCLI)

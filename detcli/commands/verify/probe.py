@@ -8,6 +8,7 @@ import numpy.typing as npt
 import onnx
 
 from detcli.backend import open_tensors
+from detcli.backend.device import Device
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.shared.comparison import Precision
@@ -50,7 +51,8 @@ class Probe:
         self._batch = known_size(shape(given)[0]) or 1
         self._size, self._device = size, side.device
         # As the backend does it: TensorRT runs a float16 model in float16.
-        self._options = replace(side.options, half=side.options.half or self.half)
+        half = self.half and Device.parse(side.device).uses_tensorrt
+        self._options = replace(side.options, half=side.options.half or half)
         self._session: tuple[tuple[str, ...], Tensors] | None = None
 
     @property

@@ -31,7 +31,7 @@ def measured(tmp_path_factory):
         RepeatedInputs(names) as timed,
         RepeatedInputs(names) as untimed,
     ):
-        return measure_latency(BatchRunner(detector, 2, timed, untimed), "cpu", 0.05, NoiseMeter())
+        return measure_latency(BatchRunner(detector, 2, timed, untimed), 0.05, NoiseMeter())
 
 
 def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
@@ -71,6 +71,7 @@ class Recorder:
 
     def __init__(self):
         self.asked = []
+        self.synchronised = True
         self.clock = sampling.StageClock(itertools.count(0, 1_000_000).__next__)
 
     def run_both(self, *, timed_first=False):
@@ -82,7 +83,7 @@ class Recorder:
 
 def test_timed_and_untimed_runs_alternate():
     runner = Recorder()
-    found, _ = measure_latency(runner, "cuda:0", 0.0, NoiseMeter())
+    found, _ = measure_latency(runner, 0.0, NoiseMeter())
     runs = runner.asked[found.warm_up.runs // 2 :]
     assert runs == [False, True] * 5
     assert found.synchronised

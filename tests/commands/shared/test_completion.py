@@ -115,10 +115,13 @@ def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
 
 def test_devices_are_those_of_this_machine(monkeypatch):
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
+    monkeypatch.setattr(devices, "has_openvino", lambda: False)
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
     assert complete_device("") == ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: object())
     assert complete_device("cpu,")[-3:] == ["cpu,tensorrt", "cpu,tensorrt:0", "cpu,tensorrt:1"]
+    monkeypatch.setattr(devices, "has_openvino", lambda: True)
+    assert complete_device("")[-1] == "openvino"
 
 
 def test_a_broken_driver_has_no_devices(monkeypatch):
@@ -126,6 +129,7 @@ def test_a_broken_driver_has_no_devices(monkeypatch):
         raise DeviceError("the driver does not work")
 
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", broken)
+    monkeypatch.setattr(devices, "has_openvino", lambda: False)
     assert complete_device("") == ["auto", "cpu"]
 
 

@@ -12,6 +12,11 @@ from detcli.commands.shared.defaults import defaults_file
 from detcli.errors import UsageError
 
 
+@pytest.fixture(autouse=True)
+def _no_variable(monkeypatch):
+    monkeypatch.delenv("DETCLI_DEVICE")
+
+
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Write the user's file of defaults."""

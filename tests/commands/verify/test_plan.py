@@ -132,6 +132,10 @@ def test_other_class_names(body, make_model):
 
 def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
+    on_openvino = make_plan(VerifyRequest(body, broken, device="auto", tensors=True))
+    assert devices(on_openvino) == ("openvino:CPU", "openvino:CPU")
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
     assert devices(make_plan(VerifyRequest(body, whole, device="auto"))) == ("cpu", "cpu")
 
     opened = SimpleNamespace(device="cuda:0", close=lambda: None)

@@ -1,0 +1,31 @@
+"""OpenVINO: it runs the network; pictures and selection are the CPU's own code.
+
+library.py   OpenVINO itself, and whether it has the device
+network.py   a compiled network: its precision, the cached copy, requests that run it
+backend.py   all of it as a Backend
+"""
+
+from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.openvino.backend import OpenvinoBackend
+from detcli.backend.openvino.network import OpenvinoTensors, open_network
+from detcli.backend.protocol import Ranker
+from detcli.errors import UsageError
+from detcli.model.prepared import PreparedModel
+
+
+def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> OpenvinoBackend:
+    """Load a model, see `backend.open_backend`."""
+    network = open_network(model.graph, model.name, device, options)
+    return OpenvinoBackend(network, model.contract, str(device))
+
+
+def open_ranker(device: Device) -> Ranker:  # noqa: ARG001 - an Engine's function
+    """Refuse: the selection is the CPU's."""
+    raise UsageError("OpenVINO only runs networks and has no top-k", "use --device cpu")
+
+
+def open_tensors(
+    graph: bytes, title: str, device: Device, options: DeviceOptions
+) -> OpenvinoTensors:
+    """Load any graph, see `backend.open_tensors`."""
+    return OpenvinoTensors(graph, title, device, options)

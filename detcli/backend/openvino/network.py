@@ -1,0 +1,270 @@
+"""A network that OpenVINO has compiled: which precision it runs in, and its cached copy."""
+
+import hashlib
+import importlib
+import logging
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.backend.device import Device, DeviceOptions, available_cores, visible_cores
+from detcli.backend.failures import (
+    LOAD_TIMEOUT_S,
+    MORE_MEMORY,
+    RUN_TIMEOUT_S,
+    is_out_of_memory,
+    run_error,
+    within,
+)
+from detcli.backend.openvino.library import library, open_core, reason
+from detcli.errors import DeviceError, ModelError
+from detcli.files import cached
+
+log = logging.getLogger(__name__)
+
+Tensor = npt.NDArray[Any]
+
+HALF = {"CPU": "bf16", "GPU": "f16", "NPU": "f16"}
+CAPABILITY = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+"""What OpenVINO calls a precision among the capabilities of a device."""
+
+MULTIPLYING = {"Convolution", "Deconvolution", "FullyConnected", "GroupConvolution", "MatMul"}
+"""Layers that take nearly all of the time, and whose precision counts."""
+
+NAMES = {"i8": "int8", "u8": "int8"}
+
+
+class OpenvinoNetwork:
+    """A compiled network with one input and one output.
+
+    Attributes:
+        precision: What its layers really compute in, as the compiled network says: "f32", "bf16",
+            "f16" or "int8"; joined by "+" if they differ, the most frequent first.
+        requests: How many runs at once use all of the device.
+    """
+
+    def __init__(self, compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
+        self.compiled = compiled
+        self.precision = precision_of(compiled)
+        self.requests: int = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+
+    def start(self, request: Any, tensor: Tensor) -> None:  # noqa: ANN401
+        """Start a run; until it has ended, nobody may free or change the tensor, which is shared.
+
+        Raises:
+            InferenceError: The network does not take this tensor.
+        """
+        try:
+            request.set_input_tensor(library().Tensor(tensor, shared_memory=True))
+            request.start_async()
+        except RuntimeError as error:
+            raise run_error(tensor.shape, reason(error)) from error
+
+    def request(self) -> Any:  # noqa: ANN401
+        """A new request, which owns the output of its runs."""
+        return self.compiled.create_infer_request()
+
+
+def open_network(
+    graph: bytes, title: str, device: Device, options: DeviceOptions
+) -> OpenvinoNetwork:
+    """Compile a network, or read it from the cache.
+
+    Args:
+        graph: A serialised ONNX graph with one input and one output.
+        title: The model's name in errors.
+        device: Where it runs.
+        options: Of these, `half` and `workers`.
+
+    Raises:
+        DependencyError: OpenVINO is not installed, or does not load.
+        DeviceError: The device cannot be used, or not in this precision.
+        ModelError: OpenVINO refuses the graph.
+    """
+    core, unit = open_core(device), str(device.unit)
+    precision = choose_precision(core, unit, half=options.half)
+    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(options.workers)}
+    load = partial(_load, core, graph, unit, config)
+    network = OpenvinoNetwork(_compiled(load, title))
+    if precision == "f32" and not {"f16", "bf16"}.isdisjoint(network.precision.split("+")):
+        raise DeviceError(
+            f"OpenVINO runs {title} in {network.precision} on {unit}, though float32 was asked for",
+            "use --half to run it so on purpose, or --device cpu",
+        )
+    log.info("%s: OpenVINO computes in %s with %s", title, network.precision, _shown(config))
+    return network
+
+
+def _load(core: Any, graph: bytes, unit: str, config: dict[str, str]) -> Any:  # noqa: ANN401
+    """Compile a graph, or read what was compiled before."""
+    fresh = []
+
+    def build() -> bytes:
+        fresh.append(core.compile_model(core.read_model(graph), unit, config))
+        content: bytes = fresh[0].export_model().getvalue()
+        return content
+
+    # The same name of a processor can stand for several, above all in virtual machines.
+    facts = [
+        library().__version__,
+        core.get_property(unit, "FULL_DEVICE_NAME"),
+        *core.get_property(unit, "OPTIMIZATION_CAPABILITIES"),
+        config["INFERENCE_PRECISION_HINT"],
+        hashlib.sha256(graph).hexdigest(),
+    ]
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    content = cached(f"prepared/{key}.openvino", build)
+    if fresh:
+        return fresh[0]
+    try:
+        return core.import_model(content, unit, config)
+    except RuntimeError as error:
+        log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
+        return core.compile_model(core.read_model(graph), unit, config)
+
+
+def _compiled(load: partial[Any], title: str) -> Any:  # noqa: ANN401
+    try:
+        return within(LOAD_TIMEOUT_S, title, load)
+    except (RuntimeError, MemoryError) as error:
+        why = reason(error)
+        if is_out_of_memory(why):
+            raise ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY) from error
+        raise ModelError(
+            f"OpenVINO {library().__version__} cannot load {title}: {why}", "use --device cpu"
+        ) from error
+
+
+def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN401
+    """The precision to ask for: "f32", or with `half` the device's "bf16" or "f16".
+
+    OpenVINO's own default is half precision wherever the device has it.
+
+    Raises:
+        DeviceError: The device does not compute in it, or would be slower than in float32.
+    """
+    wanted = HALF[unit.partition(".")[0]] if half else "f32"
+    has = CAPABILITY[wanted] in core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+    if wanted == "bf16" and not (has and _multiplies_bf16(core)):
+        raise DeviceError(
+            "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
+            "could only imitate",
+            "leave it out, or convert the model with detcli convert --int8",
+        )
+    if not has:
+        raise DeviceError(
+            f"OpenVINO's {unit} does not compute in {wanted}, but in "
+            f"{', '.join(core.get_property(unit, 'OPTIMIZATION_CAPABILITIES'))}",
+            "leave --half out" if half else "use --half, or --device openvino:CPU",
+        )
+    return wanted
+
+
+def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
+    """Whether a convolution in bfloat16 runs on instructions for it.
+
+    OpenVINO lists bfloat16 for any processor that some instructions could imitate it on, so a small
+    convolution is compiled, and the kernel's name tells.
+    """
+    openvino = library()
+    operators = importlib.import_module("openvino.opset13")
+    given = operators.parameter([1, 16, 8, 8], np.float32)
+    weights = np.ones((16, 16, 3, 3), np.float32)
+    layer = operators.convolution(given, weights, [1, 1], [0, 0], [0, 0], [1, 1])
+    try:
+        compiled = core.compile_model(
+            openvino.Model([layer], [given]), "CPU", {"INFERENCE_PRECISION_HINT": "bf16"}
+        )
+    except RuntimeError:
+        return False
+    kernels = [kernel for kind, _, kernel in _layers(compiled) if kind in MULTIPLYING]
+    # The generic kernels for AVX-512 widen bfloat16 themselves.
+    return all(not kernel.startswith("jit_avx512") for kernel in kernels)
+
+
+def scheduling(workers: int) -> dict[str, str]:
+    """Streams and threads: OpenVINO's own rules, which know hyper-threads and efficient cores.
+
+    One picture at a time is to be fast; of many, as many as the machine does best at once. OpenVINO
+    sees a process's affinity, but no container's quota, so that is given as a number of threads.
+    """
+    config = {"PERFORMANCE_HINT": "LATENCY"}
+    if workers > 1:
+        config = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": str(workers)}
+    if available_cores() < visible_cores():
+        config["INFERENCE_NUM_THREADS"] = str(available_cores())
+    return config
+
+
+def precision_of(compiled: Any) -> str:  # noqa: ANN401
+    """What the layers of a compiled network compute in, see `OpenvinoNetwork.precision`."""
+    try:
+        layers = _layers(compiled)
+    except RuntimeError:  # a plug-in that does not say
+        return str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    known = {*CAPABILITY, *NAMES}
+    found = Counter(
+        NAMES.get(precision, precision)
+        for kind, precision, _ in layers
+        if kind in MULTIPLYING and precision in known
+    )
+    if found:
+        return "+".join(name for name, _ in found.most_common())
+    rest = Counter(precision for _, precision, _ in layers if precision in CAPABILITY)
+    return rest.most_common(1)[0][0] if rest else ""  # other layers convert at its ends
+
+
+def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
+    """Kind, precision and kernel of each layer that runs."""
+    entries = ("layerType", "runtimePrecision", "primitiveType")
+    return [
+        tuple(node.get_rt_info()[entry].astype(str) for entry in entries)
+        for node in compiled.get_runtime_model().get_ops()
+    ]
+
+
+def _shown(config: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in config.items())
+
+
+class OpenvinoTensors:
+    """Any graph on one of OpenVINO's devices, with arrays as its inputs and outputs.
+
+    Attributes:
+        device: The device's name.
+    """
+
+    def __init__(self, graph: bytes, title: str, device: Device, options: DeviceOptions) -> None:
+        """Load a graph, which is not cached; for the arguments and errors see `open_network`."""
+        self.device, self._title = str(device), title
+        core, unit = open_core(device), str(device.unit)
+        config = {"INFERENCE_PRECISION_HINT": choose_precision(core, unit, half=options.half)}
+
+        def load() -> Any:  # noqa: ANN401
+            return core.compile_model(core.read_model(graph), unit, config)
+
+        compiled = _compiled(partial(load), title)
+        self._names = [output.any_name for output in compiled.outputs]
+        self._request = compiled.create_infer_request()
+
+    def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """Feed the named input and return copies of all outputs by name.
+
+        Raises:
+            InferenceError: The runtime failed.
+        """
+        try:
+            self._request.infer({name: tensor}, share_inputs=False)
+        except RuntimeError as error:
+            raise run_error(tensor.shape, reason(error)) from error
+        return {
+            name: self._request.get_output_tensor(index).data.copy()
+            for index, name in enumerate(self._names)
+        }
+
+    def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
+        return within(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))

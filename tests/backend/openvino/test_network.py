@@ -1,0 +1,277 @@
+"""Precision, cache and scheduling of the networks that OpenVINO compiles."""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from detcli.backend import open_backend, open_tensors
+from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.openvino import network as module
+from detcli.backend.openvino.network import choose_precision, open_network, scheduling
+from detcli.errors import DeviceError, InferenceError, ModelError
+from detcli.model.prepared import prepare
+
+CPU = Device.parse("openvino")
+
+LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
+small (float[1, 16, 8, 8] given) => (float[1, 16, 6, 6] made)
+{
+    weights = Constant <value_floats = [%s]> ()
+    shape = Constant <value_ints = [16, 16, 3, 3]> ()
+    shaped = Reshape (weights, shape)
+    made = Conv (given, shaped)
+}"""
+
+
+def convolution():
+    """A graph with one convolution."""
+    values = np.random.default_rng(0).random(16 * 16 * 9).round(4)
+    return onnx.parser.parse_model(LAYERS % ", ".join(map(str, values))).SerializeToString()
+
+
+def has_bf16():
+    try:
+        return choose_precision(module.open_core(CPU), "CPU", half=True) == "bf16"
+    except DeviceError:
+        return False
+
+
+def test_float32_means_float32():
+    """OpenVINO's own default is half precision, where the processor has it."""
+    assert open_network(convolution(), "m", CPU, DeviceOptions()).precision == "f32"
+
+
+def test_half_is_bfloat16_or_refused():
+    if has_bf16():
+        network = open_network(convolution(), "m", CPU, DeviceOptions(half=True))
+        assert network.precision == "bf16"
+        return
+    with pytest.raises(DeviceError, match="--half would be slower"):
+        open_network(convolution(), "m", CPU, DeviceOptions(half=True))
+
+
+class Core:
+    """Stands for a core whose device lists these capabilities."""
+
+    def __init__(self, *capabilities):
+        self.capabilities = list(capabilities)
+
+    def get_property(self, *_):
+        return self.capabilities
+
+    def compile_model(self, *_):
+        raise RuntimeError("Supported primitive descriptors list is empty")
+
+
+@pytest.mark.parametrize(
+    ("unit", "half", "capabilities", "precision"),
+    [
+        ("GPU", False, ["FP32", "FP16"], "f32"),
+        ("GPU.1", True, ["FP32", "FP16"], "f16"),
+        ("NPU", True, ["FP16", "INT8"], "f16"),
+        ("CPU", False, ["BF16", "FP32"], "f32"),
+    ],
+)
+def test_the_precision_of_each_device(unit, half, capabilities, precision):
+    assert choose_precision(Core(*capabilities), unit, half=half) == precision
+
+
+@pytest.mark.parametrize(
+    ("unit", "half", "capabilities", "told", "hint"),
+    [
+        ("CPU", True, ["FP32"], "--half would be slower", "leave it out"),
+        ("CPU", True, ["FP32", "BF16"], "--half would be slower", "int8"),
+        (
+            "NPU",
+            False,
+            ["FP16", "INT8"],
+            "NPU does not compute in f32, but in FP16, INT8",
+            "--half",
+        ),
+        ("GPU", True, ["FP32"], "GPU does not compute in f16", "leave --half out"),
+    ],
+)
+def test_a_precision_that_the_device_lacks_is_refused(unit, half, capabilities, told, hint):
+    with pytest.raises(DeviceError, match=told) as caught:
+        choose_precision(Core(*capabilities), unit, half=half)
+    assert hint in caught.value.hint
+
+
+def layers(*entries):
+    """Stands for a compiled network whose layers have these kinds, precisions and kernels."""
+    names = ("layerType", "runtimePrecision", "primitiveType")
+    nodes = []
+    for entry in entries:
+        info = {
+            name: SimpleNamespace(astype=lambda _, value=value: value)
+            for name, value in zip(names, entry, strict=True)
+        }
+        nodes.append(SimpleNamespace(get_rt_info=lambda info=info: info))
+    return SimpleNamespace(
+        get_runtime_model=lambda: SimpleNamespace(get_ops=lambda: nodes),
+        get_property=lambda _: 1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "precision"),
+    [
+        (layers(("Convolution", "f32", ""), ("Input", "f16", ""), ("Const", "u8", "")), "f32"),
+        (layers(*[("Convolution", "u8", "")] * 2, ("MatMul", "bf16", "")), "int8+bf16"),
+        (layers(("Convolution", "i8", ""), ("Convolution", "u8", "")), "int8"),
+        (layers(*[("Pooling", "f32", "")] * 2, ("Subgraph", "f16", "")), "f32"),
+        (layers(("Const", "i32", "")), ""),
+    ],
+)
+def test_the_precision_is_that_of_the_layers_which_multiply(compiled, precision):
+    assert module.precision_of(compiled) == precision
+
+
+def test_float32_that_runs_in_half_precision_is_refused(monkeypatch):
+    compiled = layers(("Convolution", "bf16", ""))
+    monkeypatch.setattr(module, "_load", lambda *_: compiled)
+    with pytest.raises(DeviceError, match="OpenVINO runs m in bf16 on CPU, though float32"):
+        open_network(b"", "m", CPU, DeviceOptions())
+
+
+@pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2"])
+def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
+    """oneDNN, which OpenVINO computes with, takes a lesser processor from ONEDNN_MAX_CPU_ISA."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model()]
+    usual = detcli(*arguments, "--device", "cpu")
+    lesser = detcli(*arguments, "--device", "openvino", env=environment)
+    assert lesser.returncode == 0, lesser.stderr
+    assert lesser.stdout == usual.stdout.replace('"cpu"', '"openvino:CPU (f32)"')
+    refused = detcli(*arguments, "--device", "openvino", "--half", env=environment)
+    assert refused.returncode == 5
+    assert "this processor does not multiply in bfloat16" in refused.stderr
+
+
+def test_int8_models_run_in_int8(shared):
+    model = prepare(shared("models/yolov8n-320-int8.onnx"))
+    backend = open_backend("openvino", model)
+    assert backend.precision.split("+")[0] == "int8"
+    assert "bf16" not in backend.precision
+    backend.close()
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The configurations that networks are compiled in, as opposed to read from the cache."""
+    found = []
+    core = module.open_core(CPU)
+
+    class Counting:
+        def compile_model(self, model, unit, config):
+            found.append(config["INFERENCE_PRECISION_HINT"])
+            return core.compile_model(model, unit, config)
+
+        def __getattr__(self, name):
+            return getattr(core, name)
+
+    monkeypatch.setattr(module, "open_core", lambda _: Counting())
+    return found
+
+
+def test_a_second_start_compiles_nothing(cache, compiled):
+    graph = convolution()
+    for workers in (1, 1, 8):
+        options = DeviceOptions(workers=workers)
+        assert open_network(graph, "m", CPU, options).precision == "f32"
+    assert compiled == ["f32"]
+    (entry,) = (cache / "prepared").glob("*.openvino")
+    assert entry.stat().st_mode & 0o777 == 0o600
+    other = graph.replace(b"made", b"make")
+    open_network(other, "m", CPU, DeviceOptions())
+    assert compiled == ["f32", "f32"]
+
+
+def test_each_precision_and_device_has_its_own_entry(cache, compiled, monkeypatch):
+    graph = convolution()
+    open_network(graph, "m", CPU, DeviceOptions())
+    monkeypatch.setattr(module, "choose_precision", lambda *_, **__: "bf16")
+    open_network(graph, "m", CPU, DeviceOptions(half=True))
+    assert compiled == ["f32", "bf16"]
+    assert len(list((cache / "prepared").glob("*.openvino"))) == 2
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda _: b"", lambda data: data[::-1]])
+def test_a_damaged_entry_is_compiled_again(spoil, cache, compiled):
+    graph = convolution()
+    open_network(graph, "m", CPU, DeviceOptions())
+    (entry,) = (cache / "prepared").glob("*.openvino")
+    whole = entry.read_bytes()
+    entry.write_bytes(spoil(whole))
+    open_network(graph, "m", CPU, DeviceOptions())
+    assert compiled == ["f32", "f32"]
+    assert entry.stat().st_size == len(whole)
+
+
+def test_an_entry_that_openvino_refuses_is_compiled_again(cache, compiled, monkeypatch):
+    """As after an update of a driver."""
+    monkeypatch.setattr(module, "cached", lambda *_: b"of another release")
+    assert open_network(convolution(), "m", CPU, DeviceOptions()).precision == "f32"
+    assert compiled == ["f32"]
+    assert not cache.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_a_cache_that_others_can_write_to_is_not_used(cache, compiled):
+    open_network(convolution(), "m", CPU, DeviceOptions())
+    (cache / "prepared").chmod(0o777)
+    open_network(convolution(), "m", CPU, DeviceOptions())
+    assert compiled == ["f32", "f32"]
+
+
+def test_streams_are_left_to_openvino_within_the_quota(monkeypatch):
+    monkeypatch.setattr(module, "visible_cores", lambda: 8)
+    monkeypatch.setattr(module, "available_cores", lambda: 8)
+    assert scheduling(1) == {"PERFORMANCE_HINT": "LATENCY"}
+    many = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "4"}
+    assert scheduling(4) == many
+    monkeypatch.setattr(module, "available_cores", lambda: 3)
+    assert scheduling(4) == {**many, "INFERENCE_NUM_THREADS": "3"}
+
+
+def test_a_quota_limits_the_threads(monkeypatch):
+    monkeypatch.setattr(module, "available_cores", lambda: 1)
+    network = open_network(convolution(), "m", CPU, DeviceOptions(workers=4))
+    assert network.compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert network.requests == 1
+
+
+def test_a_graph_that_openvino_refuses_is_a_model_error(make_model):
+    model = make_model()
+    model.write_bytes(model.read_bytes().replace(b"AveragePool", b"AverageFool"))
+    with pytest.raises(ModelError, match=r"cannot load colours: .*AverageFool") as caught:
+        open_backend("openvino", prepare(model))
+    assert "--device cpu" in caught.value.hint
+    with pytest.raises(ModelError, match="cannot load m"):
+        open_tensors("openvino", b"\x08\x01", "m")
+
+
+@pytest.mark.parametrize("failure", [MemoryError("std::bad_alloc"), RuntimeError("bad_alloc")])
+def test_a_graph_that_does_not_fit_into_memory(failure, monkeypatch):
+    def fail(*_):
+        raise failure
+
+    monkeypatch.setattr(module, "_load", fail)
+    with pytest.raises(ModelError, match=r"^m does not fit into memory"):
+        open_network(b"", "m", CPU, DeviceOptions())
+
+
+def test_tensors_of_any_graph_by_name():
+    tensors = open_tensors("openvino", convolution(), "m")
+    assert tensors.device == "openvino:CPU"
+    ones = np.ones((1, 16, 8, 8), np.float32)
+    ones.flags.writeable = False
+    found = tensors.run_watched("given", ones)
+    again = tensors.run("given", ones * 2)
+    assert {name: tensor.shape for name, tensor in found.items()} == {"made": (1, 16, 6, 6)}
+    np.testing.assert_allclose(again["made"], 2 * found["made"], rtol=1e-5)
+    with pytest.raises(InferenceError, match=r"\[1, 16, 4\]"):
+        tensors.run("given", np.ones((1, 16, 4), np.float32))
