@@ -22,13 +22,13 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 
 
-def first_wrong(shim: Shim) -> str:
-    """Name the first case with a wrong answer; empty if all are right."""
+def first_wrong(shim: Shim, kind: str = "") -> str:
+    """Name the first case with a wrong answer, among those of a kind; empty if all are right."""
     for reverse in (False, True):
-        gpu = HostGpu(shim, late=False, reverse=reverse)
+        gpu = HostGpu(shim, late=False, reverse=partial(bool, reverse))
         for name, is_right in _cases(gpu):
             try:
-                if not is_right():
+                if name.startswith(kind) and not is_right():
                     return f"{name}, {reverse=}"
             except ShimError as error:
                 return f"{name}, {reverse=}: {error}"

@@ -81,7 +81,7 @@ class HostGpu:
     Args:
         shim: The kernels.
         late: Run work only when it is waited for, instead of at once.
-        reverse: Run blocks and threads from the last to the first.
+        reverse: Says for each launch whether blocks and threads run from the last to the first.
         capacity: Bytes of device memory; None for no limit.
 
     Attributes:
@@ -95,7 +95,12 @@ class HostGpu:
     stream = 0
 
     def __init__(
-        self, shim: Shim, *, late: bool = True, reverse: bool = False, capacity: int | None = None
+        self,
+        shim: Shim,
+        *,
+        late: bool = True,
+        reverse: Callable[[], bool] = lambda: False,
+        capacity: int | None = None,
     ) -> None:
         self.launched: set[str] = set()
         self.held: set[HostMemory] = set()
@@ -131,7 +136,7 @@ class HostGpu:
         assert all(grid), "the driver refuses a grid without blocks"
         self.launched.add(kernel)
         self.enqueue(
-            lambda: self._shim.launch(kernel, grid, block, *arguments, reverse=self._reverse)
+            lambda: self._shim.launch(kernel, grid, block, *arguments, reverse=self._reverse())
         )
 
     def enqueue(self, operation: Callable[[], object]) -> None:

@@ -57,13 +57,23 @@ def kernel_sources() -> dict[str, str]:
 
 
 class Shim:
-    """Kernels that run on the CPU."""
+    """Kernels that run on the CPU.
 
-    def __init__(self, sources: Mapping[str, str], folder: Path) -> None:
+    Args:
+        sources: File name -> text.
+        folder: Where libraries are kept.
+        skipped: File and line of a barrier at which no thread waits. It holds for a library as
+            long as the process lives, so it takes a process of its own.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, str], folder: Path, skipped: tuple[str, int] | None = None
+    ) -> None:
         if sys.platform != "linux" or shutil.which("g++") is None:
             pytest.skip("running CUDA kernels on the CPU needs g++ on Linux")
         self._sources = sources
         self._folder = folder
+        self._skipped = skipped
         self._file_of = {
             kernel: name
             for name, text in sources.items()
@@ -121,7 +131,11 @@ class Shim:
         if not path.exists():
             self._build(name, files, path)
         # PyDLL keeps the interpreter locked: a library runs one kernel at a time.
-        return ctypes.PyDLL(str(path))
+        library = ctypes.PyDLL(str(path))
+        if self._skipped is not None:
+            file, line = self._skipped
+            library.shim_skip(file.encode(), line)
+        return library
 
     def _closure(self, name: str) -> dict[str, str]:
         """The file and all that it includes, name -> text."""

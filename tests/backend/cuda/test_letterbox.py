@@ -102,7 +102,7 @@ def test_a_video_frame(gpu, random):
 @settings(max_examples=60)
 def test_any_sizes(shim, sizes, canvas, dtype, reverse, seed):  # noqa: PLR0913, PLR0917
     random = np.random.default_rng(seed)
-    gpu = HostGpu(shim, reverse=reverse)
+    gpu = HostGpu(shim, reverse=lambda: reverse)
     check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
     gpu.close()
 

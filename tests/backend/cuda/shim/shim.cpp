@@ -124,6 +124,9 @@ void run_grid() {
 
 }  // namespace
 
+char skipped_file[64];
+int skipped_line;
+
 void wait(Place place) {
   current->place = place;
   if (!_setjmp(current->context)) longjmp(scheduler, 1);
@@ -161,3 +164,8 @@ const char* launch(void (*entry)(void**), void** values, dim3 grid, unsigned blo
 }
 
 }  // namespace shim
+
+extern "C" __attribute__((visibility("default"))) void shim_skip(const char* file, int line) {
+  snprintf(shim::skipped_file, sizeof shim::skipped_file, "%s", file);
+  shim::skipped_line = line;
+}
