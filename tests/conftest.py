@@ -13,6 +13,7 @@ import hub_server
 import hypothesis
 import numpy as np
 import pytest
+import warm
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -169,6 +170,16 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, check=False, **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def warm_detcli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH with a `detcli` that starts fast, for tests whose shells start it often."""
+    if sys.platform != "linux":
+        return Path(sys.executable).parent
+    folder = tmp_path_factory.mktemp("warm")
+    warm.start(folder)
+    return folder
 
 
 @pytest.fixture

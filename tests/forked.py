@@ -57,14 +57,19 @@ def run(arguments, *, input=None, text=True, timeout=60, **options):  # noqa: A0
 
 
 def _child(argv, streams, cwd, environment):
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(cwd)
     writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for descriptor, (path, flags) in enumerate(
         zip(streams, (os.O_RDONLY, writing, writing), strict=True)
     ):
         os.dup2(os.open(path, flags), descriptor)
+    become(argv, cwd, environment)
+
+
+def become(argv, cwd, environment):
+    """Run the command line in this process, with its first three descriptors, and end it."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115

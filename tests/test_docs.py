@@ -26,7 +26,7 @@ def blocks(text, language):
 
 
 @pytest.fixture
-def workplace(tmp_path, hub, monkeypatch):
+def workplace(tmp_path, hub, warm_detcli, monkeypatch):
     """A folder with the pictures that the documentation names; `yolov10n` can be fetched."""
     names = {0: "person", 1: "bus", 2: "car"}
     model = convolution_model.build(
@@ -54,11 +54,9 @@ def workplace(tmp_path, hub, monkeypatch):
     (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / ".cache/huggingface"))  # as in a home folder
-    monkeypatch.setenv("PATH", f"{BINARIES}{os.pathsep}{os.environ['PATH']}")
+    path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
     return tmp_path
-
-
-BINARIES = Path(sys.executable).parent
 
 
 def shell(script):
@@ -102,7 +100,8 @@ def plain(text):
 
 def from_cron(script):
     """Run a script as cron does: in sh, at home, with hardly any variables."""
-    path = f"{BINARIES}:/usr/bin:/bin"  # as the text before the recipe says
+    first, *_ = os.environ["PATH"].split(os.pathsep)
+    path = f"{first}:/usr/bin:/bin"  # as the text before the recipe says
     variables = {"HOME": str(Path.cwd()), "LOGNAME": "you", "SHELL": "/bin/sh", "PATH": path}
     return run(["/bin/sh", "-c", script], env=variables)
 

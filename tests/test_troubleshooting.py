@@ -92,14 +92,16 @@ def workplace(tmp_path, models, hub, monkeypatch):
 
 
 @pytest.fixture
-def environment(workplace, title):
-    """A machine with a GPU and its driver, but without CUDA's libraries and without a display."""
+def environment(workplace, warm_detcli, title, block):
+    """A machine without a display, and for what is about GPUs, with one whose libraries lack."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the page shows Linux")
-    libraries = workplace / "driver"
-    fake_driver(libraries, version=12040 if title == OLD_DRIVER else 13000)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": str(libraries), "COLUMNS": "160"}
+    path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(map(str, path)), "COLUMNS": "160"}
+    if re.search("GPU|cuda", title + block):
+        libraries = workplace / "driver"
+        fake_driver(libraries, version=12040 if title == OLD_DRIVER else 13000)
+        environment["LD_LIBRARY_PATH"] = str(libraries)
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "CUDA_VISIBLE_DEVICES"):
         environment.pop(name, None)
     if title == TWO_WHEELS:
