@@ -9,12 +9,13 @@ import re
 import secrets
 import stat
 import sys
+import warnings
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from detcli.errors import DetcliError, OutputError, system_reason
+from detcli.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.interrupts import interrupts
 from detcli.trust import distrust, warn_once
 
@@ -136,7 +137,7 @@ class StandardOutput:
         except BrokenPipeError:
             raise  # not a failure: the reader has seen enough
         except OSError as error:
-            raise _output_error("standard output", error) from error
+            raise unwritable("standard output", error) from error
 
     def commit(self) -> None:
         """Do nothing: everything has been flushed."""
@@ -166,7 +167,7 @@ class AppendedFile:
                 if self.file.read(1) != b"\n":  # a power cut has torn the last line
                     self.write("\n")
         except OSError as error:
-            raise _output_error(path, error) from error
+            raise unwritable(path, error) from error
 
     def write(self, text: str) -> None:
         """Add text.
@@ -180,7 +181,7 @@ class AppendedFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self.file.truncate(start)
-            raise _output_error(self.path, error) from error
+            raise unwritable(self.path, error) from error
 
     def commit(self) -> None:
         """Put the file on the disk, and close it; every piece is in it already."""
@@ -206,7 +207,7 @@ class DirectFile:
             if error.errno == errno.ENXIO:
                 reason = f"cannot write {path}: no process reads it"
                 raise OutputError(reason, "start its reader first, or name a file") from error
-            raise _output_error(path, error) from error
+            raise unwritable(path, error) from error
         os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
         self.file = FileIO(descriptor, "w")
 
@@ -222,7 +223,7 @@ class DirectFile:
         except BrokenPipeError:
             raise  # not a failure: the reader has seen enough
         except OSError as error:
-            raise _output_error(self.path, error) from error
+            raise unwritable(self.path, error) from error
 
     def commit(self) -> None:
         """Close it: everything has been written."""
@@ -240,8 +241,8 @@ class AtomicFile:
     It is written beside the target under a temporary name, then moved into place. No link is
     followed, neither in place of the file nor of its folder: whatever has the name is replaced,
     unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
-    may still be committed. `suffix` ends the temporary name, for libraries that take the format
-    from it; `named` is what messages call the file.
+    may still be committed, with a warning. `suffix` ends the temporary name, for libraries that
+    take the format from it; `named` is what messages call the file.
 
     Attributes:
         path: The target.
@@ -256,6 +257,7 @@ class AtomicFile:
         self.path = path
         self._named = named or path
         self._size = 0  # of the writes that succeeded
+        self._lacks_some = False
         self._open = True
         try:
             self._folder = Folder(path.parent)
@@ -272,7 +274,7 @@ class AtomicFile:
                     self._folder.close()
                 raise
         except OSError as error:
-            raise _output_error(self._named, error) from error
+            raise unwritable(self._named, error) from error
         if stat.S_ISREG(mode) and os.name == "posix":
             with contextlib.suppress(OSError):  # some file systems have no permissions
                 os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
@@ -286,10 +288,11 @@ class AtomicFile:
         try:
             write_all(self.file, data)
         except OSError as error:
+            self._lacks_some = True
             with contextlib.suppress(OSError):  # cut off what was written
                 self.file.truncate(self._size)
                 self.file.seek(self._size)
-            raise _output_error(self._named, error) from error
+            raise unwritable(self._named, error) from error
         self._size = self.file.tell()
 
     def commit(self) -> None:
@@ -306,8 +309,11 @@ class AtomicFile:
                 self._folder.move(self.written.name, self.path.name)
             except OSError as error:
                 self.discard()
-                raise _output_error(self._named, error) from error
+                raise unwritable(self._named, error) from error
             self._close()
+        if self._lacks_some:
+            what = f"{self._named} is not complete: it lacks what could not be written"
+            warnings.warn(what, DetcliWarning, stacklevel=2)
 
     def discard(self) -> None:
         """Close and remove the temporary file; does nothing after `commit`."""
@@ -530,12 +536,25 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _output_error(path, error) from error
+        raise unwritable(path, error) from error
     return Path(os.path.realpath(path))
 
 
-def _output_error(path: str | Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"cannot write {path}: {system_reason(error)}",
-        "check the folder, its permissions and the free disk space",
-    )
+def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
+    """The error for what the system does not let us write; `more` ends its hint."""
+    hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
+    return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
+
+
+_REMEDIES = {
+    errno.EISDIR: "name a file instead of a folder",
+    errno.EEXIST: "name a folder, or move the file of that name away",
+    errno.ENOTDIR: "name a folder, or move the file of that name away",
+    errno.ENOENT: "make the folder first, or name one that exists",
+    errno.EACCES: "check the permissions of the file and its folder",
+    errno.EPERM: "check the permissions of the file and its folder",
+    errno.EROFS: "name a folder that can be written to",
+    errno.ENOSPC: "free space on its disk, or name a folder on another",
+    errno.EDQUOT: "free space within your quota, or name a folder on another disk",
+    errno.EFBIG: "check the limit on the size of files (ulimit -f)",
+}

@@ -55,19 +55,19 @@ class Settings:
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):
             if not 0 <= conf <= 1:
-                raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
+                raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1 in --conf")
         if isinstance(self.classes, str):
             raise UsageError(
                 f"classes is the string '{self.classes}'", "use a tuple of names or ids"
             )
         if self.max_det < 1:
-            raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
+            raise UsageError(f"max_det is {self.max_det}", "use 1 or more in --max-det")
         if self.nms is not None and not 0 < self.nms <= 1:
-            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1")
+            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1 in --nms")
         if self.preprocess is not None:
             parse(self.preprocess)
         if self.imgsz is not None and self.imgsz < 1:
-            raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
+            raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more in --imgsz")
 
 
 def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:

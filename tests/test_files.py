@@ -1,6 +1,7 @@
 """Files appear whole or not at all."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from small_disk import small_disk
 
-from detcli.errors import OutputError
+from detcli.errors import DetcliWarning, OutputError
 from detcli.files import (
     AppendedFile,
     AtomicFile,
@@ -20,6 +21,7 @@ from detcli.files import (
     cache_folder,
     make_folder,
     open_output,
+    unwritable,
     write_file,
     write_output,
 )
@@ -90,7 +92,8 @@ def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
             file.write(data)
     with small_disk(1000):
         file.write(data[:9])
-    file.commit()
+    with pytest.warns(DetcliWarning, match="not complete"):
+        file.commit()
     assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())
     assert list(tmp_path.iterdir()) == [path]
 
@@ -102,6 +105,17 @@ def test_a_full_disk_leaves_the_existing_file_alone(tmp_path):
         write_file(path, bytes(5000))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.EISDIR, "name a file"), (errno.ENOSPC, "free space"), (errno.EIO, "check the folder")],
+)
+def test_the_hint_says_what_to_do_about_the_systems_reason(code, remedy):
+    error = unwritable("a.json", OSError(code, os.strerror(code)), "; nothing is lost")
+    assert str(error) == f"cannot write a.json: {os.strerror(code)}"
+    assert remedy in error.hint
+    assert error.hint.endswith("; nothing is lost")
 
 
 def test_a_link_is_followed_and_stays_a_link(tmp_path):

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from detcli.errors import OutputError, system_reason
-from detcli.files import NO_WAIT, sync
+from detcli.errors import OutputError
+from detcli.files import NO_WAIT, sync, unwritable
 
 NAME = ".detcli-index"
 
@@ -47,7 +47,7 @@ class FolderIndex:
             with contextlib.suppress(FileNotFoundError):
                 _, data = self._open(0)
         except OSError as error:
-            raise self._failure(error) from error
+            raise unwritable(self._path, error) from error
         entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
         entries = entries[entries["check"] == _checksums(entries)]
         entries = entries[np.argsort(entries["file"], kind="stable")]
@@ -101,7 +101,7 @@ class FolderIndex:
             if time.monotonic() - self._synced_s >= SYNC_INTERVAL_S:
                 self.sync()
         except OSError as error:
-            raise self._failure(error) from error
+            raise unwritable(self._path, error) from error
 
     def sync(self) -> None:
         """Put the index on the disk.
@@ -114,14 +114,8 @@ class FolderIndex:
         try:
             sync(self._descriptor)
         except OSError as error:
-            raise self._failure(error) from error
+            raise unwritable(self._path, error) from error
         self._synced_s = time.monotonic()
-
-    def _failure(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"cannot write {self._path}: {system_reason(error)}",
-            "check the folder, its permissions and the free disk space",
-        )
 
 
 def _hash(text: str) -> np.uint64:

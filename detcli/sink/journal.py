@@ -20,8 +20,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import OutputError, UsageError, system_reason
-from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, write_all
+from detcli.errors import OutputError, UsageError
+from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 from detcli.record import Origin, Record, SettingsJson
 from detcli.sink.json import encode
 
@@ -231,11 +231,8 @@ class Journal:
             )
 
     def _failure(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"cannot write {self._path}: {system_reason(error)}",
-            "check the folder, its permissions and the free disk space; nothing is lost: "
-            "the same command continues where this run stopped",
-        )
+        more = "; nothing is lost: the same command continues where this run stopped"
+        return unwritable(self._path, error, more)
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:

@@ -163,8 +163,9 @@ def _damage(messages: Iterable[str]) -> tuple[str, ...]:
 
 
 def _not_a_picture(data: bytes) -> DecodeError:
+    size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
     return DecodeError(
-        f"not a picture, or a damaged one ({len(data)} bytes, {_signature(data)})",
+        f"not a picture, or a damaged one ({size}, {_signature(data)})",
         "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
     )
 

@@ -11,7 +11,7 @@ from sample_records import failure, frame, picture
 from small_disk import small_disk
 
 from detcli.detections import Detections
-from detcli.errors import OutputError, UsageError
+from detcli.errors import DetcliWarning, OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
 from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
@@ -155,7 +155,8 @@ def test_a_full_disk_is_an_output_error_and_what_was_written_is_complete(tmp_pat
     with small_disk():
         with pytest.raises(OutputError, match=r"r\.json"):
             sink.write(picture(index=2, count=100))
-        sink.close()
+        with pytest.warns(DetcliWarning, match="not complete"):
+            sink.close()
     read = json.loads((tmp_path / "r.json").read_text())
     assert [one["image_id"] for one in read] == list(range(1, written + 1))
 

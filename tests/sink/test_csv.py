@@ -8,7 +8,7 @@ import sample_records
 from sample_records import damaged, failed_frame, frame
 from small_disk import small_disk
 
-from detcli.errors import OutputError
+from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile
 from detcli.sink.csv import COLUMNS, CsvSink
 
@@ -132,7 +132,8 @@ def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path):
     with small_disk():
         with pytest.raises(OutputError, match=r"out\.csv"):
             sink.write(picture(index=1, count=100))
-        sink.close()
+        with pytest.warns(DetcliWarning, match="not complete"):
+            sink.close()
     assert path.read_text() == before
     assert before.count("\n") == 3
 

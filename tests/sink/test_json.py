@@ -9,7 +9,7 @@ import pytest
 from sample_records import failure, picture
 from small_disk import small_disk
 
-from detcli.errors import OutputError
+from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink.json import JsonLinesSink, JsonSink
 
@@ -96,5 +96,6 @@ def test_what_was_written_before_the_disk_was_full_is_readable(tmp_path, sink, r
     with small_disk():
         with pytest.raises(OutputError, match="out"):
             writer.write(picture(count=100))
-        writer.close()
+        with pytest.warns(DetcliWarning, match="not complete"):
+            writer.close()
     assert read(path.read_text()) == [record.to_json() for record in records]
