@@ -67,6 +67,26 @@ else
 fi
 """
 
+# Typer's own starts detcli four times for each key.
+FISH = r"""
+function %(complete_func)s
+    set -l found (env %(autocomplete_var)s=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args \
+        _TYPER_COMPLETE_ARGS=(commandline -cp) %(prog_name)s 2> /dev/null | string match -v '')
+    if set -q found[1]
+        string join \n -- $found
+    else # a path, as fish completes one for commands that it does not know
+        set -l token (commandline -ct)
+        set -l option (string match --regex -- '^--[^=]*=' $token)
+        set -l start (string replace -- "$option" '' "$token")
+        for path in (complete -C "'' $start")
+            echo "$option$path"
+        end
+    end
+end
+
+complete --command %(prog_name)s --no-files --arguments "(%(complete_func)s)"
+"""
+
 SAFE = re.compile(r"([^\w@%+=:,./~-])")
 """What bash does not take literally outside quotes."""
 
@@ -191,6 +211,8 @@ class Bash(BashComplete):
 
 class Fish(FishComplete):
     """Completion in fish, which does its own quoting."""
+
+    source_template = FISH
 
     def format_completion(self, item: "CompletionItem") -> str:
         """A candidate and its description."""

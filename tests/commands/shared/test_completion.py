@@ -139,7 +139,7 @@ def test_a_script_of_an_earlier_version_gets_no_traceback():
     assert result.exit_code == 0
 
 
-def test_fish_and_powershell_have_the_scripts_of_typer():
+def test_fish_asks_for_candidates_as_typer_does():
     environment = {
         "_DETCLI_COMPLETE": "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
