@@ -33,12 +33,12 @@ def run(model, inputs):
     return session.run(None, fed)
 
 
-def read(model, *, boxes_only=False):
+def read(model, *, boxes_only=False, image=IMAGE):
     """What detcli finds: boxes, scores and class ids; and the contract."""
     content = model.SerializeToString()
     file = ModelFile(Path("elsewhere/model.onnx"), content, boxes_only=boxes_only)
     contract = file.detector()
-    (head,) = run(file.body(), IMAGE)
+    (head,) = run(file.body(), image)
     found = detect(head[0], replace(ALL, unique=contract.one_class), contract)
     boxes = found.boxes * SIZES if contract.box_fractions else found.boxes
     return (boxes, found.score, found.class_id), contract

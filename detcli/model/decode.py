@@ -107,7 +107,7 @@ def parts_of(index: GraphIndex, tensor: str) -> tuple[str, list[tuple[int, str]]
     dims = index.shapes.get(tensor, [])
     if node is None or node.op_type not in {"Slice", "Split"} or not dims:
         return tensor, []
-    axis, start = _cut_along(index, node, tensor)
+    axis, start = cut_along(index, node, tensor)
     length = known_size(dims[axis]) if axis is not None and axis < len(dims) else None
     if axis is None or length is None:
         return tensor, []
@@ -120,8 +120,8 @@ def parts_of(index: GraphIndex, tensor: str) -> tuple[str, list[tuple[int, str]]
     return tensor, reached
 
 
-def _cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
-    """The axis that a Slice or Split cuts along, and the first entry of an output."""
+def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
+    """The axis that a Gather, Slice or Split cuts along, and the first entry of an output."""
     rank = len(index.shapes.get(node.input[0], []))
     if node.op_type == "Split":
         axis, number = attribute(node, "axis", 0), list(node.output).index(output)
@@ -129,6 +129,10 @@ def _cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | N
         before = [known_size(dims[axis]) for dims in sizes if dims]
         known = None not in before and len(before) == number
         return (axis % rank if rank and known else None), sum(size or 0 for size in before)
+    if node.op_type == "Gather":
+        chosen = index.constant(node.input[1]) or []
+        one = rank > 0 and len(chosen) == 1
+        return (attribute(node, "axis", 0) % rank, chosen[0]) if one else (None, 0)
     entries = [index.constant(name) for name in node.input[1:5]]
     if len(entries) < 3 or any(entry is None or len(entry) != 1 for entry in entries):
         return None, 0

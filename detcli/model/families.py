@@ -99,6 +99,13 @@ def _joined(head: Head) -> bool:
     return one and not _decoded(head, Boxes.SIGMOID, Boxes.REFINED)
 
 
+def _places(head: Head) -> tuple[int, ...]:
+    """The first columns of boxes, scores and class ids of rows; empty if they are apart."""
+    parts = (head.boxes[0], head.scores[0], head.labels)
+    one = head.layout is Layout.ROWS and len(head.tensors) == 1
+    return tuple(part.start for part in parts if part is not None) if one else ()
+
+
 FAMILIES = (
     Family(
         "YOLOX",  # github.com/Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess

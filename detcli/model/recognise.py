@@ -223,7 +223,8 @@ def _reading(
         warnings = (*warnings, "its masks or keypoints are left out")
     swapped, fractions = family.swapped, family.fractions
     if (shown := row_corners(index, head)) is not None:
-        swapped, fractions = shown
+        # Nodes show a change; of what comes before it, the family knows more.
+        swapped, fractions = swapped or shown[0], fractions or shown[1]
     elif family.shown:
         raise Unrecognised("the order and unit of the corners of its detections are not clear")
     elif head.decoded is not None and head.decoded.fractions is not None:

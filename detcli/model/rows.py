@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from detcli.model.contract import Layout
-from detcli.model.decode import MAX_FACTOR, boxes_of, moved_inputs, to_corners
+from detcli.model.decode import MAX_FACTOR, boxes_of, cut_along, moved_inputs, to_corners
 from detcli.model.graph import GraphIndex, attribute, known_size
 from detcli.model.head import BATCHED, BOX_ROWS, SELECTION, Columns, Head
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
+MAX_COLUMNS = 7  # picture, box, class and score
 PICTURE_COLUMN, CLASS_COLUMN = 0, 1
 """Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
 
@@ -20,21 +21,25 @@ def rows(index: GraphIndex) -> Head | None:
 
 def selected_rows(index: GraphIndex) -> Head | None:
     """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
-    outputs = [output.name for output in index.graph.output]
-    if len(outputs) == 1:
-        pieces = _joined_rows(index, outputs[0])
-    else:
-        pieces = [(Columns(name), name, _last(index, name) or 0) for name in outputs]
+    pieces = [piece for output in index.graph.output for piece in _pieces(index, output.name)]
     boxes = [(piece, tensor) for piece, tensor, size in pieces if size == BOX_ROWS]
     if len(boxes) != 1:
         return None
-    (box_piece, box_tensor), rank = boxes[0], len(index.shapes.get(boxes[0][0].tensor, []))
-    others = [(piece, tensor) for piece, tensor, _ in pieces if piece != box_piece]
-    if len(outputs) > 1:  # a count of detections has an axis less, or one of length 1
-        others = [
+    box_piece, box_tensor = boxes[0]
+    rank, seen = len(index.shapes.get(box_piece.tensor, [])), _seen(index)
+    # A column that does not depend on the picture is its number in the batch.
+    others = [
+        (piece, tensor)
+        for piece, tensor, _ in pieces
+        if piece.tensor == box_piece.tensor and piece != box_piece and tensor in seen
+    ]
+    if len(others) < 2:
+        others += [  # a count of detections has an axis less, or one of length 1
             (piece, tensor)
-            for piece, tensor in others
-            if len(index.shapes.get(tensor, [])) == rank - 1 and _last(index, tensor) != 1
+            for piece, tensor, _ in pieces
+            if piece.tensor != box_piece.tensor
+            and len(index.shapes.get(tensor, [])) == rank - 1
+            and _last(index, tensor) != 1
         ]
     labels = [(piece, tensor) for piece, tensor in others if is_integral(index, tensor)]
     scores = [piece for piece, tensor in others if (piece, tensor) not in labels]
@@ -50,6 +55,48 @@ def selected_rows(index: GraphIndex) -> Head | None:
         decoded=boxes_of(index, box_tensor),
         labels=labels[0][0],
     )
+
+
+def _pieces(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
+    """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
+    width = _last(index, output)
+    if width is None and len(index.shapes.get(output, [])) == BATCHED:
+        width = _size_of_row(index, output)
+    width = width or 0
+    rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
+    return _with_boxes(index, rows) or [(Columns(output), output, width)]
+
+
+def _with_boxes(
+    index: GraphIndex, parts: list[tuple[Columns, str, int]]
+) -> list[tuple[Columns, str, int]]:
+    """Parts of rows, with the sides of the boxes as one, if they were cut out of one tensor."""
+    for first in range(len(parts) - BOX_ROWS + 1):
+        sides = parts[first : first + BOX_ROWS]
+        cuts = [_cut_from(index, tensor) for _, tensor, size in sides if size == 1]
+        source = cuts[0][0] if cuts else ""
+        if source and cuts == [(source, place) for place in range(BOX_ROWS)]:
+            boxes = (Columns(sides[0][0].tensor, sides[0][0].start, sides[-1][0].stop), source, 4)
+            return [*parts[:first], boxes, *parts[first + BOX_ROWS :]]
+    return parts
+
+
+def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
+    """What a column was cut out of along the last axis, and its place; empty if it was not."""
+    for name in (tensor, *_moved(index, tensor)):
+        node = index.producer(name)
+        if node is None or node.op_type not in {"Gather", "Slice", "Split"}:
+            continue
+        rank = len(index.shapes.get(node.input[0], []))
+        axis, place = cut_along(index, node, node.output[0] if name not in node.output else name)
+        return (str(node.input[0]), place) if rank and axis == rank - 1 else ("", 0)
+    return "", 0
+
+
+def _seen(index: GraphIndex) -> set[str]:
+    """All tensors that depend on what a picture shows."""
+    images = [v.name for v in index.image_inputs() if len(index.shapes.get(v.name, [])) >= BATCHED]
+    return set().union(*map(index.moved_from, images))
 
 
 def usual_rows(index: GraphIndex) -> Head | None:
@@ -70,7 +117,7 @@ def _last(index: GraphIndex, tensor: str) -> int | None:
 
 
 def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
-    """The parts of rows [B, K, 6] or [K, 7]: their columns, the tensor and the number of each.
+    """The parts of rows such as [B, K, 6] or [K, 7]: their columns, tensor and number of each.
 
     Looks behind padding to a fixed number of rows.
     """
@@ -79,7 +126,7 @@ def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int
         node = index.producer(tensor)
         if node is None or width is None:
             return []
-        if node.op_type == "Concat" and len(node.input) >= 3:
+        if node.op_type == "Concat" and len(node.input) > 1:
             sizes = [_last(index, name) or _size_of_row(index, name) for name in node.input]
             if None not in sizes and sum(filter(None, sizes)) == width:
                 found, start = [], 0

@@ -45,6 +45,19 @@ def test_own_selection_agrees_with_the_graphs(write, tail):
     assert (report.detections.left, report.detections.pairs) == (2, 2)
 
 
+def test_outputs_of_unknown_shape_are_those_of_a_selection_too(write):
+    """As PyTorch's exporter leaves those of the authors' deploy graphs."""
+
+    def change(model):
+        for value in model.graph.output:
+            for number, dim in enumerate(value.type.tensor_type.shape.dim):
+                dim.dim_param = f"{value.name}_{number}"
+
+    report = verified(write("model.onnx", "deploy", change=change))
+    assert report.agree, report.failures
+    assert report.right.selection is SelectedBy.GRAPH
+
+
 def test_a_selection_that_mistakes_classes_for_queries_is_found(write):
     """rf-detr 1320: the position in Q x C is taken for the query."""
 
