@@ -182,6 +182,11 @@ FAMILIES = (
         needs_nms=True,
     ),
     Family(
+        "MMDetection",  # exported by MMDeploy, multiclass_nms; means and resizing differ
+        lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
+        None,
+    ),
+    Family(
         "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
         lambda head: head.layout is Layout.ROWS,
         Preprocessing(resize=Resize.NONE, scale=1.0),
