@@ -187,6 +187,13 @@ FAMILIES = (
         None,
     ),
     Family(
+        "EfficientDet",  # github.com/google/automl, generate_detections: picture, y1, x1, y2, x2
+        lambda head: _places(head) == (1, 5, 6),
+        Preprocessing(resize=Resize.CORNER, scale=1.0),
+        swapped=True,
+        channels_last=True,
+    ),
+    Family(
         "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
         lambda head: head.layout is Layout.ROWS,
         Preprocessing(resize=Resize.NONE, scale=1.0),
