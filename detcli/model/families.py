@@ -194,6 +194,11 @@ FAMILIES = (
         channels_last=True,
     ),
     Family(
+        "PaddleDetection",  # Paddle2ONNX, multiclass_nms3: class, score, box; means differ
+        lambda head: _places(head) == (2, 1, 0),
+        None,
+    ),
+    Family(
         "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
         lambda head: head.layout is Layout.ROWS,
         Preprocessing(resize=Resize.NONE, scale=1.0),
