@@ -50,6 +50,11 @@ class ZooModel:
         name = "onnx/model_fp16.onnx" if half else "onnx/model.onnx"
         return HubFile(self.repository, name, self.revision) if self.repository else None
 
+    @property
+    def pinned(self) -> bool:
+        """Whether it is always the same file: bundled, or of one commit."""
+        return self.repository is None or HubFile(self.repository, "", self.revision).pinned
+
     def title(self, *, half: bool = False) -> str:
         """Its name in records."""
         return f"{self.name}-fp16" if half else self.name

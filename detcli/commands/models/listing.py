@@ -120,9 +120,14 @@ def render(listing: Listing) -> Iterator[Table]:
                     _size(model, file),
                     model.licence,
                     model.repository or "detcli",
-                    (file.revision or "")[:7],
+                    _revision(model.name, file.revision or ""),
                 )
     yield table
+
+
+def _revision(name: str, revision: str) -> str:
+    """A commit in short, and whether the model may be another tomorrow."""
+    return revision[:7] if not revision or MODELS[name].pinned else f"{revision[:7]}, not pinned"
 
 
 def _size(model: ListedModel, file: ListedFile) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from hub_server import COMMIT
 
-from detcli.commands.models.listing import FileState, ListedFile, listing
+from detcli.commands.models.listing import FileState, ListedFile, listing, render
 from detcli.errors import UsageError
 from detcli.model import zoo
 
@@ -57,3 +57,16 @@ def test_models_of_a_licence():
     assert {model.licence for model in listing("AGPL").models} == {"AGPL-3.0"}
     with pytest.raises(UsageError, match="no model has it"):
         listing("mit")
+
+
+def test_models_without_a_known_commit_are_called_not_pinned(hub):
+    hub.add("yolov10s", b"small")
+    zoo.pull("yolov10s")
+    [table] = render(listing())
+    shown = dict(zip(table.columns[0].cells, table.columns[5].cells, strict=True))
+    assert shown["yolov10s"] == f"{COMMIT[:7]}, not pinned"
+    assert shown["rfdetr-medium"] == "main, not pinned"
+    assert shown["codes"] == ""
+    assert not [name for name, model in zoo.MODELS.items() if model.pinned and "not" in shown[name]]
+    sizes = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
+    assert sizes["dfine-n"] == ""
