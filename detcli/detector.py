@@ -96,7 +96,8 @@ class Detector:
                 f"{prepared.name} does not say how pictures are prepared for it; unknown: "
                 f"{', '.join(contract.unsettled)}",
                 "pass --preprocess (in Python, Settings(preprocess=...)), for example "
-                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
+                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225; "
+                "detcli inspect MODEL --try PICTURES may find it out",
             )
         if contract.needs_nms and settings.nms is None:
             raise ModelError(
