@@ -31,6 +31,11 @@ def build(tail="body", scale=1.0, **options):
     graph.node.remove(pool)
     for position, node in enumerate(nodes):
         graph.node.insert(position, node)
+    # Scores that a layer leaves would be logits. This activation changes nothing from 0 to 1.
+    scores = next(node for node in graph.node if node.output[0] == "scores")
+    scores.output[0] = "linear"
+    final = helper.make_node("HardSigmoid", ["linear"], ["scores"], alpha=1.0, beta=0.0)
+    graph.node.insert([*graph.node].index(scores) + 1, final)
     return model
 
 

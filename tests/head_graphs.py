@@ -156,12 +156,12 @@ class Ending:
 # Heads of cells.
 
 
-def distances(graph: Graph, *, centres: bool, pixels: bool = True) -> str:
+def distances(graph: Graph, *, centres: bool, pixels: bool = True, bins: int = 16) -> str:
     """YOLOv8's boxes [B, 4, N]: the mean of a distribution of 16 distances, from each cell."""
-    maps = [graph.flat(graph.convolution(64, stride), 64) for stride in STRIDES]
-    bins = graph("Reshape", graph("Concat", *maps, axis=2), [0, 4, 16, -1])
-    shares = graph("Softmax", graph("Transpose", bins, perm=[0, 2, 1, 3]), axis=1)
-    mean = graph("Conv", shares, np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1))
+    maps = [graph.flat(graph.convolution(4 * bins, stride), 4 * bins) for stride in STRIDES]
+    apart = graph("Reshape", graph("Concat", *maps, axis=2), [0, 4, bins, -1])
+    shares = graph("Softmax", graph("Transpose", apart, perm=[0, 2, 1, 3]), axis=1)
+    mean = graph("Conv", shares, np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
     sides = graph("Reshape", mean, [0, 4, -1])
     cells, strides = grid()
     points = (cells + np.float32(0.5)).T[None]
@@ -264,8 +264,33 @@ def yolov6(graph: Graph, classes: int) -> dict[str, str]:
 
 def apart(graph: Graph, classes: int) -> dict[str, str]:
     """YOLO-NAS: boxes [B, N, 4] of two corners and scores [B, N, C]."""
-    boxes = graph.swapped(distances(graph, centres=False))
+    boxes = graph.swapped(distances(graph, centres=False, bins=17))
     return {"boxes": boxes, "scores": graph.swapped(scores(graph, classes))}
+
+
+def cut_apart(
+    family: str,
+    build: Callable[[Graph, int], dict[str, str]],
+    expected: Callable[[Arrays], tuple[npt.NDArray[Any], ...]],
+    axis: int = 2,
+) -> Ending:
+    """A head that was cut behind its boxes, as TensorRT's plug-ins want it."""
+
+    def parts(graph: Graph, classes: int) -> dict[str, str]:
+        (head,) = build(graph, classes).values()
+        return {"rest": graph.cut(head, 4, 99, axis), "boxes": graph.cut(head, 0, 4, axis)}
+
+    def joined(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+        return expected({"head": np.concatenate([out["boxes"], out["rest"]], axis - 1)})
+
+    return Ending(family, parts, joined)
+
+
+def logits(graph: Graph, classes: int) -> dict[str, str]:
+    """YOLOv8's head without the activation of its scores, as accelerators want it."""
+    maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
+    raw = graph("Concat", *maps, axis=2)
+    return {"head": graph("Concat", distances(graph, centres=True), raw, axis=1)}
 
 
 def deepstream(graph: Graph, classes: int) -> dict[str, str]:
@@ -533,13 +558,30 @@ ENDINGS = {
     "YOLOv10 transposed": body(centres=False, transposed=True),
     "YOLOv8": body(centres=True, transposed=False),
     "YOLOv8 transposed": body(centres=True, transposed=True),
+    "YOLOv8, logits": Ending(
+        "YOLO", logits, lambda out: (corners(out["head"].T[:, :4]), sigmoid(out["head"].T[:, 4:]))
+    ),
+    "YOLOv8 cut apart": cut_apart(
+        "YOLO, boxes apart",
+        body(centres=True, transposed=False).build,
+        body(centres=True, transposed=False).expected,
+        axis=1,
+    ),
+    "YOLOv10 cut apart": cut_apart(
+        "YOLO, boxes apart",
+        body(centres=False, transposed=True).build,
+        body(centres=False, transposed=True).expected,
+    ),
     "YOLOv5": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
+    "YOLOv5 cut apart": cut_apart("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
     "YOLOv7": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c, power=True)}, with_objectness),
     "YOLOv3": Ending(
         "YOLOv5", lambda g, c: {"head": anchors(g, c, logarithm=True)}, with_objectness
     ),
     "YOLOv6": Ending("YOLOv5", yolov6, with_objectness),
     "YOLOX": Ending("YOLOX", lambda g, c: {"head": yolox(g, c)}, raw_yolox),
+    "YOLOX cut apart": cut_apart("YOLOX", lambda g, c: {"head": yolox(g, c)}, raw_yolox),
+    "YOLOX decoded, cut apart": cut_apart("YOLOX", decoded_yolox, with_objectness),
     "YOLOX decoded": Ending("YOLOX", decoded_yolox, with_objectness),
     "YOLO-NAS": Ending("YOLO-NAS", apart, lambda out: (out["boxes"], out["scores"])),
     "DeepStream": Ending("YOLO, boxes apart", deepstream, best_class, one_class=True),
@@ -561,7 +603,7 @@ ENDINGS = {
     "PP-YOLOE": Ending("PP-YOLOE", crossed, lambda out: (out["boxes"], out["scores"].T)),
     "SSD": Ending("SSD", ssd, lambda out: (out["boxes"] * SIZES, out["scores"][:, 1:])),
     "NMS, [K, 7]": Ending(
-        "selected inside",
+        "YOLOv7, selected inside",
         of_pictures,
         lambda o: (o["rows"][:, 1:5], o["rows"][:, 6], o["rows"][:, 5].astype(int)),
     ),

@@ -5,7 +5,19 @@ from dataclasses import replace
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.decode import Boxes, Decoded, Scores, boxes_of, layer_of, moved_inputs, scores_of
+from detcli.model.decode import (
+    Boxes,
+    Decoded,
+    Scores,
+    bins_of,
+    boxes_of,
+    layer_of,
+    layers_of,
+    makers,
+    moved_inputs,
+    parts_of,
+    scores_of,
+)
 from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
 from detcli.model.head import (
     BATCHED,
@@ -60,20 +72,40 @@ def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = Fa
     count = known_size(score_dims[axis]) if axis is not None else None
     if count is None or scores_are is None or not _chosen_alike(index, boxes, scores):
         return None
-    if count == BOX_ROWS and not _tells_apart(decoded, boxes_of(index, scores), scores_are, layer):
+    objectness = _with_objectness(index, boxes, scores)
+    if (
+        count == BOX_ROWS
+        and not (objectness and layer not in PRODUCTS)
+        and not _tells_apart(decoded, boxes_of(index, scores), scores_are, layer)
+    ):
         return None
     return Head(
         Layout.PAIR,
         (Columns(boxes),),
         (Columns(scores),),
-        class_count=count,
+        class_count=count - objectness,
         anchors_first=first,
         decoded=decoded,
         scores_are=scores_are,
         layer=layer,
+        objectness=objectness,
         one_class=one_class,
         crossed=axis != (2 if first else 1),
+        bins=bins_of(index, boxes),
     )
+
+
+def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
+    """Whether the first of some scores is an objectness, as where YOLOv5's head is cut in two.
+
+    It is a part of its own, or one layer makes it, the scores and the boxes.
+    """
+    behind, parts = parts_of(index, scores)
+    if [size for size, _ in parts[:-1]] == [1]:
+        return True
+    made = makers(index, parts[0][1] if parts else behind)
+    shared = layers_of(index, boxes) & layers_of(index, scores)
+    return bool(shared) and "Mul" not in {node.op_type for node in made}
 
 
 def _class_axis(anchors: int | str | None, scores: Dims, *, first: bool, layer: str) -> int | None:

@@ -26,8 +26,12 @@ MOVES = {
 }
 """Operators that only move elements, and the inputs that they take them from."""
 
-LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS})
+LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS, "FusedGemm", "FusedMatMul"})
+INTEGER_LAYERS = frozenset({"ConvInteger", "MatMulInteger"})
 ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
+ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
+"""Operators that no step leads behind."""
+
 MAX_STEPS = 400  # nodes that are looked at behind one tensor
 DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
 
@@ -93,8 +97,15 @@ def part_of(index: GraphIndex, tensor: str) -> str:
     return parts[0][1] if len(parts) == 1 else behind
 
 
-def parts_of(index: GraphIndex, tensor: str) -> tuple[str, list[tuple[int, str]]]:
+def parts_of(
+    index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
+) -> tuple[str, list[tuple[int, str]]]:
     """The tensors that channels were joined from, where some are cut out again.
+
+    Args:
+        index: The graph.
+        tensor: Some channels.
+        depth: How often they may be joined and cut out again.
 
     Returns:
         The tensor that is cut out, before it was transposed; and of each part that it reaches
@@ -115,7 +126,8 @@ def parts_of(index: GraphIndex, tensor: str) -> tuple[str, list[tuple[int, str]]
     for size, name in columns(index, node.input[0], axis):
         taken = min(offset + size, start + length) - max(offset, start)
         if taken > 0:
-            reached.append((taken, name))
+            inner = parts_of(index, name, depth - 1)[1] if depth and taken == size else []
+            reached += inner or [(taken, name)]
         offset += size
     return tensor, reached
 
@@ -182,7 +194,7 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
         node, steps = waiting.pop(), steps + 1
         if node is None or steps > MAX_STEPS:
             return False
-        if node.op_type in LEARNT:
+        if node.op_type in LEARNT or _scales_integers(index, node):
             continue
         if node.op_type not in ARITHMETIC - {"Pow"}:
             return False
@@ -194,11 +206,33 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
     return True
 
 
+def _scales_integers(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a product gives an integer layer its scale, which depends on the picture."""
+    factors = map(index.producer, node.input) if node.op_type == "Mul" else ()
+    return any(maker is not None and maker.op_type in INTEGER_LAYERS for maker in factors)
+
+
 def layer_of(index: GraphIndex, tensor: str) -> str:
     """The operator of the layer whose output a tensor is made of; empty if there is none near."""
     tensor = part_of(index, tensor)
     layers = (node for node in _steps(index, tensor) if node.op_type in LEARNT)
     return next((node.op_type for node in layers if not _is_projection(index, node)), "")
+
+
+def layers_of(index: GraphIndex, tensor: str) -> set[str]:
+    """The outputs of all layers that a tensor is made of."""
+    layers = (node for node in _steps(index, part_of(index, tensor)) if node.op_type in LEARNT)
+    return {node.output[0] for node in layers}
+
+
+def bins_of(index: GraphIndex, tensor: str) -> int | None:
+    """Into how many bins each distance of boxes is distributed; None where it is not clear."""
+    for node in _steps(index, part_of(index, tensor)):
+        if node.op_type == "Softmax":
+            dims = index.shapes.get(node.output[0]) or index.shapes.get(node.input[0], [])
+            axis = attribute(node, "axis", -1)
+            return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
+    return None
 
 
 def operators(index: GraphIndex, tensor: str) -> set[str]:
@@ -217,7 +251,7 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
         yield node
         if node.op_type in LEARNT and not _is_projection(index, node):
             continue
-        if node.op_type in {"Log", "Shape", "TopK", "LayerNormalization"}:
+        if node.op_type in ENDS:
             continue
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
@@ -230,7 +264,10 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
     """Whether a layer only sums up a distribution's bins, or changes the format of boxes."""
-    below = {maker.op_type for maker in makers(index, node.input[0])}
+    quantise = index.producer(node.input[0])
+    dynamic = quantise is not None and quantise.op_type == "DynamicQuantizeLinear"
+    source = quantise.input[0] if quantise is not None and dynamic else node.input[0]
+    below = {maker.op_type for maker in makers(index, source)}
     return "Softmax" in below or to_corners(index, node)
 
 

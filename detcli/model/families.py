@@ -8,11 +8,13 @@ fits counts. To add a family, add a row and a test of its files.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
+from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
 from detcli.model.decode import Boxes, Scores
+from detcli.model.graph import CONVOLUTIONS
 from detcli.model.head import Head, Unrecognised
 from detcli.model.inputs import ImageInput
 
+YOLO_BINS = 16
 LETTERBOX = Preprocessing()
 STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILINEAR)
 # Mean and standard deviation of the pictures of ImageNet.
@@ -37,6 +39,7 @@ class Family:
         shown: The nodes have to show the order of corners of rows, and their unit.
         channels_last: Its graphs take pictures with the channels last; None if either way.
         single: Its graphs take one picture without a batch; None if either way.
+        clips: Its own code ends boxes at the edges of the picture.
         margin: Pixels of the input that the longer side of a picture leaves free.
     """
 
@@ -52,6 +55,7 @@ class Family:
     shown: bool = False
     channels_last: bool | None = None
     single: bool | None = None
+    clips: bool = True
     margin: int = 0
 
     @property
@@ -88,6 +92,17 @@ def _cells(head: Head) -> bool:
     return head.layout is Layout.PAIR and not head.of_queries and known
 
 
+def _as_yolo_nas(head: Head) -> bool:
+    """Whether boxes come from distances to corners, with a bin more than YOLOv8's."""
+    corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
+    return corners and _decoded(head, Boxes.DISTANCES) and head.bins != YOLO_BINS
+
+
+def _rows_of_cells(head: Head) -> bool:
+    """Whether a graph selects among cells: what queries are fed would be another family's."""
+    return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
+
+
 def _queries(head: Head, *ways: Boxes) -> bool:
     """Whether boxes and scores are those of queries, as of DETR and its successors."""
     return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
@@ -112,6 +127,7 @@ FAMILIES = (
         lambda head: head.objectness and _decoded(head, Boxes.LINEAR, Boxes.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
         needs_nms=True,
+        clips=False,
     ),
     Family(
         "YOLOv5",  # and v3, v6, v7, R: objectness and classes
@@ -126,24 +142,28 @@ FAMILIES = (
         no_object=-1,
         one_class=True,
         fractions=True,
+        clips=False,
     ),
     Family(
         "RF-DETR",  # and LW-DETR: github.com/roboflow/rf-detr, RFDETR.predict
         lambda head: _queries(head, Boxes.EXPONENTIAL, Boxes.GRID),
         replace(IMAGENET, interpolation=Interpolation.LINEAR),
         fractions=True,
+        clips=False,
     ),
     Family(
         "RT-DETR",  # and v2: github.com/lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py
         lambda head: _queries(head, Boxes.REFINED),
         STRETCH,
         fractions=True,
+        clips=False,
     ),
     Family(
         "D-FINE",  # and DEIM: github.com/Peterande/D-FINE, its training and torch_inf.py
         lambda head: _queries(head, Boxes.DISTANCES),
         STRETCH,
         fractions=True,
+        clips=False,
     ),
     Family(
         "SSD",  # and UltraFace: the first class stands for no object; means and scales differ
@@ -163,7 +183,7 @@ FAMILIES = (
     ),
     Family(
         "YOLO-NAS",  # github.com/Deci-AI/super-gradients, default_yolo_nas_coco_processing_params
-        lambda head: _cells(head) and _decoded(head, Boxes.DISTANCES) and not head.one_class,
+        lambda head: _cells(head) and _as_yolo_nas(head) and not head.one_class,
         LETTERBOX,
         needs_nms=True,
         every_class=True,
@@ -205,6 +225,7 @@ FAMILIES = (
         fractions=True,
         swapped=True,
         channels_last=True,
+        clips=False,
     ),
     Family(
         "torchvision",  # its detection models: a picture without a batch, any size, 0 to 1
@@ -213,8 +234,15 @@ FAMILIES = (
         single=True,
     ),
     Family(
+        "YOLOv7, selected inside",  # its ONNX Runtime export: picture, corners, class and score
+        lambda head: _rows_of_cells(head) and _places(head) == (1, 6, 5),
+        LETTERBOX,
+        shown=True,
+        clips=False,
+    ),
+    Family(
         "selected inside",  # by a graph that suppresses duplicates itself
-        lambda head: head.layout is Layout.ROWS,
+        _rows_of_cells,
         LETTERBOX,
         shown=True,
     ),

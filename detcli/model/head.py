@@ -52,6 +52,8 @@ class Head:
         most: How many detections the graph would select, where it is cut before that.
         crossed: The scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside
             `[B, 4, N]`.
+        bins: Into how many bins each distance to a side is distributed; None where it is not, or
+            not known.
         left_out: The tensors hold masks or keypoints too, which are not read.
     """
 
@@ -68,6 +70,7 @@ class Head:
     labels: Columns | None = None
     most: int | None = None
     crossed: bool = False
+    bins: int | None = None
     left_out: bool = False
 
     @property

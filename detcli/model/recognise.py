@@ -46,7 +46,6 @@ BOX_FORMAT_KEY = "detcli.box_format"
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
-APART = {Layout.PAIR, Layout.SCALES}
 
 
 TASKS = {
@@ -241,10 +240,7 @@ def _reading(
     # An end-to-end graph selects among classes, so the one of no object is gone already.
     no_object = None if head.layout is Layout.END_TO_END else family.no_object
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
-    # A head that joins boxes and scores has scores as they are reported, unless `convert` has made
-    # it; quantisation may have taken up the activation that made them.
-    apart = head.layout in APART or FAMILY_KEY in metadata
-    logits = head.scores_are is Scores.LINEAR and apart and no_object is None
+    logits = head.scores_are is Scores.LINEAR and no_object is None
     preprocessing = family.preprocess(image.size, default)
     contract = Contract(
         layout=layout,
@@ -267,7 +263,7 @@ def _reading(
         score_form=ScoreForm.LOGITS if logits else ScoreForm.FINAL,
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
-        clips=not family.gives_a_set,
+        clips=family.clips,
         needs_nms=several or bool(family.needs_nms),
         every_class=family.every_class,
         preprocessing=preprocessing or Preprocessing(),

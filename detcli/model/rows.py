@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from detcli.model.contract import Layout
-from detcli.model.decode import MAX_FACTOR, boxes_of, cut_along, moved_inputs, to_corners
+from detcli.model.decode import (
+    MAX_FACTOR,
+    boxes_of,
+    cut_along,
+    layer_of,
+    moved_inputs,
+    to_corners,
+)
 from detcli.model.graph import GraphIndex, attribute, known_size
 from detcli.model.head import BATCHED, BOX_ROWS, SELECTION, Columns, Head
 
@@ -53,6 +60,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
         class_count=_classes_of_rows(index, labels[0][1]),
         anchors_first=True,
         decoded=boxes_of(index, box_tensor),
+        layer=layer_of(index, box_tensor),
         labels=labels[0][0],
     )
 

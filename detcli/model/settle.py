@@ -15,7 +15,7 @@ network wants shares of 1.
 from dataclasses import dataclass, replace
 
 from detcli.errors import ModelError, UsageError
-from detcli.model.contract import Contract, Preprocessing, Resize
+from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.input_nodes import LEVELS, InputNodes, read_input_nodes
 from detcli.model.preprocessing import METADATA_KEY, PARTS, change, named_parts
@@ -72,7 +72,11 @@ def settle(
         found = replace(found, resize=Resize.NONE, longest=None, edges=None)
         by["resize"] = by["interpolation"] = NODES
     if family is not None and metadata.get("author") == EXPORTER:
-        by = dict.fromkeys(PARTS, EXPORTED)  # whose own predictor the family's rule is
+        # Whose own predictor the family's rule is, but that it resizes by OpenCV in any case.
+        found, by = (
+            replace(found, interpolation=Interpolation.LINEAR),
+            dict.fromkeys(PARTS, EXPORTED),
+        )
     elif sidecar is not None and sidecar.path is not None:
         found, own, size = _with_sidecar(found, sidecar, fixed=not nodes.any_size)
         by |= dict.fromkeys(own, PREPROCESSOR)

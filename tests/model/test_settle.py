@@ -184,3 +184,10 @@ def test_files_that_say_it_themselves(name, shared):
         assert found.size == (wanted["size"] and tuple(wanted["size"]))
     if "shortest_edge" in wanted:
         assert fed.edges == (wanted["shortest_edge"], wanted["longest_edge"])
+
+
+def test_ultralytics_resizes_every_model_by_opencv():
+    rtdetr = Preprocessing(Resize.STRETCH, Interpolation.BILINEAR)
+    found = settled(family=rtdetr, metadata={"author": "Ultralytics"})
+    assert found.preprocessing == Preprocessing(Resize.STRETCH)
+    assert settled(family=rtdetr).preprocessing == rtdetr
