@@ -289,8 +289,8 @@ class TrialReport:
         pictures: What was tried on.
         failed: Pictures that cannot be read.
         parts: What was tried; empty where there was nothing to try.
-        preprocess: What --preprocess has to say after it; None if nothing.
-        box_format: What --box-format has to say after it; None if nothing.
+        preprocess: What --preprocess has to say after it; None if nothing new.
+        box_format: What --box-format has to say beside it; None if nothing new.
         unknown: Parts of the preprocessing that nothing settles, nor the experiment.
         candidates: The ways that were tried, the best of each round first.
     """

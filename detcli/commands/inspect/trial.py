@@ -28,7 +28,7 @@ from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.names import read_names
 from detcli.model.prepared import prepare
-from detcli.model.preprocessing import written
+from detcli.model.preprocessing import change, named_parts, written
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 
@@ -147,7 +147,7 @@ class Trial:
             UsageError: The settings do not suit the model.
         """
         settings, runs_on = settings or Settings(), Device.parse_list(device)[0]
-        boxes: str | None = "the graph" if settings.box_format is None else "--box-format"
+        boxes: str | None = "the file" if settings.box_format is None else "--box-format"
         try:
             contract = _contract(model, settings)
         except ModelError:
@@ -181,27 +181,41 @@ class Trial:
             DeviceError: The device cannot be used.
             InferenceError: The network failed.
         """
-        best, tried, parts = self.base, list[Tried](), list[TrialPart]()
+        base, tried, parts = self.base, list[Tried](), list[TrialPart]()
         for free in self._rounds():
-            rivals = [Tried(way, self._measure(way, evidence, advance)) for way in ways(best, free)]
+            rivals = [Tried(way, self._measure(way, evidence, advance)) for way in ways(base, free)]
+            own = rivals[0].way
             rivals.sort(key=lambda one: -one.measured.rank)  # of equals the model's own
-            parts += [self._judge(part, rivals, evidence.least) for part in free]
-            best = rivals[0].way
+            judged = [self._judge(part, rivals, evidence.least) for part in free]
+            # What stays undecided is left as the file or the user says it, if one of them does.
+            kept = {
+                one.part: one.best if one.found or not one.settled_by else own.names[one.part]
+                for one in judged
+            }
+            base = next(one.way for one in rivals if one.way.names.items() >= kept.items())
+            parts += judged
             tried += rivals
         found = [one for one in parts if one.found is not None and not one.confirms]
+        changed = {one.part for one in found}
+        left = [part for part in self.contract.unsettled if part not in changed]
         words = [one.option for one in found if one.part != "boxes"]
-        left = {part for part in self.contract.unsettled if part not in {one.part for one in found}}
-        if words and left == {"interpolation"}:  # which no trial would show
+        if words and left == ["interpolation"]:  # which no trial would show
             words.append(self.contract.preprocessing.interpolation)
-            left = set()
+            left = []
+        if words and self.settings.preprocess is not None:
+            if changed.isdisjoint(named_parts(self.settings.preprocess)):
+                words.insert(0, self.settings.preprocess)
+            else:
+                words = [written(change(self.contract.preprocessing, ",".join(words)))]
+        boxes = self.settings.box_format if words else None
         return TrialReport(
             method=evidence.method,
             pictures=evidence.pictures,
             failed=evidence.failed,
             parts=tuple(parts),
             preprocess=",".join(words) or None,
-            box_format=next((one.option for one in found if one.part == "boxes"), None),
-            unknown=tuple(part for part in self.contract.unsettled if part in left),
+            box_format=next((one.option for one in found if one.part == "boxes"), boxes),
+            unknown=tuple(left),
             candidates=tuple(map(_describe, tried)),
         )
 

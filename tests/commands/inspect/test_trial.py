@@ -74,6 +74,26 @@ def test_what_it_says_is_the_best_way(seeker, pictures):
     assert {one.settled_by for one in confirmed.parts} == {"--preprocess"}
 
 
+def test_what_the_user_says_is_said_again(seeker, pictures):
+    """Else the words that are printed would take it back."""
+    model = seeker(IMAGENET, bgr=True)
+    report = tried(model, pictures, preprocess="stretch,pad=0", box_format="xyxy")
+    assert report.preprocess.startswith("stretch,pad=0,scale=")
+    assert report.box_format == "xyxy"
+    again = tried(model, pictures, preprocess=report.preprocess, parts=["values"])
+    assert again.parts[0].confirms
+    forced = tried(model, pictures, preprocess="corner,scale=1,rgb", parts=["values", "channels"])
+    assert forced.preprocess.startswith("corner,linear,bgr,scale=0.0039")
+
+
+def test_a_later_round_keeps_what_the_file_says_of_what_stays_undecided(seeker, pictures):
+    for path in pictures.iterdir():
+        cv2.imwrite(str(path), np.full((128, 128, 3), 90, np.uint8))
+    report = tried(seeker(), pictures, preprocess="bgr", parts=["channels", "resize"])
+    assert [one.found for one in report.parts] == [None, None]
+    assert all(",bgr," in one.preprocess for one in report.candidates[2:])
+
+
 @pytest.mark.parametrize("hidden", ["xyxy", "cxcywh"])
 def test_the_format_of_boxes_is_found(seeker, pictures, hidden):
     model = seeker(LEVELS, hidden=hidden)
@@ -87,7 +107,7 @@ def test_the_format_of_boxes_is_found(seeker, pictures, hidden):
 
 def test_a_format_that_the_graph_shows_is_confirmed_on_request(seeker, pictures):
     (boxes,) = tried(seeker(), pictures, parts=["boxes"]).parts
-    assert (boxes.found, boxes.settled_by, boxes.confirms) == ("xyxy", "the graph", True)
+    assert (boxes.found, boxes.settled_by, boxes.confirms) == ("xyxy", "the file", True)
 
 
 def test_few_pictures_decide_nothing(seeker, pictures):
