@@ -20,8 +20,6 @@ from detcli.source.decode import load_file
 
 MOST = 64
 """Pictures that each way runs on."""
-GROUPS = 8
-"""Parts of these whose share in the figure tells how far it is chance."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,7 +69,7 @@ class Labelled:
         return cls(names, tuple(failed), tuple(samples), dataset, mapping)
 
     def measure(self, detector: Detector, advance: Advance) -> Standing:
-        """Rank by mAP; what each group of pictures adds to it are the scores (jackknife)."""
+        """Rank by the mAP of all pictures; the scores are those of each alone."""
         compared, found = list[EvaluatedPicture](), 0.0
         for sample in self.samples:
             picture = _load(sample)
@@ -80,17 +78,14 @@ class Labelled:
             beside = beside_labels(sample, self.dataset, self.mapping, picture.size, detections)
             compared.append(beside)
             advance()
-        whole = self._mean_precision(compared)
-        groups = min(GROUPS, len(compared))
-        others = [
-            self._mean_precision([one for n, one in enumerate(compared) if n % groups != group])
-            for group in range(groups)
-        ]
-        scores = groups * whole - (groups - 1) * np.array(others)
-        return Standing(whole, scores, found / len(compared))
+        return Standing(
+            rank=self._mean_precision(compared),
+            scores=np.array([self._mean_precision([one]) for one in compared]),
+            found=found / len(compared),
+        )
 
     def _mean_precision(self, compared: Sequence[EvaluatedPicture]) -> float:
-        """MAP at IoU 0.5 to 0.95; 0 without objects."""
+        """The mAP at IoU 0.5 to 0.95; 0 without objects."""
         overall, _ = Evaluator(compared, self.mapping.categories).score()
         return overall.metrics.map50_95 or 0.0
 

@@ -21,6 +21,7 @@ from detcli.commands.inspect.report import (
     TrialPart,
     TrialReport,
 )
+from detcli.commands.inspect.ways import LEAST
 from detcli.commands.shared.progress import count
 from detcli.commands.shared.reports import facts, line
 from detcli.model.preprocessing import PARTS
@@ -54,6 +55,8 @@ def _trial(model: str, trial: TrialReport) -> Iterator[Table | Text]:
         return
     yield Text(f"\n{tried_on}", style="bold")
     yield facts((one.part, _verdict(one)) for one in trial.parts)
+    if len(trial.pictures) < LEAST:
+        yield Text(f"fewer than {LEAST} pictures decide nothing")
     words = []
     if trial.preprocess is not None:
         words.append(f"--preprocess {trial.preprocess}")

@@ -22,7 +22,7 @@ from detcli.commands.inspect.report import (
     TrialPart,
     TrialReport,
 )
-from detcli.commands.inspect.ways import ROUNDS, Part, Way, open_parts, said, ways
+from detcli.commands.inspect.ways import LEAST, ROUNDS, Part, Way, open_parts, said, ways
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import BoxFormat, Contract
@@ -45,13 +45,14 @@ Resizing has a larger one: a network may find more in pictures that fill its inp
 was trained on.
 """
 
-LEAST = 5
-"""Fewer scores decide nothing."""
 STUDENT = (
     *(3.747, 3.365, 3.143, 2.998, 2.896, 2.821),
     *(2.764, 2.718, 2.681, 2.650, 2.624, 2.602),
 )
-"""Quantiles of Student's t at 99%, for 5 to 16 scores: the standard errors to be ahead by."""
+"""Quantiles of Student's t at 99%: the standard errors to be ahead by.
+
+For 5 to 16 scores; for more, the last, which is a little too much.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +61,7 @@ class Standing:
 
     Attributes:
         rank: The higher, the better.
-        scores: `(n,)` the same for independent parts of the evidence, whose mean it is, nearly.
+        scores: `(n,)` the same for each picture alone.
         found: Sum of the scores of a picture's detections, on average.
         confirmed: Share of it that other views of the picture confirm; None where none were run.
     """

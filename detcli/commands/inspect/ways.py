@@ -16,6 +16,9 @@ TRIABLE: tuple[Part, ...] = get_args(Part)
 ROUNDS: tuple[tuple[Part, ...], ...] = (("values", "channels", "boxes"), ("resize",))
 """Parts that are tried together; a later round keeps what the earlier ones found best."""
 
+LEAST = 5
+"""Fewer pictures decide nothing."""
+
 LEVEL = 1 / 255
 Channels = tuple[float, float, float]
 NONE, ALL = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

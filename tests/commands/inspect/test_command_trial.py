@@ -110,6 +110,16 @@ def test_a_file_that_says_all_of_it(invoke, seeker, pictures, tmp_path):
     assert "nothing to try" in done.stdout
 
 
+def test_few_pictures_decide_nothing_and_it_says_so(invoke, seeker, pictures):
+    done = invoke(
+        *("inspect", seeker, "--device", "cpu", "--try", pictures / "0.png"),
+        *("--parts", "channels", "--format", "table"),
+    )
+    assert done.returncode == 0
+    assert "fewer than 5 pictures decide nothing" in done.stdout
+    assert "to use it" not in done.stdout
+
+
 def test_unreadable_pictures_are_named_and_the_exit_code_is_3(invoke, inspect, seeker, pictures):
     (pictures / "2.png").write_bytes(b"no picture")
     trial, done = inspect(seeker, "--try", pictures)

@@ -8,7 +8,8 @@ from seeker_model import IMAGENET, LESS_MEAN, LEVELS, SIGNED, UNIT
 
 from detcli.commands.inspect.consistency import SelfConsistency
 from detcli.commands.inspect.report import TrialReport
-from detcli.commands.inspect.trial import LEAST, Standing, Trial, is_ahead
+from detcli.commands.inspect.trial import Standing, Trial, is_ahead
+from detcli.commands.inspect.ways import LEAST
 from detcli.errors import ModelError, UsageError
 from detcli.model.zoo import find
 from detcli.opencv import cv2
