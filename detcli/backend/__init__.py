@@ -13,9 +13,10 @@ from detcli.errors import DependencyError, DetcliError, DetcliWarning, DeviceErr
 
 if TYPE_CHECKING:
     from detcli.backend.protocol import Backend, Engine, Ranker, Tensors
+    from detcli.backend.runtime.survey import Placement
     from detcli.model.prepared import PreparedModel
 
-__all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tensors"]
+__all__ = ["Device", "DeviceOptions", "open_backend", "open_ranker", "open_tensors", "survey"]
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,26 @@ def open_tensors(
     """
     wanted, given = Device.parse(device), options or DeviceOptions()
     return _open(wanted, lambda engine, device: engine.open_tensors(graph, title, device, given))
+
+
+def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
+    """What each execution provider of ONNX Runtime makes of a graph, and OpenVINO if installed.
+
+    Args:
+        graph: A serialised ONNX graph.
+        title: What to call it in errors.
+
+    Returns:
+        ONNX Runtime's preferred provider comes first, its CPU last.
+    """
+    from detcli.backend.runtime.survey import survey
+
+    placements = survey(graph, title)
+    if not has_openvino():
+        return placements
+    from detcli.backend.openvino.survey import place
+
+    return (*placements[:-1], place(graph, title), *placements[-1:])
 
 
 def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:

@@ -7,7 +7,6 @@ import importlib.util
 import math
 import os
 import re
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -117,6 +116,12 @@ class Device:
         return self.kind in {DeviceKind.TENSORRT, DeviceKind.OPENVINO}
 
     @property
+    def half_type(self) -> str:
+        """The number type that `--half` means where the device converts by itself."""
+        on_processor = self.kind is DeviceKind.OPENVINO and self.unit == "CPU"
+        return "bfloat16" if on_processor else "float16"
+
+    @property
     def provider(self) -> str:
         """ONNX Runtime's execution provider for it; `auto` and OpenVINO have none."""
         return PROVIDERS[self.kind]
@@ -207,7 +212,7 @@ def has_openvino() -> bool:
 
 def available_cores() -> int:
     """CPU cores that this process may use; a container may have fewer than the machine."""
-    return min(visible_cores(), cpu_quota())
+    return math.ceil(min(visible_cores(), cpu_quota()))
 
 
 def visible_cores() -> int:
@@ -217,11 +222,10 @@ def visible_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cpu_quota(root: Path = Path("/")) -> int:
-    """The cores' worth of time that Linux control groups grant this process, rounded up.
+def cpu_quota(root: Path = Path("/")) -> float:
+    """The cores' worth of time that Linux control groups grant this process; infinity for no limit.
 
-    `docker run --cpus 2` leaves all cores visible, and stops a process that uses more than two. A
-    large number where nothing limits it.
+    `docker run --cpus 2` leaves all cores visible, and stops a process that uses more than two.
     """
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
@@ -232,7 +236,7 @@ def cpu_quota(root: Path = Path("/")) -> int:
     # Version 2, where each level may have a limit; then version 1, as a container sees it.
     shares = [_share(folder / level / "cpu.max") for level in (own, *own.parents)]
     shares.append(_share(*(folder / f"cpu/cpu.cfs_{part}_us" for part in ("quota", "period"))))
-    return sys.maxsize if math.isinf(min(shares)) else math.ceil(min(shares))
+    return min(shares)
 
 
 def _share(*files: Path) -> float:

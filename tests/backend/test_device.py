@@ -1,7 +1,7 @@
 """Device names and options: what is accepted and what is refused."""
 
 import dataclasses
-import sys
+import math
 
 import pytest
 
@@ -115,17 +115,17 @@ def control_groups(root, named, **files):
     ("named", "files", "cores"),
     [
         ("0::/\n", {"cpu_max": "200000 100000\n"}, 2),  # docker run --cpus 2
-        ("0::/\n", {"cpu_max": "150000 100000\n"}, 2),
-        ("0::/\n", {"cpu_max": "10000 100000\n"}, 1),
+        ("0::/\n", {"cpu_max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpu_max": "10000 100000\n"}, 0.1),
         ("0::/a/b\n", {"a__b__cpu_max": "max 100000\n", "a__cpu_max": "300000 100000\n"}, 3),
         ("0::/a/b\n", {"a__b__cpu_max": "100000 100000\n", "a__cpu_max": "300000 100000\n"}, 1),
         ("4:cpu:/\n", {"cpu__cfs_quota_us": "400000\n", "cpu__cfs_period_us": "100000\n"}, 4),
-        ("4:cpu:/\n", {"cpu__cfs_quota_us": "-1\n", "cpu__cfs_period_us": "100000\n"}, sys.maxsize),
-        ("0::/\n", {"cpu_max": "max 100000\n"}, sys.maxsize),
-        ("0::/\n", {"cpu_max": ""}, sys.maxsize),
-        ("0::/\n", {"cpu_max": "1 0"}, sys.maxsize),
-        ("garbage", {}, sys.maxsize),
-        ("", {}, sys.maxsize),
+        ("4:cpu:/\n", {"cpu__cfs_quota_us": "-1\n", "cpu__cfs_period_us": "100000\n"}, math.inf),
+        ("0::/\n", {"cpu_max": "max 100000\n"}, math.inf),
+        ("0::/\n", {"cpu_max": ""}, math.inf),
+        ("0::/\n", {"cpu_max": "1 0"}, math.inf),
+        ("garbage", {}, math.inf),
+        ("", {}, math.inf),
     ],
 )
 def test_the_quota_of_a_container(named, files, cores, tmp_path):
@@ -133,9 +133,11 @@ def test_the_quota_of_a_container(named, files, cores, tmp_path):
 
 
 def test_a_system_without_control_groups_limits_nothing(tmp_path):
-    assert cpu_quota(tmp_path) == sys.maxsize
+    assert cpu_quota(tmp_path) == math.inf
 
 
-def test_a_quota_limits_the_cores(monkeypatch):
-    monkeypatch.setattr("detcli.backend.device.cpu_quota", lambda: 1)
-    assert available_cores() == 1
+@pytest.mark.parametrize(("quota", "cores"), [(0.1, 1), (1, 1), (1.5, 2), (math.inf, 8)])
+def test_a_quota_limits_the_cores(quota, cores, monkeypatch):
+    monkeypatch.setattr("detcli.backend.device.visible_cores", lambda: 8)
+    monkeypatch.setattr("detcli.backend.device.cpu_quota", lambda: quota)
+    assert available_cores() == cores

@@ -10,7 +10,7 @@ from detcli.backend.device import Device
 from detcli.errors import DeviceError, loading
 
 LEAST = (2026, 4)
-EXTRA = "pip install 'detcli[openvino]', or use --device cpu"
+EXTRA = "pip install 'detcli[openvino]'; or use --device cpu"
 CONVERTER = "openvino.tools.ovc"
 
 DRIVERS = {
@@ -53,7 +53,7 @@ def library() -> Any:  # noqa: ANN401 - its types are incomplete
     if found is None or (int(found[1]), int(found[2])) < LEAST:
         raise DeviceError(
             f"OpenVINO {openvino.__version__} is older than {LEAST[0]}.{LEAST[1]}",
-            "pip install --upgrade openvino, or use --device cpu",
+            "pip install --upgrade openvino; or use --device cpu",
         )
     return openvino
 

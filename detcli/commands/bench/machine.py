@@ -73,6 +73,7 @@ def describe_software() -> Software:
         numpy=np.__version__,
         opencv=package_version("opencv-python"),
         onnxruntime=package_version("onnxruntime-gpu") or package_version("onnxruntime"),
+        openvino=package_version("openvino"),
     )
 
 

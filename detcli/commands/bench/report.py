@@ -70,6 +70,7 @@ class Software:
     numpy: str
     opencv: str | None
     onnxruntime: str | None
+    openvino: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 
 from detcli import __version__
-from detcli.backend.device import PROVIDERS, Device
+from detcli.backend.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.commands.doctor import machine, packages, process
 from detcli.commands.doctor.driver import HostFacts, driver_problems, read_host
@@ -21,6 +21,8 @@ from detcli.commands.doctor.report import (
 )
 
 Problems = tuple[DoctorProblem, ...]
+
+OPENVINO_EXTRA = "pip install 'detcli[openvino]'"
 
 
 def examine(
@@ -67,7 +69,7 @@ def examine(
 def examine_devices(
     wanted: str | None, broken: Problems, gpu_problems: Problems, runtime: RuntimeFacts | None
 ) -> tuple[DoctorDevice, ...]:
-    """Find out which devices can be used; a GPU by running the test detector on it.
+    """Find out which devices can be used, by running the test detector on them.
 
     Args:
         wanted: The device to report with its ordinal: "cuda:1" then takes the place of "cuda".
@@ -75,17 +77,27 @@ def examine_devices(
         gpu_problems: What is wrong with NVIDIA's driver, or with asking about it.
         runtime: ONNX Runtime; None where it could not be asked, which is then a GPU problem.
     """
+    chosen = None if wanted is None else Device.parse(wanted)
     devices = []
-    for kind, provider in PROVIDERS.items():
-        name = kind.value
-        if wanted is not None and Device.parse(wanted).kind is kind:
-            name = wanted
-        problems = broken
-        if not problems and Device(kind).is_gpu:
-            lacking = provider_problems(provider, runtime) if runtime else ()
-            problems = (*gpu_problems, *lacking) or trial_problems(process.ask("trial", name))
+    for device in (Device(kind) for kind in DeviceKind):
+        if device.is_auto:
+            continue
+        name = wanted if wanted and chosen and chosen.kind is device.kind else str(device)
+        problems = broken or _lacking(device, gpu_problems, runtime)
+        provider = PROVIDERS.get(device.kind)
+        if not problems and (device.is_gpu or provider is None):  # `examine` has tried the CPU
+            problems = trial_problems(process.ask("trial", name))
         devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
+
+
+def _lacking(device: Device, gpu_problems: Problems, runtime: RuntimeFacts | None) -> Problems:
+    """What a device needs and is not there."""
+    if device.is_gpu:
+        return (*gpu_problems, *(provider_problems(device.provider, runtime) if runtime else ()))
+    if device.kind not in PROVIDERS and not has_openvino():
+        return (DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA),)
+    return ()
 
 
 def trial_problems(outcome: Outcome) -> Problems:

@@ -5,6 +5,7 @@ Nothing here names a person: folders are shown without personal names, variables
 
 import contextlib
 import getpass
+import math
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from detcli.backend.device import available_cores
+from detcli.backend.device import available_cores, cpu_quota
 from detcli.commands.doctor.report import (
     Cache,
     CachePart,
@@ -59,7 +60,7 @@ CACHE_FOLDERS = {
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
 # those of 0.1.0 had shorter names.
 CACHED_FILE = re.compile(
-    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph)|\.(detcli-)?[0-9a-f]{16}\.part)"
+    r"openvino-was-suggested|prepared/([0-9a-f]{64}[\w-]*\.(contract|graph|openvino)|\.(detcli-)?[0-9a-f]{16}\.part)"
     r"|kernels/([0-9a-f]{64}\.cubin|\.(detcli-)?[0-9a-f]{16}\.part)"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
 )
@@ -116,7 +117,7 @@ def describe_processor(root: Path = Path("/")) -> Processor:
         physical_cores=physical,
         logical_cores=psutil.cpu_count(),
         usable_cores=available_cores(),
-        quota_cores=_quota(root),
+        quota_cores=None if math.isinf(quota := cpu_quota(root)) else quota,
     )
 
 
@@ -131,17 +132,6 @@ def _features(cpuinfo: str) -> tuple[str, ...]:
     except (ImportError, KeyError, TypeError):
         return ()
     return (*found.get("baseline", ()), *found.get("found", ()))
-
-
-def _quota(root: Path) -> float | None:
-    """The container's CPU quota in cores."""
-    quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:
-        quota = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = read_text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        return int(quota) / int(period)
-    return None  # "max" in v2, or -1 in v1
 
 
 def describe_memory(root: Path = Path("/")) -> DoctorMemory:

@@ -27,14 +27,15 @@ class DoctorDevice:
     """A value of `--device`.
 
     Attributes:
-        name: "cpu", "cuda" or "tensorrt", with the ordinal if one was asked for: "cuda:1".
-        provider: ONNX Runtime's execution provider.
+        name: "cpu", "cuda", "tensorrt" or "openvino", with the ordinal or OpenVINO's device if one
+            was asked for: "cuda:1".
+        provider: ONNX Runtime's execution provider; null for OpenVINO, which runs by itself.
         usable: Whether the test detector ran on it and gave the right answer.
         problems: Why it is not usable, in the order in which to solve them.
     """
 
     name: str
-    provider: str
+    provider: str | None
     usable: bool
     problems: tuple[DoctorProblem, ...]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto, ValueInfoProto
 
-from detcli.backend.runtime.survey import survey
+from detcli.backend import survey
 from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
 from detcli.commands.inspect.network import count_operations, describe_precision
 from detcli.commands.inspect.report import (

@@ -327,7 +327,7 @@ class Inspection:
         metadata: Metadata that the exporter wrote.
         detector: What it promises; None if it is not a detector that detcli knows.
         problem: Why it cannot be used; None if it can.
-        placements: Which nodes each provider of this ONNX Runtime takes.
+        placements: Which nodes each provider of this ONNX Runtime takes, and OpenVINO if installed.
         warnings: What deserves attention.
         trial: What an experiment shows; None without --try and --data.
     """

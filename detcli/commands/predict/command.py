@@ -196,13 +196,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     set_verbosity(quiet=quiet, verbose=verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
-    from detcli.commands.predict.run import detect
+    from detcli.commands.predict.run import detect, suggest_openvino
     from detcli.commands.predict.sinks import SinkOptions, open_sinks
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
     from detcli.source.sources import InputGuard, Sources
+    from detcli.timing import Stage
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -278,6 +279,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             bar = not (quiet or sink_options.on_terminal or one_picture)
             opening = open_sinks(sink_options, guard, settings, detector.contract.names)
             tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
+        if not quiet:
+            suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
     check_conditions(conditions, tally.found)
     if tally.failed:
         raise typer.Exit(InputError.exit_code)

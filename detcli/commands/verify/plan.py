@@ -82,7 +82,9 @@ class SidePlan:
     @property
     def precision(self) -> Precision:
         """The lowest precision that the network computes in."""
-        return Precision.FLOAT16 if self.options.half else precision_of(self.file.model)
+        if self.options.half:
+            return Precision(Device.parse(self.device).half_type)
+        return precision_of(self.file.model)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -109,7 +109,7 @@ def test_a_mixture_that_loads_is_still_a_problem(monkeypatch):
 @pytest.mark.parametrize("name", ["driver_facts", "runtime_facts"])
 def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine, name):
     machine[name] = Outcome(error="crashed with SIGSEGV")
-    cpu, cuda, _ = examine().devices
+    cpu, cuda, *_ = examine().devices
     assert cpu.usable
     assert cuda.problems[0].reason.endswith(" cannot be tested: crashed with SIGSEGV")
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain
+from detcli.commands.doctor import examine as examine_module
 from detcli.commands.doctor import packages, process
 from detcli.commands.doctor.examine import examine_devices, trial_problems
 from detcli.commands.doctor.packages import CUDA_EXTRA, RuntimeFacts, find_copies
@@ -33,6 +34,7 @@ def machine(monkeypatch):
         return machine.answer
 
     machine = Machine()
+    monkeypatch.setattr(examine_module, "has_openvino", lambda: True)
     monkeypatch.setattr(packages, "find_copies", lambda _: ())
     monkeypatch.setattr(packages, "gpu_wheel_exists", lambda: True)
     monkeypatch.setattr(packages, "owners", lambda _: {"onnxruntime": "1.31.1"})
@@ -50,14 +52,35 @@ def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(
 
 def test_a_complete_machine_has_its_gpus_tried(machine):
     found = examine()
-    assert list(found) == ["cpu", "cuda", "tensorrt"]
+    assert list(found) == ["cpu", "cuda", "tensorrt", "openvino"]
+    assert [found[name].provider for name in ("cpu", "openvino")] == [CPU, None]
     assert all(device.usable and not device.problems for device in found.values())
-    assert machine.tried == ("cuda", "tensorrt")  # `examine` has tried the CPU before
+    assert machine.tried == ("cuda", "tensorrt", "openvino")  # `examine` has tried the CPU before
 
 
 def test_the_requested_ordinal_is_the_one_tried(machine):
-    assert list(examine("cuda:1")) == ["cpu", "cuda:1", "tensorrt"]
-    assert machine.tried == ("cuda:1", "tensorrt")
+    assert list(examine("cuda:1")) == ["cpu", "cuda:1", "tensorrt", "openvino"]
+    assert machine.tried == ("cuda:1", "tensorrt", "openvino")
+    assert list(examine("openvino:GPU"))[-2:] == ["tensorrt", "openvino:GPU"]
+    assert machine.tried[-1] == "openvino:GPU"
+
+
+def test_openvino_that_is_not_installed(machine, monkeypatch):
+    monkeypatch.setattr(examine_module, "has_openvino", lambda: False)
+    (problem,) = examine()["openvino"].problems
+    assert problem == DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
+    assert "openvino" not in machine.tried
+
+
+def test_openvino_that_does_not_run(machine):
+    hint = "pip install 'detcli[openvino]'; or use --device cpu"
+    machine.answer = Outcome({"reason": "OpenVINO does not load: no libtbb", "hint": hint})
+    (problem,) = examine()["openvino"].problems
+    assert problem.reason == "OpenVINO does not load: no libtbb"
+    assert (problem.command, problem.advice) == (
+        "pip install 'detcli[openvino]'",
+        "or use --device cpu",
+    )
 
 
 def test_a_broken_requirement_stops_every_device(machine):
@@ -69,10 +92,11 @@ def test_a_broken_requirement_stops_every_device(machine):
 
 def test_a_driver_that_cannot_be_asked_is_the_only_problem(machine):
     driver = DoctorProblem("the NVIDIA driver cannot be tested: crashed with SIGSEGV", None)
-    cpu, cuda, tensorrt = examine_devices(None, (), (driver,), None)
+    cpu, cuda, tensorrt, openvino = examine_devices(None, (), (driver,), None)
+    assert openvino.usable
     assert cpu.usable
     assert cuda.problems == tensorrt.problems == (driver,)
-    assert machine.tried == ()
+    assert machine.tried == ("openvino",)
 
 
 def test_the_driver_comes_before_libraries(machine):
@@ -82,7 +106,7 @@ def test_the_driver_comes_before_libraries(machine):
     first, second = found["cuda"].problems
     assert first is driver
     assert second == DoctorProblem("missing: libcudnn.so.9 (cuDNN)", CUDA_EXTRA)
-    assert machine.tried == ()
+    assert machine.tried == ("openvino",)
 
 
 @pytest.mark.usefixtures("machine")

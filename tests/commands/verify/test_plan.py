@@ -72,6 +72,10 @@ def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
     plan = make_plan(VerifyRequest(body, against="tensorrt", half=True))
     assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
     assert (plan.left.options.half, plan.right.options.half) == (False, True)
+    plan = make_plan(VerifyRequest(body, against="openvino", half=True))
+    assert (plan.left.precision, plan.right.precision) == ("float32", "bfloat16")
+    plan = make_plan(VerifyRequest(body, against="openvino:GPU", half=True))
+    assert plan.right.precision == "float16"
     with pytest.raises(UsageError, match="--half has no effect"):
         make_plan(VerifyRequest(body, half, half=True))
 
