@@ -5,6 +5,8 @@ scores have one shape. Where a graph selects detections itself, the head is what
 that can be had without the selection; else the detections it selects are read as they are.
 """
 
+from functools import partial
+
 from detcli.model.apart import best_class, pair, plugin, queries
 from detcli.model.graph import GraphIndex
 from detcli.model.head import SELECTION, Head, Unrecognised
@@ -26,7 +28,8 @@ def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = 
     """
     if (head := end_to_end(index, boxes_only=boxes_only)) is not None:
         return head
-    for find in (best_class, queries, plugin, rows, scales, pair):
+    selected = partial(rows, boxes_only=boxes_only)
+    for find in (best_class, queries, plugin, selected, scales, pair):
         if (head := find(index)) is not None:
             return head
     if (head := joined(index, names, boxes_only=boxes_only)) is not None:

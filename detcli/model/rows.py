@@ -1,6 +1,7 @@
 """Finds the detections of a graph that selects them itself, where it cannot be cut before that."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from detcli.model.contract import Layout
 from detcli.model.decode import (
@@ -12,7 +13,15 @@ from detcli.model.decode import (
     to_corners,
 )
 from detcli.model.graph import GraphIndex, attribute, known_size
-from detcli.model.head import BATCHED, BOX_ROWS, SELECTION, Columns, Head
+from detcli.model.head import (
+    BATCHED,
+    BOX_ROWS,
+    BOXES_ONLY,
+    SELECTION,
+    Columns,
+    Head,
+    Unrecognised,
+)
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
 MAX_COLUMNS = 7  # picture, box, class and score
@@ -20,10 +29,24 @@ PICTURE_COLUMN, CLASS_COLUMN = 0, 1
 """Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
 
 
-def rows(index: GraphIndex) -> Head | None:
-    """The detections of a graph that selects them itself."""
+def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+    """The detections of a graph that selects them itself.
+
+    Raises:
+        Unrecognised: Masks or keypoints come with them.
+    """
     selects = any(node.op_type in SELECTION for node in index.graph.node)
-    return selected_rows(index) if selects else None
+    head = selected_rows(index) if selects else None
+    if head is None:
+        return None
+    axes = len(index.shapes.get(head.boxes[0].tensor, []))
+    shapes = [index.shapes.get(output.name, []) for output in index.graph.output]
+    more = [dims for dims in shapes if len(dims) > axes]
+    if more and not boxes_only:
+        points = all(dims[-1] in {2, 3} for dims in more)  # column, row, and how sure
+        task = "it finds poses: keypoints come" if points else "it segments objects: masks come"
+        raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
+    return replace(head, left_out=bool(more))
 
 
 def selected_rows(index: GraphIndex) -> Head | None:

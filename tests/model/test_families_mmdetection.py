@@ -6,10 +6,12 @@ files that MMDeploy writes for its own runtime.
 """
 
 import numpy as np
+import onnx
 import pytest
 from head_checks import assert_same, outputs_of, read
 from head_graphs import Graph, distances, scores
 
+from detcli.errors import ModelError
 from detcli.model.contract import Layout
 
 
@@ -48,6 +50,24 @@ def test_rows_are_those_of_the_file(classes, outputs):
     assert 0 < np.count_nonzero(detected) <= 20
     rows, labels = out["dets"][detected], out["labels"][detected]
     assert_same(found, (rows[:, :4], rows[:, 4], labels))
+
+
+@pytest.mark.parametrize(
+    ("axes", "task"), [([8, 8], "it segments objects: masks"), ([17, 3], "it finds poses")]
+)
+def test_masks_and_keypoints_are_named_and_boxes_can_be_had(axes, task):
+    """As those of Mask R-CNN, cut out for each detection."""
+    model, floats = built(3), onnx.TensorProto.FLOAT
+    shape = onnx.numpy_helper.from_array(np.array([1, 20, *axes]), "more_shape")
+    model.graph.initializer.append(shape)
+    model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["more_shape"], ["more"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("more", floats, [1, 20, *axes]))
+    with pytest.raises(ModelError, match=task) as caught:
+        read(model)
+    assert "--boxes-only" in caught.value.hint
+    found, contract = read(model, boxes_only=True)
+    assert contract.warnings == ("its masks or keypoints are left out",)
+    assert_same(found, read(built(3))[0])
 
 
 def test_how_pictures_are_prepared_is_not_guessed():
