@@ -88,7 +88,7 @@ def _check(model: ModelProto, contract: Contract) -> None:
     if contract.box_fractions and contract.input_size is None:
         raise ModelError(
             "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
-            "set it with --imgsz",
+            f"set it with {'--preprocess stretch ' if contract.follows_picture else ''}--imgsz N",
         )
     if contract.needs_nms:
         raise ModelError(

@@ -15,7 +15,14 @@ from onnx import TensorProto, helper
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.passes.selection import append_selection
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.contract import (
+    BoxFormat,
+    Contract,
+    Layout,
+    Preprocessing,
+    Resize,
+    ScoreForm,
+)
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 
@@ -160,8 +167,14 @@ def test_what_cannot_be_appended_to_is_refused():
     contract = recognise(model, "m")
     with pytest.raises(ModelError, match="selects its detections itself"):
         append_selection(model, replace(contract, layout=Layout.ROWS), 300)
-    with pytest.raises(ModelError, match="fractions of the input"):
-        append_selection(model, replace(contract, box_fractions=True), 300)
+    fractions = replace(contract, box_fractions=True)
+    with pytest.raises(ModelError, match="fractions of the input") as caught:
+        append_selection(model, fractions, 300)
+    assert caught.value.hint == "set it with --imgsz N"
+    edges = Preprocessing(resize=Resize.SHORTEST_EDGE, edges=(32, 64))
+    with pytest.raises(ModelError, match="fractions of the input") as caught:
+        append_selection(model, replace(fractions, preprocessing=edges), 300)
+    assert caught.value.hint == "set it with --preprocess stretch --imgsz N"
 
 
 def test_many_ties_over_many_anchors(random):
