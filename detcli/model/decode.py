@@ -27,6 +27,7 @@ MOVES = {
 """Operators that only move elements, and the inputs that they take them from."""
 
 LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS, "FusedGemm", "FusedMatMul"})
+CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 INTEGER_LAYERS = frozenset({"ConvInteger", "MatMulInteger"})
 ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
 ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
@@ -89,6 +90,11 @@ def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
         seen.update(new)
         waiting.extend(new)
     return found
+
+
+def computed(index: GraphIndex, tensor: str) -> bool:
+    """Whether some of a tensor's elements are not constants."""
+    return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
 
 
 def part_of(index: GraphIndex, tensor: str) -> str:
@@ -194,11 +200,11 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
         node, steps = waiting.pop(), steps + 1
         if node is None or steps > MAX_STEPS:
             return False
-        if node.op_type in LEARNT or _scales_integers(index, node):
+        if layer_at(index, node) is not None:
             continue
         if node.op_type not in ARITHMETIC - {"Pow"}:
             return False
-        inputs = [name for name in node.input[:2] if index.constant_tensor(name) is None]
+        inputs = [name for name in node.input[:2] if computed(index, name)]
         if not inputs or (len(inputs) > 1 and node.op_type not in {"Add", "Sub"}):
             return False
         for name in inputs:
@@ -206,10 +212,20 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
     return True
 
 
-def _scales_integers(index: GraphIndex, node: NodeProto) -> bool:
-    """Whether a product gives an integer layer its scale, which depends on the picture."""
-    factors = map(index.producer, node.input) if node.op_type == "Mul" else ()
-    return any(maker is not None and maker.op_type in INTEGER_LAYERS for maker in factors)
+def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
+    """The layer whose output a node gives; None if it computes anything else.
+
+    One in integers is followed by the product with its scale, which depends on the picture, and
+    by the sum with its bias.
+    """
+    if node.op_type == "Add":
+        sums = [name for name in node.input if computed(index, name)]
+        inner = index.producer(sums[0]) if len(sums) == 1 else None
+        node = inner if inner is not None and inner.op_type == "Mul" else node
+    if node.op_type == "Mul":
+        factors = map(index.producer, node.input)
+        return next((f for f in factors if f is not None and f.op_type in INTEGER_LAYERS), None)
+    return node if node.op_type in LEARNT else None
 
 
 def layer_of(index: GraphIndex, tensor: str) -> str:
@@ -251,7 +267,8 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
         yield node
         if node.op_type in LEARNT and not _is_projection(index, node):
             continue
-        if node.op_type in ENDS:
+        quantises = node.op_type == "DynamicQuantizeLinear" and name == node.output[0]
+        if node.op_type in ENDS and not quantises:
             continue
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
@@ -334,7 +351,7 @@ def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
     """How boxes are decoded if a node does it."""
     if node.op_type == "Sigmoid":
         return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
-    if node.op_type in LEARNT and not _is_projection(index, node):
+    if (layer := layer_at(index, node)) is not None and not _is_projection(index, layer):
         return Decoded(Boxes.LINEAR, BoxFormat.CXCYWH)
     return _joined_by(index, list(node.input)) if node.op_type == "Concat" else None
 

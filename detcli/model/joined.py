@@ -9,6 +9,7 @@ from detcli.model.decode import (
     Scores,
     boxes_of,
     columns,
+    computed,
     decoded_from,
     layer_of,
     makers,
@@ -25,7 +26,6 @@ from detcli.model.head import (
     Unrecognised,
 )
 
-CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 Parts = list[tuple[int, str]]
 """What a tensor is joined from: number of channels and name of each."""
 
@@ -193,7 +193,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
             if (
                 decoded is not None
                 and decoded.how is Boxes.DISTANCES
-                and _computed(index, rest[0][1])
+                and computed(index, rest[0][1])
             ):
                 raise Unrecognised("what the number between its boxes and scores is is not clear")
         case [int(classes), *extra] if finals[0]:
@@ -241,12 +241,7 @@ def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) ->
 
 def _is_final(index: GraphIndex, tensor: str) -> bool:
     """Whether a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
-    return scores_of(index, tensor) is Scores.SIGMOID or not _computed(index, tensor)
-
-
-def _computed(index: GraphIndex, tensor: str) -> bool:
-    """Whether some of a tensor's elements are not constants."""
-    return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
+    return scores_of(index, tensor) is Scores.SIGMOID or not computed(index, tensor)
 
 
 def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first: bool) -> Head:

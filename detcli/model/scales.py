@@ -3,7 +3,16 @@
 from onnx import NodeProto
 
 from detcli.model.contract import BoxFormat, Layout
-from detcli.model.decode import Boxes, Decoded, Scores, is_linear, makers, scores_of
+from detcli.model.decode import (
+    Boxes,
+    Decoded,
+    Scores,
+    computed,
+    is_linear,
+    layer_at,
+    makers,
+    scores_of,
+)
 from detcli.model.graph import CONVOLUTIONS, GraphIndex, known_size
 from detcli.model.head import Columns, Head
 
@@ -69,12 +78,11 @@ def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
 def _is_bare(index: GraphIndex, tensor: str) -> bool:
     """Whether a map is what a convolution gives, and no more than a bias is added."""
     found = makers(index, tensor)
-    return bool(found) and all(
-        node.op_type in CONVOLUTIONS
-        or (node.op_type == "Add" and is_linear(index, node) and _is_biased(index, node))
-        for node in found
-    )
+    return bool(found) and all(_is_convolution(index, node) for node in found)
 
 
-def _is_biased(index: GraphIndex, node: NodeProto) -> bool:
-    return sum(index.constant_tensor(name) is None for name in node.input) == 1
+def _is_convolution(index: GraphIndex, node: NodeProto) -> bool:
+    if (layer := layer_at(index, node)) is not None:
+        return layer.op_type in CONVOLUTIONS
+    biased = node.op_type == "Add" and sum(computed(index, name) for name in node.input) == 1
+    return biased and is_linear(index, node)

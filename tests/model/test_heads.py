@@ -12,6 +12,7 @@ from head_graphs import ENDINGS, model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from detcli.errors import ModelError
 from detcli.model.contract import Layout
@@ -89,6 +90,45 @@ def decorated(model, output, steps):
     if not any(tensor.name == "zero" for tensor in model.graph.initializer):
         model.graph.initializer.append(helper.make_tensor("zero", TensorProto.INT64, [1], [0]))
     return model
+
+
+PAIRS = [
+    *("YOLO-NAS", "PP-YOLOE", "SSD", "DETR", "RT-DETR", "RF-DETR", "D-FINE"),
+    *("YOLOv5 cut apart", "YOLOv8 cut apart", "YOLOX cut apart", "YOLOX decoded, cut apart"),
+]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name, turned):
+    for classes in range(1, 9):
+        model, roles = model_of(name, classes)
+        if turned:
+            values = [
+                onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.graph.output
+            ]
+            del model.graph.output[:]
+            model.graph.output.extend(values[::-1])
+            roles = roles[::-1]
+        model = renamed(model)
+        found, contract = read(model)
+        assert (contract.family, contract.class_count) == (ENDINGS[name].family, classes)
+        assert_same(found, expected(name, outputs_of(model, roles)))
+
+
+# DeepStream's product that makes corners would be rounded too; it is refused.
+@pytest.mark.parametrize("name", sorted({*ENDINGS} - {"DeepStream"}))
+def test_a_file_with_weights_in_int8_is_read_as_it_was(name, tmp_path):
+    """With scales that follow the picture, as the quantised files at Hugging Face have them."""
+    model, roles = model_of(name, 3)
+    contract = read(model)[1]
+    onnx.save(model, tmp_path / "whole.onnx")
+    quantize_dynamic(tmp_path / "whole.onnx", tmp_path / "small.onnx", weight_type=QuantType.QUInt8)
+    small = onnx.load(tmp_path / "small.onnx")
+    assert {node.op_type for node in small.graph.node} & {"ConvInteger", "MatMulInteger"}
+    found, other = read(small)
+    assert other == replace(contract, head=other.head, heads=other.heads)
+    assert_same(found, expected(name, outputs_of(small, roles)))
 
 
 STEPS = st.lists(st.sampled_from(["identity", "casts", "transposes", "reshape"]), max_size=3)

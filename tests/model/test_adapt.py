@@ -1,0 +1,244 @@
+"""Graphs with other inputs and endings, as they run with the nodes that are added to them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from head_checks import ALL, IMAGE, SIZES, assert_same, expected_of_all, run
+from head_graphs import (
+    HEIGHT,
+    WIDTH,
+    Graph,
+    body,
+    corners,
+    distances,
+    model_of,
+    plain,
+    plugin,
+    scores,
+    sigmoid,
+    softmax,
+    suppressed,
+)
+from onnx import TensorProto, helper
+
+from detcli.backend.postprocess import detect
+from detcli.errors import ModelError
+from detcli.model.adapt import grid
+from detcli.model.contract import Resize
+from detcli.model.loading import ModelFile
+
+LEVELS = np.random.default_rng(2).integers(0, 256, (1, 3, HEIGHT, WIDTH)).astype(np.float32)
+
+
+def outputs(model, **fed):
+    content = model.SerializeToString()
+    return ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, fed)
+
+
+def file_of(model):
+    return ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString())
+
+
+def behind(model, steps, dtype, dims):
+    """A model whose picture passes further nodes first: operator and attributes of each."""
+    nodes, name = [], "raw"
+    for number, (operator, attributes) in enumerate(steps):
+        made = "images" if number == len(steps) - 1 else f"step{number}"
+        inputs = [name, "axes"] if operator == "Unsqueeze" else [name]
+        nodes.append(helper.make_node(operator, inputs, [made], **attributes))
+        name = made
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    changed.graph.initializer.append(helper.make_tensor("axes", TensorProto.INT64, [1], [0]))
+    rest = [onnx.NodeProto.FromString(node.SerializeToString()) for node in changed.graph.node]
+    del changed.graph.node[:]
+    changed.graph.node.extend([*nodes, *rest])
+    changed.graph.input[0].CopyFrom(helper.make_tensor_value_info("raw", dtype, dims))
+    return changed
+
+
+CAST = ("Cast", {"to": TensorProto.FLOAT})
+MIX = ("Transpose", {"perm": [0, 3, 1, 2]})
+INPUTS = {
+    "NHWC": ([MIX], TensorProto.FLOAT, [1, HEIGHT, WIDTH, 3], lambda x: x.transpose(0, 2, 3, 1)),
+    "uint8": ([CAST], TensorProto.UINT8, [1, 3, HEIGHT, WIDTH], lambda x: x.astype(np.uint8)),
+    "uint8, NHWC": (
+        [CAST, MIX],
+        TensorProto.UINT8,
+        [1, HEIGHT, WIDTH, 3],
+        lambda x: x.transpose(0, 2, 3, 1).astype(np.uint8),
+    ),
+    "float16": ([CAST], TensorProto.FLOAT16, [1, 3, HEIGHT, WIDTH], lambda x: x.astype(np.float16)),
+    "one picture": ([("Unsqueeze", {})], TensorProto.FLOAT, [3, HEIGHT, WIDTH], lambda x: x[0]),
+    "one picture, uint8, HWC": (
+        [CAST, ("Unsqueeze", {}), MIX],
+        TensorProto.UINT8,
+        [HEIGHT, WIDTH, 3],
+        lambda x: x[0].transpose(1, 2, 0).astype(np.uint8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_graph_is_fed_what_its_input_wants(name):
+    steps, dtype, dims, as_wanted = INPUTS[name]
+    model = behind(model_of("YOLOv8", 3)[0], steps, dtype, dims)
+    (head,) = outputs(model, raw=as_wanted(LEVELS))
+    file = file_of(model)
+    fed = LEVELS.astype(np.float16) if file.detector().input_dtype == "float16" else LEVELS
+    (made,) = outputs(file.body(), raw=fed)
+    np.testing.assert_array_equal(made, head)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.INT64, TensorProto.BOOL])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_pixel_mask_says_that_all_pixels_are_the_pictures(dtype, fixed):
+    """As DETR on Hugging Face has it; here it is a factor for the picture."""
+    graph = Graph()
+    dims = [1, HEIGHT, WIDTH] if fixed else ["batch", "height", "width"]
+    mask = graph("Cast", graph.input("pixel_mask", dtype, dims), to=TensorProto.FLOAT)
+    features = graph("Mul", graph.queries(), graph("ReduceMin", mask, keepdims=0))
+    logits, boxes = graph.linear(features, 8, 4), plain(graph, features)
+    model = graph.model([logits, boxes])
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    raw, cxcywh = outputs(model, images=IMAGE, pixel_mask=np.ones((1, HEIGHT, WIDTH), kind))
+    file = file_of(model)
+    assert file.detector().family == "DETR"
+    (made,) = outputs(file.body(), images=IMAGE)
+    np.testing.assert_allclose(made[0, :, :4], cxcywh[0], rtol=1e-5)
+    np.testing.assert_allclose(made[0, :, 4:], softmax(raw[0])[:, :-1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4])
+def test_tensorrts_plugin_is_cut_off(classes):
+    """No other runtime has it: what it selects from is what the same graph without it gives."""
+    graph = Graph()
+    model = graph.model([*plugin(graph, classes).values()])
+    node = next(node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    bare.graph.node.remove(node)
+    del bare.graph.output[:]
+    bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
+    boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
+    file = file_of(model)
+    contract = file.detector()
+    assert (contract.class_count, contract.needs_nms) == (classes, True)
+    found = detect(outputs(file.body(), images=IMAGE)[0][0], ALL, contract)
+    assert_same((found.boxes, found.score, found.class_id), expected_of_all(corners(boxes), final))
+
+
+def test_a_plugin_that_leaves_out_a_class_is_refused():
+    graph = Graph()
+    model = graph.model([*plugin(graph, 3).values()])
+    model.graph.node[-1].attribute.append(helper.make_attribute("background_class", 0))
+    with pytest.raises(ModelError, match="leaves out a class, that of no object"):
+        file_of(model).detector()
+
+
+def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
+    graph = Graph()
+    boxes, score, label, _ = suppressed(graph, 3, yx=True)
+    boxes = graph("Div", boxes, SIZES[[1, 0, 3, 2]])
+    ids = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
+    parts = [graph("Unsqueeze", part, [0]) for part in (boxes, ids, score)]
+    plain_model = graph.model(parts)
+    model = behind(plain_model, [CAST, MIX], TensorProto.UINT8, [1, HEIGHT, WIDTH, 3])
+    yx, classes, final = (
+        part[0] for part in outputs(model, raw=LEVELS.transpose(0, 2, 3, 1).astype(np.uint8))
+    )
+    file = file_of(model)
+    contract = file.detector()
+    assert contract.family == "TensorFlow"
+    assert contract.preprocessing.resize is Resize.STRETCH  # since its size is fixed
+    (rows,) = outputs(file.body(), raw=LEVELS)
+    found = detect(rows[0], ALL, contract)
+    assert contract.box_fractions
+    assert len(found.score) > 3
+    theirs = (yx[:, [1, 0, 3, 2]] * SIZES, final, classes.astype(int))
+    assert_same((found.boxes * SIZES, found.score, found.class_id), theirs)
+
+
+def test_torchvision_takes_one_picture_of_shares_of_one():
+    graph = Graph()
+    boxes, score, label, _ = suppressed(graph, 3)
+    model = graph.model([boxes, graph("Add", label, np.int64(1)), score])
+    model = behind(model, [("Unsqueeze", {})], TensorProto.FLOAT, [3, HEIGHT, WIDTH])
+    file = file_of(model)
+    contract = file.detector()
+    assert (contract.family, contract.batch) == ("torchvision", 1)
+    assert contract.preprocessing.resize is Resize.STRETCH
+    theirs, ids, final = outputs(model, raw=IMAGE[0])
+    found = detect(outputs(file.body(), raw=IMAGE)[0][0], ALL, contract)
+    assert_same((found.boxes, found.score, found.class_id), (theirs, final, ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("RKNN", 64), ("RKNN with sums", 64), ("YOLOv8", 64)]
+)
+def test_as_many_classes_as_there_are_bins_of_all_sides(name, classes):
+    """Maps of scores and of boxes have one shape then."""
+    model, roles = model_of(name, classes)
+    parts = dict(zip(roles, run(model, IMAGE), strict=True))
+    file = file_of(model)
+    contract = file.detector()
+    assert contract.class_count == classes
+    (head,) = outputs(file.body(), images=IMAGE)
+    final = head[0][:, 4:] if contract.anchors_first else head[0][4:].T
+    wanted = (
+        parts["head"][0][4:].T
+        if name == "YOLOv8"
+        else np.concatenate([parts[f"scores{s}"][0].reshape(classes, -1).T for s in (8, 16, 32)])
+    )
+    np.testing.assert_allclose(final, wanted, rtol=1e-5)
+
+
+def test_the_cells_of_all_scales_lie_one_after_the_other():
+    cells, strides = grid((64, 96), 126)
+    assert strides.ravel().tolist() == [8] * 96 + [16] * 24 + [32] * 6
+    assert cells[:2].tolist() == [[0, 0], [1, 0]]
+    assert cells[96:98].tolist() == [[0, 0], [1, 0]]
+    assert cells[-1].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("canvas", "count", "reason"),
+    [
+        (None, 126, "depend on the size"),
+        ((64, 96), None, "depend on the size"),
+        ((64, 96), 128, "no known strides give 128 cells for an input of 96x64"),
+    ],
+)
+def test_cells_that_fit_no_strides_are_an_error(canvas, count, reason):
+    with pytest.raises(ValueError, match=reason):
+        grid(canvas, count)
+
+
+def test_heads_in_float16_keep_boxes_and_scores():
+    """Boxes and scores of two types are joined in the wider one."""
+    graph = Graph()
+    boxes = graph.swapped(distances(graph, centres=False, bins=17))
+    half = graph("Cast", graph.swapped(scores(graph, 3)), to=TensorProto.FLOAT16)
+    model = graph.model([boxes, half])
+    corners_, final = outputs(model, images=IMAGE)
+    (head,) = outputs(file_of(model).body(), images=IMAGE)
+    assert head.dtype == np.float32
+    np.testing.assert_allclose(head[0], np.concatenate([corners_[0], final[0]], 1), rtol=1e-3)
+
+
+def test_logits_of_a_joined_head_stay_logits():
+    model, _ = model_of("YOLOv8, logits", 2)
+    file = file_of(model)
+    found = detect(outputs(file.body(), images=IMAGE)[0][0], ALL, file.detector())
+    (head,) = outputs(model, images=IMAGE)
+    rows = head[0].T
+    assert_same(
+        (found.boxes, found.score, found.class_id),
+        expected_of_all(
+            body(centres=True, transposed=False).expected({"head": head[0]})[0],
+            sigmoid(rows[:, 4:]),
+        ),
+    )

@@ -1,0 +1,88 @@
+"""The input for pictures, and what other inputs are told to want."""
+
+import pytest
+from head_graphs import Graph
+from onnx import TensorProto, helper
+
+from detcli.model.graph import GraphIndex
+from detcli.model.head import Unrecognised
+from detcli.model.inputs import Role, find_inputs
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+PICTURES = ("x", FLOAT, [1, 3, 64, 96])
+
+
+def found(*inputs, nodes=()):
+    """What is found among inputs of a graph: name, type and shape of each."""
+    values = [helper.make_tensor_value_info(*value) for value in inputs]
+    return find_inputs(GraphIndex(helper.make_graph(list(nodes), "g", values, [])))
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),  # channels last, a single picture, batch, size
+    [
+        ([1, 3, 64, 96], (False, False, 1, (64, 96))),
+        (["b", 3, "h", "w"], (False, False, None, None)),
+        (["b", "c", "h", "w"], (False, False, None, None)),
+        ([2, 64, 96, 3], (True, False, 2, (64, 96))),
+        (["b", "h", "w", 3], (True, False, None, None)),
+        ([3, 64, 96], (False, True, 1, (64, 96))),
+        ([64, 96, 3], (True, True, 1, (64, 96))),
+        ([1, 3, 64, 3], (False, False, 1, (64, 3))),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_pictures_come_in_these_shapes(dims, expected, dtype):
+    code = {"float32": FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8}[dtype]
+    image, others = found(("x", code, dims))
+    assert (image.channels_last, image.single, image.batch, image.size) == expected
+    assert image.dtype == dtype
+    assert image.is_unusual == (any(expected[:2]) or dtype == "uint8")
+    assert others == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "role"),
+    [
+        (("mask", INT64, [1, 64, 96]), Role.MASK),
+        (("mask", TensorProto.BOOL, ["b", "h", "w"]), Role.MASK),
+        (("orig_target_sizes", INT64, ["b", 2]), Role.WIDTH_HEIGHT),
+        (("sizes", TensorProto.INT32, ["b", "two"]), Role.WIDTH_HEIGHT),
+        (("im_shape", FLOAT, [1, 2]), Role.HEIGHT_WIDTH),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_other_inputs_are_told_by_shape_and_type(value, role, first):
+    inputs = [value, PICTURES] if first else [PICTURES, value]
+    image, (other,) = found(*inputs)
+    assert image.name == "x"
+    assert (other.name, other.dtype, other.role) == (value[0], value[1], role)
+
+
+def test_what_boxes_are_divided_by_is_a_scale():
+    graph = Graph()
+    graph.input("factor", FLOAT, [1, 2])
+    flipped = graph("Gather", "factor", [1, 0], axis=1)
+    model = graph.model(
+        [graph("Div", graph.swapped(graph.flat(graph.convolution(2, 8), 2)), flipped)]
+    )
+    _, (other,) = find_inputs(GraphIndex(model.graph))
+    assert other.role is Role.SCALE
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ([PICTURES, ("y", *PICTURES[1:])], "2 of them for pictures"),
+        ([PICTURES, ("threshold", FLOAT, [1])], "what its input threshold is for"),
+        ([PICTURES, ("text", INT64, [1, 77])], "what its input text is for"),
+        ([PICTURES, ("sizes", TensorProto.BOOL, [1, 2])], "what its input sizes is for"),
+        ([("x", FLOAT, [1, 1, 64, 96])], "not a batch of colour images"),
+        ([("x", INT64, [1, 3, 64, 96])], "neither float32, float16 nor uint8"),
+        ([("x", FLOAT, [1, 3, 64, "w"])], "one side"),
+        ([], "it has 0 inputs"),
+    ],
+)
+def test_anything_else_is_refused(inputs, reason):
+    with pytest.raises(Unrecognised, match=reason):
+        found(*inputs)
