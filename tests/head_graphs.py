@@ -531,11 +531,13 @@ def of_pictures(graph: Graph, classes: int) -> dict[str, str]:
     return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
 
 
-def in_one(graph: Graph, classes: int) -> dict[str, str]:
+def in_one(graph: Graph, classes: int, *, empty: bool = False) -> dict[str, str]:
     """Two corners, score and class [1, K, 6]."""
     boxes, score, label, _ = suppressed(graph, classes)
     label = graph("Cast", label, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [1]) for part in (score, label)]
+    if empty:  # the masks of a detector that has none
+        parts.append(graph.cut(boxes, 4, 99, 1))
     return {"rows": graph("Unsqueeze", graph("Concat", boxes, *parts, axis=1), [0])}
 
 
@@ -610,6 +612,11 @@ ENDINGS = {
     "NMS, [1, K, 6]": Ending(
         "selected inside",
         in_one,
+        lambda o: (o["rows"][:, :4], o["rows"][:, 4], o["rows"][:, 5].astype(int)),
+    ),
+    "NMS, [1, K, 6], an empty part": Ending(
+        "selected inside",
+        lambda g, c: in_one(g, c, empty=True),
         lambda o: (o["rows"][:, :4], o["rows"][:, 4], o["rows"][:, 5].astype(int)),
     ),
     "NMS, four outputs": Ending(

@@ -158,10 +158,12 @@ def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int
         if node is None or width is None:
             return []
         if node.op_type == "Concat" and len(node.input) > 1:
-            sizes = [_last(index, name) or _size_of_row(index, name) for name in node.input]
+            # Ultralytics joins the masks that a detector has none of, as a part without columns.
+            parts = [name for name in node.input if index.shapes.get(name, [None])[-1] != 0]
+            sizes = [_last(index, name) or _size_of_row(index, name) for name in parts]
             if None not in sizes and sum(filter(None, sizes)) == width:
                 found, start = [], 0
-                for size, name in zip(sizes, node.input, strict=True):
+                for size, name in zip(sizes, parts, strict=True):
                     found.append((Columns(output, start, start + (size or 0)), name, size or 0))
                     start += size or 0
                 return found
