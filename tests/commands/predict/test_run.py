@@ -18,6 +18,7 @@ import stream_server
 import terminals
 from json_lines import lines
 
+from detcli.backend.device import Device
 from detcli.commands.predict import run as module
 
 
@@ -228,13 +229,17 @@ def test_openvino_is_suggested_once(bfloat16):
         ("CPUINFO", os.devnull),
         ("has_openvino", lambda: True),
         ("is_terminal", lambda _: False),
-        ("CPU", None),
     ],
 )
 def test_openvino_is_not_suggested_where_it_would_not_help(name, value, bfloat16, monkeypatch):
     value = Path(value) if name == "CPUINFO" else value
     monkeypatch.setattr(module, name, value)
     module.suggest_openvino(module.CPU, 60.0)
+    assert bfloat16 == []
+
+
+def test_openvino_is_not_suggested_after_a_run_elsewhere(bfloat16):
+    module.suggest_openvino(Device.parse("openvino"), 600.0)
     assert bfloat16 == []
 
 

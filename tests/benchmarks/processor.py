@@ -1,0 +1,135 @@
+"""Times a folder of pictures, warm, file to record: ONNX Runtime and OpenVINO, in turns.
+
+    python tests/benchmarks/processor.py MODEL FOLDER [--int8 FILE] [--rounds 5] [--yolo FOLDER ...]
+
+MODEL has a static input and is float32; `--int8` takes a quantised copy of it. The plain loops are
+the most that a script can do: cv2.imread and letterbox in one thread, OpenVINO's own asynchronous
+queue with its THROUGHPUT hint for the network, and the rows left unselected. `--yolo` adds folders
+that `yolo export format=openvino` has written, where Ultralytics is installed. The network alone is
+one tensor run again and again, by as many requests as the device wants.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import openvino
+
+from detcli import Detector, DeviceOptions, Letterbox
+from detcli.backend.device import available_cores
+from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.commands.bench.sampling import take_turns
+from detcli.commands.shared.setup import keep_freed_memory
+from detcli.errors import DeviceError
+from detcli.pipeline import Pipeline
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
+
+ALONE = 32  # runs of the network in a sample
+
+
+def detcli(model: Path, folder: Path, device: str, *, half: bool = False) -> Callable[[], int]:
+    """The pipeline of `detcli predict`."""
+    options = DeviceOptions(workers=available_cores(), half=half)
+    detector = Detector(model, device, options=options)
+
+    def run() -> int:
+        with Sources([str(folder)], SourceOptions()) as sources:
+            clones = [device] * (detector.workers - 1)
+            return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
+
+    return run
+
+
+def queue_of(model: Path, precision: str) -> openvino.AsyncInferQueue:
+    """OpenVINO's own queue."""
+    config = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "THROUGHPUT"}
+    return openvino.AsyncInferQueue(openvino.Core().compile_model(model, "CPU", config))
+
+
+def plain_loop(model: Path, paths: list[Path], precision: str) -> Callable[[], int]:
+    """The loop of a script that knows OpenVINO well."""
+    queue = queue_of(model, precision)
+    heads: list[np.ndarray] = []
+    queue.set_callback(lambda request, _: heads.append(request.get_output_tensor().data.copy()))
+
+    def run() -> int:
+        heads.clear()
+        for path in paths:
+            image = cv2.imread(str(path))
+            canvas = letterbox_image(image, Letterbox.fit(image.shape[:2], (640, 640)))
+            tensor = np.empty((1, 3, 640, 640), np.float32)
+            to_tensor(canvas, tensor[0])
+            queue.start_async(tensor)
+        queue.wait_all()
+        return len(heads)
+
+    return run
+
+
+def network_alone(model: Path, precision: str) -> Callable[[], int]:
+    """The network of OpenVINO without anything around it."""
+    queue, tensor = queue_of(model, precision), np.full((1, 3, 640, 640), 0.5, np.float32)
+
+    def run() -> int:
+        for _ in range(ALONE):
+            queue.start_async(tensor)
+        queue.wait_all()
+        return ALONE
+
+    return run
+
+
+def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
+    """Ultralytics on OpenVINO."""
+    from ultralytics import YOLO
+
+    network, names = YOLO(model, task="detect"), [str(path) for path in paths]
+    return lambda: sum(1 for _ in network.predict(names, device="cpu", verbose=False, stream=True))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--int8", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--yolo", type=Path, nargs="*", default=[])
+    options = parser.parse_args()
+    keep_freed_memory()
+    model, folder = options.model, options.folder
+    paths = sorted(folder.glob("*.jpg"))
+    ways = {
+        "detcli, cpu": detcli(model, folder, "cpu"),
+        "detcli, openvino f32": detcli(model, folder, "openvino"),
+        "plain loop, f32": plain_loop(model, paths, "f32"),
+        "network alone, f32": network_alone(model, "f32"),
+    }
+    try:
+        ways["detcli, openvino bf16"] = detcli(model, folder, "openvino", half=True)
+        ways["plain loop, bf16"] = plain_loop(model, paths, "bf16")
+        ways["network alone, bf16"] = network_alone(model, "bf16")
+        halves = [False, True]
+    except DeviceError as error:
+        print(f"no bf16: {error}")
+        halves = [False]
+    for half in halves if options.int8 else ():
+        rest = "bf16" if half else "f32"
+        name = f"int8+{rest}"
+        ways[f"detcli, openvino {name}"] = detcli(options.int8, folder, "openvino", half=half)
+        ways[f"plain loop, {name}"] = plain_loop(options.int8, paths, rest)
+        ways[f"network alone, {name}"] = network_alone(options.int8, rest)
+    ways |= {f"yolo predict, {path.name}": yolo(path, paths) for path in options.yolo}
+    counts = {name: way() for name, way in ways.items()}  # also the warm-up
+    taken = take_turns(ways, rounds=options.rounds)
+    rates = {name: counts[name] / statistics.median(times) for name, times in taken.items()}
+    for name, rate in rates.items():
+        print(f"{name:28} {rate:6.1f} a second  {rate / rates['detcli, cpu']:5.2f} times cpu's")
+
+
+if __name__ == "__main__":
+    main()
