@@ -156,7 +156,8 @@ class Record:
         origin: Where the input comes from.
         index: Its place among the inputs, from 0.
         model: Name of the model.
-        device: Where the model ran.
+        device: Where the model ran, with the precision if the device chooses it: "cpu", "cuda:0",
+            "openvino:CPU (bf16)".
         picture: The picture; None in case of an error.
         detections: What was found; None in case of an error.
         error: Why there are no detections; None if there are.

@@ -102,7 +102,11 @@ def environment(workplace, warm_detcli, title, block):
         libraries = workplace / "driver"
         fake_driver(libraries, version=12040 if title == OLD_DRIVER else 13000)
         environment["LD_LIBRARY_PATH"] = str(libraries)
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "CUDA_VISIBLE_DEVICES"):
+        without = "import sys; sys.modules['openvino'] = None"  # as plain installations are
+        (libraries / "sitecustomize.py").write_text(without)
+        environment["PYTHONPATH"] = str(libraries)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "CUDA_VISIBLE_DEVICES",
+                 "DETCLI_DEVICE"):  # fmt: skip
         environment.pop(name, None)
     if title == TWO_WHEELS:
         environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))

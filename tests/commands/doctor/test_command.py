@@ -72,6 +72,7 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch):
     path.write_text('device = "cpu"\nsave = "~/out"\nmodel = "codes"\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(path))
     monkeypatch.setenv("DETCLI_MODEL", "~/mine/best.onnx")
+    monkeypatch.delenv("DETCLI_DEVICE")
     monkeypatch.setenv("HOME", str(tmp_path))
     report = json.loads(invoke("doctor").stdout)
     assert [tuple(default.values()) for default in report["defaults"]] == [

@@ -282,7 +282,7 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
         (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
         (["--model", "yolo10n"], 4, "did you mean yolov10n"),
-        (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs a GPU"),
+        (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs one of NVIDIA"),
         (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is not a size"),
         (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
         (["--model", "MODEL", "--conf", "2"], 2, "use a confidence between 0 and 1"),

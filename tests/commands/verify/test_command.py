@@ -234,9 +234,11 @@ PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 
 def test_the_tolerances_on_the_page():
-    from detcli.commands.shared.comparison import EXACT, REDUCED, Tolerance
+    from detcli.commands.shared.comparison import COARSE, EXACT, REDUCED, Tolerance
 
-    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+)(%?) \|", PAGE.read_text(), re.MULTILINE)
-    exact = {name: float(value) for name, value, *_ in rows}
-    reduced = {name: float(value) / (100 if share else 1) for name, _, value, share in rows}
-    assert (Tolerance(**exact), Tolerance(**reduced)) == (EXACT, REDUCED)
+    cell = r" ([\d.]+%?) \|"
+    rows = re.findall(rf"^\| (\w+) \|{3 * cell}", PAGE.read_text(), re.MULTILINE)
+    for column, tolerance in enumerate((EXACT, COARSE, REDUCED), start=1):
+        values = {row[0]: float(row[column].rstrip("%")) for row in rows}
+        values["boxes"] /= 100
+        assert Tolerance(**values) == tolerance
