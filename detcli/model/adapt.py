@@ -143,7 +143,9 @@ class _Builder:
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
         """Add a constant tensor, and return its name."""
-        return add_constant(self.graph, self.unused("constant"), np.asarray(value, dtype))
+        name = add_constant(self.graph, self.unused("constant"), np.asarray(value, dtype))
+        self._types[name] = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return name
 
     def like(self, value: npt.ArrayLike, tensor: str) -> str:
         """Add a constant tensor of the type of another."""

@@ -220,7 +220,7 @@ FAMILIES = (
     ),
     Family(
         "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
-        lambda head: head.layout is Layout.ROWS,
+        lambda head: head.layout is Layout.ROWS and not _places(head),
         Preprocessing(resize=Resize.NONE, scale=1.0),
         fractions=True,
         swapped=True,

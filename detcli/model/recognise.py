@@ -221,11 +221,14 @@ def _reading(
     if head.left_out:
         warnings = (*warnings, "its masks or keypoints are left out")
     swapped, fractions = family.swapped, family.fractions
-    if (shown := row_corners(index, head)) is not None:
+    shown = row_corners(index, head)
+    # Distances to sides give x before y in pixels, unless nodes behind them change that.
+    changed = shown is None or any(shown) or not _by_distances(head)
+    if (shown is None and family.shown) or (family.swapped and not changed):
+        raise Unrecognised("the order and unit of the corners of its detections are not clear")
+    if shown is not None:
         # Nodes show a change; of what comes before it, the family knows more.
         swapped, fractions = swapped or shown[0], fractions or shown[1]
-    elif family.shown:
-        raise Unrecognised("the order and unit of the corners of its detections are not clear")
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
     default = _size(*_integers(metadata.get("imgsz"), 2))
@@ -270,6 +273,10 @@ def _reading(
         warnings=warnings,
     )
     return Reading(contract, adaptation, preprocessing)
+
+
+def _by_distances(head: Head) -> bool:
+    return head.decoded is not None and head.decoded.how is Boxes.DISTANCES
 
 
 def _is_flat(index: GraphIndex, head: Head) -> bool:

@@ -6,7 +6,16 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from head_checks import ALL, IMAGE, SIZES, assert_same, expected_of_all, run
+from head_checks import (
+    ALL,
+    IMAGE,
+    SIZES,
+    assert_same,
+    expected,
+    expected_of_all,
+    outputs_of,
+    run,
+)
 from head_graphs import (
     HEIGHT,
     WIDTH,
@@ -23,6 +32,7 @@ from head_graphs import (
     suppressed,
 )
 from onnx import TensorProto, helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from detcli.backend.postprocess import detect
 from detcli.errors import ModelError
@@ -242,3 +252,34 @@ def test_logits_of_a_joined_head_stay_logits():
             sigmoid(rows[:, 4:]),
         ),
     )
+
+
+@pytest.mark.parametrize("name", ["RKNN", "RKNN, YOLOv6 with sums"])
+def test_scales_in_float16_are_decoded_in_float16(name):
+    whole, _ = model_of(name, 3)
+    half = convert_float_to_float16(whole)
+    (head,) = outputs(file_of(half).body(), images=IMAGE.astype(np.float16))
+    (wanted,) = outputs(file_of(whole).body(), images=IMAGE)
+    assert head.dtype == np.float16
+    np.testing.assert_allclose(head, wanted, rtol=0.02, atol=0.5)
+
+
+def with_channels_last(name):
+    """A graph whose boxes are x before y, in pixels; and what its own outputs say."""
+    steps, dtype, dims, _ = INPUTS["NHWC"]
+    model, roles = model_of(name, 3)
+    file = file_of(behind(model, steps, dtype, dims))
+    return file, expected(name, outputs_of(model, roles))
+
+
+@pytest.mark.parametrize("name", ["NMS, [K, 7]", "NMS, [1, K, 6]"])
+def test_a_yolo_with_channels_last_is_not_taken_for_tensorflows(name):
+    file, wanted = with_channels_last(name)
+    found = detect(outputs(file.body(), raw=IMAGE)[0][0], ALL, file.detector())
+    assert_same((found.boxes, found.score, found.class_id), wanted)
+
+
+def test_a_yolo_with_the_outputs_of_tensorflows_is_refused():
+    file, _ = with_channels_last("NMS, four outputs")
+    with pytest.raises(ModelError, match="order and unit of the corners"):
+        file.detector()
