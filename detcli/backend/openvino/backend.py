@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detcli.backend.failures import closed, run_error
-from detcli.backend.openvino.library import reason
+from detcli.backend.openvino.library import FAILURES, reason
 from detcli.backend.openvino.network import OpenvinoNetwork, Tensor
 from detcli.backend.postprocess import Head, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
@@ -110,5 +110,5 @@ def _failures(tensor: Tensor) -> Iterator[None]:
     """Translate what a run of this tensor raises."""
     try:
         yield
-    except RuntimeError as error:
+    except FAILURES as error:
         raise run_error(tensor.shape, reason(error)) from error

@@ -24,6 +24,9 @@ DRIVERS = {
 SOURCE = re.compile(r"^(Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:)$")
 LIBRARY = re.compile(r'Cannot load library "[^"]*": ')
 
+FAILURES = (RuntimeError, MemoryError)
+"""Exceptions that OpenVINO raises."""
+
 SETTING = "configuration key"  # of the NPU's plug-in, which does not say that there is no NPU
 
 
@@ -49,10 +52,11 @@ def library() -> Any:  # noqa: ANN401 - its types are incomplete
                 del sys.modules[CONVERTER]
         if not wanted:
             openvino.convert_model = _convert_model  # type: ignore[attr-defined]
-    found = re.match(r"(\d+)\.(\d+)", openvino.__version__)
+    version = getattr(openvino, "__version__", "")  # an empty folder is left by pip at times
+    found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < LEAST:
         raise DeviceError(
-            f"OpenVINO {openvino.__version__} is older than {LEAST[0]}.{LEAST[1]}",
+            f"OpenVINO {version or 'without a version'} is older than {LEAST[0]}.{LEAST[1]}",
             "pip install --upgrade openvino; or use --device cpu",
         )
     return openvino
@@ -89,6 +93,8 @@ def open_core(device: Device) -> Any:  # noqa: ANN401
 
 def reason(error: Exception) -> str:
     """OpenVINO's message as one line, without its source files and the folder it is in."""
+    if isinstance(error, MemoryError):
+        return "out of memory"
     lines = (line.strip() for line in str(error).splitlines())
     said = " ".join(line for line in lines if line and not SOURCE.match(line))
     return LIBRARY.sub("", said)

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from detcli.backend.failures import (
     run_error,
     within,
 )
-from detcli.backend.openvino.library import library, open_core, reason
+from detcli.backend.openvino.library import FAILURES, library, open_core, reason
 from detcli.errors import DeviceError, ModelError
 from detcli.files import cached
 
@@ -60,7 +61,7 @@ class OpenvinoNetwork:
         try:
             request.set_input_tensor(library().Tensor(tensor, shared_memory=True))
             request.start_async()
-        except RuntimeError as error:
+        except FAILURES as error:
             raise run_error(tensor.shape, reason(error)) from error
 
     def request(self) -> Any:  # noqa: ANN401
@@ -69,7 +70,11 @@ class OpenvinoNetwork:
 
 
 def open_network(
-    graph: bytes, title: str, device: Device, options: DeviceOptions
+    graph: bytes,
+    title: str,
+    device: Device,
+    options: DeviceOptions,
+    check: Callable[[Any], None] | None = None,
 ) -> OpenvinoNetwork:
     """Compile a network, or read it from the cache.
 
@@ -78,6 +83,8 @@ def open_network(
         title: The model's name in errors.
         device: Where it runs.
         options: Of these, `half` and `workers`.
+        check: Raises an error if the network, compiled in float32, is wrong; called before anything
+            is cached.
 
     Raises:
         DependencyError: OpenVINO is not installed, or does not load.
@@ -86,32 +93,48 @@ def open_network(
     """
     core, unit = open_core(device), str(device.unit)
     precision = choose_precision(core, unit, half=options.half)
-    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(options.workers)}
-    load = partial(_load, core, graph, unit, config)
+    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options.workers)}
+    load = partial(_load, core, graph, unit, config, check)
     network = OpenvinoNetwork(_compiled(load, title))
     if precision == "f32" and not {"f16", "bf16"}.isdisjoint(network.precision.split("+")):
         raise DeviceError(
             f"OpenVINO runs {title} in {network.precision} on {unit}, though float32 was asked for",
             "use --half to run it so on purpose, or --device cpu",
         )
-    log.info("%s: OpenVINO computes in %s with %s", title, network.precision, _shown(config))
+    log.info(
+        "%s: OpenVINO computes in %s, %d at once; asked for %s",
+        *(title, network.precision, network.requests),
+        ", ".join(f"{name}={value}" for name, value in config.items()),
+    )
     return network
 
 
-def _load(core: Any, graph: bytes, unit: str, config: dict[str, str]) -> Any:  # noqa: ANN401
+def _load(
+    core: Any,  # noqa: ANN401
+    graph: bytes,
+    unit: str,
+    config: dict[str, str],
+    check: Callable[[Any], None] | None,
+) -> Any:  # noqa: ANN401
     """Compile a graph, or read what was compiled before."""
     fresh = []
+    capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
 
     def build() -> bytes:
-        fresh.append(core.compile_model(core.read_model(graph), unit, config))
-        content: bytes = fresh[0].export_model().getvalue()
+        model = core.read_model(graph)
+        compiled = core.compile_model(model, unit, config)
+        if check is not None and CAPABILITY["f32"] in capabilities:  # an NPU has no float32
+            exact = {**config, "INFERENCE_PRECISION_HINT": "f32"}
+            check(compiled if config == exact else core.compile_model(model, unit, exact))
+        fresh.append(compiled)
+        content: bytes = compiled.export_model().getvalue()
         return content
 
     # The same name of a processor can stand for several, above all in virtual machines.
     facts = [
         library().__version__,
         core.get_property(unit, "FULL_DEVICE_NAME"),
-        *core.get_property(unit, "OPTIMIZATION_CAPABILITIES"),
+        *capabilities,
         config["INFERENCE_PRECISION_HINT"],
         hashlib.sha256(graph).hexdigest(),
     ]
@@ -126,10 +149,10 @@ def _load(core: Any, graph: bytes, unit: str, config: dict[str, str]) -> Any:  #
         return core.compile_model(core.read_model(graph), unit, config)
 
 
-def _compiled(load: partial[Any], title: str) -> Any:  # noqa: ANN401
+def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
     try:
         return within(LOAD_TIMEOUT_S, title, load)
-    except (RuntimeError, MemoryError) as error:
+    except FAILURES as error:
         why = reason(error)
         if is_out_of_memory(why):
             raise ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY) from error
@@ -185,7 +208,7 @@ def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
     return all(not kernel.startswith("jit_avx512") for kernel in kernels)
 
 
-def scheduling(workers: int) -> dict[str, str]:
+def scheduling(device: Device, workers: int) -> dict[str, str]:
     """Streams and threads: OpenVINO's own rules, which know hyper-threads and efficient cores.
 
     One picture at a time is to be fast; of many, as many as the machine does best at once. OpenVINO
@@ -194,17 +217,18 @@ def scheduling(workers: int) -> dict[str, str]:
     config = {"PERFORMANCE_HINT": "LATENCY"}
     if workers > 1:
         config = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": str(workers)}
-    if available_cores() < visible_cores():
+    if device.unit == "CPU" and available_cores() < visible_cores():
         config["INFERENCE_NUM_THREADS"] = str(available_cores())
     return config
 
 
 def precision_of(compiled: Any) -> str:  # noqa: ANN401
     """What the layers of a compiled network compute in, see `OpenvinoNetwork.precision`."""
+    asked: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
         layers = _layers(compiled)
     except RuntimeError:  # a plug-in that does not say
-        return str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+        return asked
     known = {*CAPABILITY, *NAMES}
     found = Counter(
         NAMES.get(precision, precision)
@@ -214,20 +238,21 @@ def precision_of(compiled: Any) -> str:  # noqa: ANN401
     if found:
         return "+".join(name for name, _ in found.most_common())
     rest = Counter(precision for _, precision, _ in layers if precision in CAPABILITY)
-    return rest.most_common(1)[0][0] if rest else ""  # other layers convert at its ends
+    return rest.most_common(1)[0][0] if rest else asked  # other layers convert at its ends
 
 
 def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
     """Kind, precision and kernel of each layer that runs."""
     entries = ("layerType", "runtimePrecision", "primitiveType")
+    facts = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
+    # The names of precisions differ by plug-in: f16, FP16.
     return [
-        tuple(node.get_rt_info()[entry].astype(str) for entry in entries)
-        for node in compiled.get_runtime_model().get_ops()
+        (kind, precision.lower().replace("fp", "f"), kernel)
+        for kind, precision, kernel in (
+            [info[entry].astype(str) if entry in info else "" for entry in entries]
+            for info in facts
+        )
     ]
-
-
-def _shown(config: dict[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in config.items())
 
 
 class OpenvinoTensors:
@@ -246,7 +271,7 @@ class OpenvinoTensors:
         def load() -> Any:  # noqa: ANN401
             return core.compile_model(core.read_model(graph), unit, config)
 
-        compiled = _compiled(partial(load), title)
+        compiled = _compiled(load, title)
         self._names = [output.any_name for output in compiled.outputs]
         self._request = compiled.create_infer_request()
 
@@ -258,7 +283,7 @@ class OpenvinoTensors:
         """
         try:
             self._request.infer({name: tensor}, share_inputs=False)
-        except RuntimeError as error:
+        except FAILURES as error:
             raise run_error(tensor.shape, reason(error)) from error
         return {
             name: self._request.get_output_tensor(index).data.copy()

@@ -122,3 +122,13 @@ def test_a_converter_that_is_imported_already_stays():
         "print(library().convert_model is before)\n"
     )
     assert kept == ["True"]
+
+
+def test_an_empty_folder_is_not_openvino(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace())
+    with pytest.raises(DeviceError, match="without a version is older"):
+        module.library()
+
+
+def test_running_out_of_memory_has_no_text_of_its_own():
+    assert reason(MemoryError()) == "out of memory"

@@ -53,6 +53,20 @@ def test_half_is_bfloat16_or_refused():
         open_network(convolution(), "m", CPU, DeviceOptions(half=True))
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_what_is_checked_is_float32(half, cache):
+    """A wrong translation shows in any precision, but half precision differs by itself."""
+    if half and not has_bf16():
+        pytest.skip("this processor does not multiply in bfloat16")
+    checked = []
+    options = DeviceOptions(half=half)
+    network = open_network(convolution(), "m", CPU, options, checked.append)
+    assert list(map(module.precision_of, checked)) == ["f32"]
+    assert network.precision == ("bf16" if half else "f32")
+    open_network(convolution(), "m", CPU, options, checked.append)
+    assert len(checked) == len(list(cache.rglob("*.openvino"))) == 1
+
+
 class Core:
     """Stands for a core whose device lists these capabilities."""
 
@@ -112,7 +126,9 @@ def layers(*entries):
         nodes.append(SimpleNamespace(get_rt_info=lambda info=info: info))
     return SimpleNamespace(
         get_runtime_model=lambda: SimpleNamespace(get_ops=lambda: nodes),
-        get_property=lambda _: 1,
+        get_property=lambda name: (
+            1 if name.startswith("OPTIMAL") else SimpleNamespace(get_type_name=lambda: "f16")
+        ),
     )
 
 
@@ -123,7 +139,8 @@ def layers(*entries):
         (layers(*[("Convolution", "u8", "")] * 2, ("MatMul", "bf16", "")), "int8+bf16"),
         (layers(("Convolution", "i8", ""), ("Convolution", "u8", "")), "int8"),
         (layers(*[("Pooling", "f32", "")] * 2, ("Subgraph", "f16", "")), "f32"),
-        (layers(("Const", "i32", "")), ""),
+        (layers(("Convolution", "FP16", ""), ("Const", "FP32", "")), "f16"),
+        (layers(("Const", "i32", "")), "f16"),
     ],
 )
 def test_the_precision_is_that_of_the_layers_which_multiply(compiled, precision):
@@ -230,11 +247,12 @@ def test_a_cache_that_others_can_write_to_is_not_used(cache, compiled):
 def test_streams_are_left_to_openvino_within_the_quota(monkeypatch):
     monkeypatch.setattr(module, "visible_cores", lambda: 8)
     monkeypatch.setattr(module, "available_cores", lambda: 8)
-    assert scheduling(1) == {"PERFORMANCE_HINT": "LATENCY"}
+    assert scheduling(CPU, 1) == {"PERFORMANCE_HINT": "LATENCY"}
     many = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "4"}
-    assert scheduling(4) == many
+    assert scheduling(CPU, 4) == many
     monkeypatch.setattr(module, "available_cores", lambda: 3)
-    assert scheduling(4) == {**many, "INFERENCE_NUM_THREADS": "3"}
+    assert scheduling(CPU, 4) == {**many, "INFERENCE_NUM_THREADS": "3"}
+    assert scheduling(Device.parse("openvino:GPU"), 4) == many
 
 
 def test_a_quota_limits_the_threads(monkeypatch):
