@@ -6,7 +6,6 @@ import io
 import logging
 import os
 import re
-import secrets
 import stat
 import sys
 import warnings
@@ -380,7 +379,7 @@ class Folder:
     def create(self, suffix: str) -> tuple[str, FileIO]:
         """Make a temporary file; returns its name, and the file."""
         while True:
-            name = f".detcli-{secrets.token_hex(8)}.part{suffix}"
+            name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             # Exclusively, so that a planted link is never followed.
             file = FileIO(os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor), "r+")

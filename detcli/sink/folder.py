@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import re
-import secrets
 import stat
 import unicodedata
 from collections import Counter
@@ -224,7 +223,7 @@ class OutputFolder:
         self._resumed = resumed
         self._names = UniqueNames()
         self._index = FolderIndex(self._real)
-        self._run = secrets.token_hex(8)
+        self._run = os.urandom(8).hex()
         self._prefixes = PerClip(self._prefix)
 
     def file_of(self, record: Record, suffix: str) -> Path:

@@ -126,9 +126,8 @@ CORNERS = {
     "top right": (370, 0, 399, 40),
     "bottom left": (0, 290, 40, 299),
     "bottom right": (390, 295, 399, 299),
-    "beyond the right": (500, 150, 600, 200),
-    "above": (100, -80, 200, -10),
-    "below": (100, 400, 200, 500),
+    "across the right": (390, 150, 600, 200),
+    "across the top": (100, -80, 200, 10),
     "everything": (0, 0, 400, 300),
 }
 

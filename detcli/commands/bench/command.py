@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from detcli.backend.device import available_cores
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
@@ -168,6 +167,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         measuring = partial(measure_top_k, _parse_lengths(n), k, device, seconds)
         _bench(measuring, render_top_k, outputs, plan)
         return
+    from detcli.backend.device import available_cores
+
     run = run_options(
         model or DEFAULT,
         device,

@@ -63,14 +63,14 @@ class BenchMachine:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Versions; None for a package that is not installed."""
+    """Versions; None for a package that is not installed, or was unknown to an older baseline."""
 
     detcli: str
     python: str
     numpy: str
     opencv: str | None
     onnxruntime: str | None
-    openvino: str | None
+    openvino: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,11 +71,13 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     --try and --data run the model, and adopt nothing: they print the options to pass.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.backend.device import Device
     from detcli.commands.inspect.examine import examine
     from detcli.commands.inspect.render import render
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
 
+    Device.parse(device)
     chosen = _parts(parts, pictures, data, images, split)
     located = find_model(model)
     inspection = examine(

@@ -147,7 +147,7 @@ class Trial:
             ModelError: The model cannot be used, whatever the format of its boxes.
             UsageError: The settings do not suit the model.
         """
-        settings, runs_on = settings or Settings(), Device.parse_list(device)[0]
+        settings, runs_on = settings or Settings(), Device.parse(device)
         boxes: str | None = "the file" if settings.box_format is None else "--box-format"
         try:
             contract = _contract(model, settings)

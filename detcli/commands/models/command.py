@@ -8,7 +8,6 @@ from detcli.commands.shared import options
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
-from detcli.model import zoo
 
 app = typer.Typer(
     cls=Group, help="List, fetch, locate and remove the models with names.", no_args_is_help=True
@@ -17,6 +16,8 @@ app = typer.Typer(
 
 def _names(incomplete: str) -> list[str]:
     """Complete a name in the shell."""
+    from detcli.model import zoo
+
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
@@ -74,6 +75,8 @@ def pull(
     interrupted download is resumed.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.model import zoo
+
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)
@@ -83,6 +86,8 @@ def pull(
 @app.command(cls=Command)
 def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print the path of a model's file."""
+    from detcli.model import zoo
+
     typer.echo(zoo.where(name, half=half))
 
 
@@ -93,6 +98,8 @@ def remove(names: NamesOption, *, quiet: options.QuietOption = False) -> None:
     Files of other programs in the Hugging Face cache are kept.
     """
     set_verbosity(quiet=quiet, verbose=0)
+    from detcli.model import zoo
+
     for name in dict.fromkeys(names):
         freed = zoo.remove(name)
         if not quiet:

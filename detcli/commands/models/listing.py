@@ -127,7 +127,7 @@ def render(listing: Listing) -> Iterator[Table]:
 
 def _revision(name: str, revision: str) -> str:
     """A commit in short, and whether the model may be another tomorrow."""
-    return revision[:7] if not revision or MODELS[name].pinned else f"{revision[:7]}, not pinned"
+    return revision[:7] if not revision or MODELS[name].pinned else "not pinned"
 
 
 def _size(model: ListedModel, file: ListedFile) -> str:

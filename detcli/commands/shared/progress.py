@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from detcli.commands.shared.messages import is_terminal, report, say
-from detcli.model.hub_cache import Show
 from detcli.text import printable
 from detcli.timing import Stage, StageTimes
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import ProgressColumn
 
+    from detcli.model.hub_cache import Show
     from detcli.record import Record
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class _BarText:
 
 
 @contextlib.contextmanager
-def fetching() -> Iterator[Show | None]:
+def fetching() -> "Iterator[Show | None]":
     """Show downloads on stderr while the block runs, if that is a terminal and without --quiet.
 
     Yields:
