@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import os
 import re
 import sys
 from typing import Any
@@ -41,6 +42,8 @@ def library() -> Any:  # noqa: ANN401 - its types are incomplete
         DependencyError: It is not installed, or does not load.
         DeviceError: It is older than what this package is tested with.
     """
+    # Where there is no /sys, as in a chroot, its threads' library would say so on stderr.
+    os.environ.setdefault("HWLOC_HIDE_ERRORS", "2")
     wanted = {"openvino", CONVERTER} & sys.modules.keys()  # by somebody else
     with loading("OpenVINO", EXTRA):
         if not wanted:  # its import then fails, which OpenVINO allows for
