@@ -20,7 +20,7 @@ from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout, Resize
 from detcli.model.names import read_names
-from detcli.model.prepared import prepare
+from detcli.model.prepared import PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel, find
 from detcli.settings import Settings, class_ids, class_thresholds
@@ -81,13 +81,7 @@ class Detector:
             model = find(model, half=options is not None and options.wants_half_file(wanted))
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
-        prepared = prepare(
-            model.path,
-            settings.box_format,
-            model.name,
-            settings.preprocess,
-            boxes_only=settings.boxes_only,
-        )
+        prepared = prepare_for(model, settings)
         contract = prepared.contract
         for warning in contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=2)
@@ -280,3 +274,14 @@ def _checked(image: Image) -> Picture:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
     return Picture.whole(image)
+
+
+def prepare_for(model: LocatedModel, settings: Settings) -> PreparedModel:
+    """Prepare a model as the settings say, see `model.prepared.prepare`."""
+    return prepare(
+        model.path,
+        settings.box_format,
+        model.name,
+        settings.preprocess,
+        boxes_only=settings.boxes_only,
+    )

@@ -152,7 +152,7 @@ def _open_first_usable(
 
 
 def _absence(device: Device) -> str:
-    """Why there is no such device, without opening it; empty if there is."""
+    """Why the device is missing, found out without opening it; empty if it is there."""
     if not device.is_gpu:
         return "" if has_openvino() else "OpenVINO is not installed"
     from detcli.backend.nvidia import count_gpus

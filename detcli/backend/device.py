@@ -138,8 +138,8 @@ class DeviceOptions:
             pictures and the boxes come on top, and so does CUDA itself.
         half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor
             and in float16 elsewhere; on other devices, a named model is taken in float16.
-        workers: How many detectors share the CPU's cores, each with its part of them. A GPU runs
-            one, and so does OpenVINO, with at most so many streams.
+        workers: How many detectors share the CPU's cores, each with its part of them. A GPU
+            runs one detector; OpenVINO runs one too, with at most this many streams.
 
     Raises:
         UsageError: A value is out of range.

@@ -144,7 +144,7 @@ def _plan(
     settings: "Settings",
     parts: "tuple[Part, ...] | None",
 ) -> "Trial | None":
-    """What is to be tried; None for a file that is no detector, which its report says."""
+    """Plan the trial; None if the file is not a detector, as its report then says."""
     from detcli.commands.inspect.trial import Trial
 
     try:

@@ -69,7 +69,7 @@ class SelfConsistency:
     def measure(self, detector: Detector, advance: Advance) -> Standing:
         """Rank by scores that all views confirm, less those that they do not.
 
-        What the detections of another picture confirm as well is no evidence of an object.
+        A score that the detections of an unrelated picture confirm equally well does not count.
         """
         plain, views = list[Detections](), list[list[Detections]]()
         for image in self.images:

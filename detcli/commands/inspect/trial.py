@@ -23,11 +23,10 @@ from detcli.commands.inspect.report import (
     TrialReport,
 )
 from detcli.commands.inspect.ways import LEAST, ROUNDS, Part, Way, open_parts, said, ways
-from detcli.detector import Detector
+from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.names import read_names
-from detcli.model.prepared import prepare
 from detcli.model.preprocessing import change, named_parts, written
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
@@ -269,14 +268,7 @@ def is_ahead(best: Standing, other: Standing) -> bool:
 
 
 def _contract(model: LocatedModel, settings: Settings) -> Contract:
-    prepared = prepare(
-        model.path,
-        settings.box_format,
-        model.name,
-        settings.preprocess,
-        boxes_only=settings.boxes_only,
-    )
-    contract = prepared.contract
+    contract = prepare_for(model, settings).contract
     if settings.names is None:
         return contract
     return contract.with_names(read_names(Path(settings.names)), str(settings.names))

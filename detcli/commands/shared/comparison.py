@@ -75,8 +75,8 @@ EXACT = Tolerance(score=0.001, corner=0.1, boxes=0.0, tensor=0.001)
 # 0.35 pixels; a few differ by 0.08 or by one pixel, which is 0.09 of the largest tensor value.
 REDUCED = Tolerance(score=0.02, corner=2.0, boxes=0.01, tensor=0.1)
 # With 8 bits, of 548 boxes on the same pictures 95% stay within 0.028 and 1.5 pixels, 2.4% differ
-# by more than 0.05, one by 0.21, and four have no counterpart; scores where there is no object
-# differ by up to 0.22 of the largest.
+# by more than 0.05, one by 0.21, and four have no counterpart. Background scores differ by up to
+# 0.22 of the largest.
 COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 

@@ -11,12 +11,12 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.sides import precision_of, rows_of
 from detcli.commands.verify.report import SelectedBy
+from detcli.detector import prepare_for
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.inputs import DTYPES
 from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
-from detcli.model.prepared import prepare
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 
@@ -241,8 +241,6 @@ def _choose_device(name: str, model: LocatedModel, file: ModelFile, settings: Se
     if file.contract is None:
         session = open_tensors(device, file.model.SerializeToString(), file.path.name)
         return Device.parse(session.device)
-    backend = open_backend(
-        device, prepare(model.path, settings.box_format, model.name, settings.preprocess)
-    )
+    backend = open_backend(device, prepare_for(model, settings))
     backend.close()
     return Device.parse(backend.device)
