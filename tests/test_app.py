@@ -16,9 +16,13 @@ HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "hugging
 
 def imported_by(*arguments, environment=None):
     """Modules that a run of the command line loads."""
+    # `main` ends by os._exit while a thread still runs, by the interpreter's end otherwise.
     code = (
-        "import sys, atexit\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "import sys, atexit, os\n"
+        "end = os._exit\n"
+        "show = lambda: print(*sys.modules, file=sys.stderr, flush=True)\n"
+        "os._exit = lambda code: (show(), end(code))\n"
+        "atexit.register(show)\n"
         f"sys.argv = ['detcli', *{list(map(str, arguments))!r}]\n"
         "from detcli.__main__ import main\n"
         "main()\n"

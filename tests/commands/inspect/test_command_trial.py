@@ -168,19 +168,17 @@ def test_what_is_no_detector_is_reported_as_ever(invoke, pictures, tmp_path):
 
 def test_plain_inspect_loads_nothing_of_it(seeker):
     code = (
-        "import sys; from detcli.app import app; app(['inspect', sys.argv[1]], "
-        "standalone_mode=False)"
+        "import sys; from detcli.app import app; "
+        "app(['inspect', sys.argv[1]], standalone_mode=False); "
+        "print(*sys.modules, file=sys.stderr)"
     )
-    command = [sys.executable, "-c", f"import atexit, sys\n{WATCH}\n{code}", str(seeker)]
+    command = [sys.executable, "-c", code, str(seeker)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = set(done.stderr.split())
     assert "detcli.commands.inspect.report" in loaded
     unused = {"trial", "consistency", "labelled"}
     assert not loaded & {f"detcli.commands.inspect.{name}" for name in unused}
     assert not loaded & {"hotcoco", "detcli.commands.shared.dataset", "detcli.source.sources"}
-
-
-WATCH = "atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
