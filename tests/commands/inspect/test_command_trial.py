@@ -168,9 +168,9 @@ def test_what_is_no_detector_is_reported_as_ever(invoke, pictures, tmp_path):
 
 def test_plain_inspect_loads_nothing_of_it(seeker):
     code = (
-        "import sys; from detcli.app import app; "
-        "app(['inspect', sys.argv[1]], standalone_mode=False); "
-        "print(*sys.modules, file=sys.stderr)"
+        "import sys\nfrom detcli.app import app\n"
+        "try: app(['inspect', sys.argv[1]])\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, str(seeker)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
