@@ -3,19 +3,21 @@
 import os
 import re
 
+# Expressions are compiled when they are used: `--help` loads this module.
+
 # Keys that select a stream of a camera. Any other value may be a password or a token.
 _HARMLESS = frozenset(
     "camera channel chn codec fps h height id profile quality resolution stream subtype track "
     "video w width".split()
 )
-_ASSIGNMENT = re.compile("[^/=]+=[^/]*")
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_LIKE_AN_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@", re.IGNORECASE | re.DOTALL)
-_WITHOUT_SCHEME = re.compile(r"^(?![a-z]:[\\/])[^/\\]*:.*@", re.IGNORECASE | re.DOTALL)
-_ADDRESS_IN_TEXT = re.compile(
-    r"""(?<![a-z0-9+.-])[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]""", re.IGNORECASE
+_ASSIGNMENT = "[^/=]+=[^/]*"
+_ADDRESS = r"(?i)[a-z][a-z0-9+.-]*://"
+_LIKE_AN_ADDRESS = r"(?is)^([a-z][a-z0-9+.-]+:/+).*@"
+_WITHOUT_SCHEME = r"(?is)^(?![a-z]:[\\/])[^/\\]*:.*@"
+_ADDRESS_IN_TEXT = (
+    r"""(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]"""
 )
-_USER_IN_TEXT = re.compile(r"""(?<![^\s/:@"'<>])[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])""")
+_USER_IN_TEXT = r"""(?<![^\s/:@"'<>])[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])"""
 
 
 def printable(text: str) -> str:
@@ -30,19 +32,19 @@ def public_name(name: str) -> str:
         >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
         'rtsp://10.0.0.7:554/cam?channel=1&token=***'
     """
-    if _ADDRESS.match(name):
+    if re.match(_ADDRESS, name):
         return _public_address(name)
     if os.path.lexists(name):  # a file may have any name
         return name
-    if _LIKE_AN_ADDRESS.match(name):  # mistyped, as in http:/user:password@host
-        return _LIKE_AN_ADDRESS.sub(r"\1***@", name)
-    return _WITHOUT_SCHEME.sub("***@", name)
+    if re.match(_LIKE_AN_ADDRESS, name):  # mistyped, as in http:/user:password@host
+        return re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
+    return re.sub(_WITHOUT_SCHEME, "***@", name)
 
 
 def public_text(text: str) -> str:
     """A text without users, passwords and possible secrets in the addresses that it contains."""
-    text = _ADDRESS_IN_TEXT.sub(lambda found: public_name(found[0]), text)
-    return _USER_IN_TEXT.sub("***@", text)
+    text = re.sub(_ADDRESS_IN_TEXT, lambda found: public_name(found[0]), text)
+    return re.sub(_USER_IN_TEXT, "***@", text)
 
 
 def _public_address(url: str) -> str:
@@ -55,7 +57,7 @@ def _public_address(url: str) -> str:
     before, _, port = host.rpartition(":")
     if before and not port.isdecimal() and not port.endswith("]"):
         host = before  # the beginning of a password without a host
-    path = _ASSIGNMENT.sub(lambda found: _masked(found[0]), path)
+    path = re.sub(_ASSIGNMENT, lambda found: _masked(found[0]), path)
     query = "&".join(map(_masked, re.split("[&;]", query)))
     return f"{scheme}://{host}{slash}{path}{mark}{query}"
 

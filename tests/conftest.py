@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import warm
 
-SHARED = Path(__file__).parents[2] / "shared"
+TESTS = Path(__file__).parent
+SHARED = TESTS.parents[1] / "shared"
 
 # Nothing of the user's Hugging Face account is read, and nothing is fetched from anywhere. The
 # library reads these when it is imported, which test files do.
@@ -76,6 +77,7 @@ SLOW = {
     "test_gpu_benchmark.py",
     "test_gpu_check.py",
     "test_interrupts.py",
+    "test_kills.py",
     "test_packaging.py",
     "test_real_families.py",
     "test_real_models.py",
@@ -84,13 +86,22 @@ SLOW = {
 """Files whose tests `make quick` leaves out."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the slow files where they are left out."""
+    left_out = config.option.markexpr == "not slow"
+    return True if left_out and _is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow files."""
-    tests = Path(__file__).parent
-    assert all((tests / name).exists() for name in SLOW)
+    assert all((TESTS / name).exists() for name in SLOW)
     for item in items:
-        if item.path.is_relative_to(tests) and str(item.path.relative_to(tests)) in SLOW:
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def _is_slow(path: Path) -> bool:
+    return path.is_relative_to(TESTS) and str(path.relative_to(TESTS)) in SLOW
 
 
 @pytest.fixture(scope="session", autouse=True)

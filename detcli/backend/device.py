@@ -18,7 +18,7 @@ DEVICE_NAMES = (
 )
 """What `--device` accepts besides auto."""
 
-UNIT = re.compile(r"CPU|NPU|GPU(\.[0-9]+)?")
+UNIT = r"CPU|NPU|GPU(\.[0-9]+)?"
 """OpenVINO's names of its devices; with several GPUs of Intel, GPU.N is one of them."""
 
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
@@ -82,7 +82,7 @@ class Device:
                 return cls(DeviceKind(kind), int(part))
             case DeviceKind.OPENVINO if not colon:
                 return cls(DeviceKind.OPENVINO, unit="CPU")
-            case DeviceKind.OPENVINO if UNIT.fullmatch(part):
+            case DeviceKind.OPENVINO if re.fullmatch(UNIT, part):
                 return cls(DeviceKind.OPENVINO, unit=part)
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
 

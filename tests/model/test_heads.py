@@ -4,8 +4,6 @@ import secrets
 from dataclasses import replace
 
 import onnx
-import onnxsim
-import onnxslim
 import pytest
 from head_checks import assert_same, expected, outputs_of, read
 from head_graphs import ENDINGS, model_of
@@ -30,7 +28,19 @@ def test_a_head_is_read_as_its_family_reads_it(name, classes):
     assert_same(found, expected(name, outputs_of(model, roles)))
 
 
-@pytest.mark.parametrize("slim", [onnxslim.slim, lambda model: onnxsim.simplify(model)[0]])
+def by_onnxslim(model):
+    import onnxslim
+
+    return onnxslim.slim(model)
+
+
+def by_onnxsim(model):
+    import onnxsim  # it imports sympy, which takes seconds
+
+    return onnxsim.simplify(model)[0]
+
+
+@pytest.mark.parametrize("slim", [by_onnxslim, by_onnxsim])
 @pytest.mark.parametrize("name", ENDINGS)
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)

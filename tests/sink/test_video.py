@@ -220,6 +220,7 @@ def test_any_folder_name_works(tmp_path, monkeypatch, name):
     assert len(play(tmp_path / "film.mp4").shades) == 1
 
 
+@pytest.mark.slow
 def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
     name = "car-detection.mp4"
     source = shared(f"data/videos/{name}")

@@ -78,7 +78,7 @@ def parse_labels(text: str) -> frozenset[str]:
 
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
-GRAMMAR = re.compile(r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*")
+GRAMMAR = r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*"
 
 ANY = "any"
 
@@ -105,7 +105,7 @@ def parse_condition(text: str, names: Sequence[str]) -> Condition:
     Raises:
         UsageError: The text is not a condition, or the model has no such class.
     """
-    match = GRAMMAR.fullmatch(text)
+    match = re.fullmatch(GRAMMAR, text)
     if match is None:
         raise UsageError(
             f"--fail-if '{text}' is not a condition",

@@ -87,7 +87,7 @@ end
 complete --command %(prog_name)s --no-files --arguments "(%(complete_func)s)"
 """
 
-SAFE = re.compile(r"([^\w@%+=:,./~-])")
+SAFE = r"([^\w@%+=:,./~-])"
 """What bash does not take literally outside quotes."""
 
 
@@ -249,4 +249,4 @@ def quoted(text: str, quote: str) -> str:
     """A text as bash reads it, within an open quote or without."""
     if quote == "'":
         return text.replace("'", r"'\''")
-    return re.sub(r'(["\\$`])', r"\\\1", text) if quote else SAFE.sub(r"\\\1", text)
+    return re.sub(r'(["\\$`])', r"\\\1", text) if quote else re.sub(SAFE, r"\\\1", text)

@@ -168,6 +168,7 @@ def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
     assert "this processor does not multiply in bfloat16" in refused.stderr
 
 
+@pytest.mark.slow
 def test_int8_models_run_in_int8(shared):
     model = prepare(shared("models/yolov8n-320-int8.onnx"))
     backend = open_backend("openvino", model)

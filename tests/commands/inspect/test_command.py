@@ -49,6 +49,7 @@ def test_json_in_a_pipe_follows_the_schema(detcli, make_model, tail, size):
     assert (found["detector"]["cut"] is not None) == (tail in {"ultralytics", "authors"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["yolov10n-thu", "yolov10n-raw-dynamic", "yolov8n-320-int8"])
 def test_real_models(detcli, shared, name):
     done = detcli("inspect", shared(f"models/{name}.onnx"))

@@ -189,6 +189,7 @@ def test_a_truncated_file_is_refused(tmp_path, size):
         examine(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layout", "dtype"),
     [

@@ -76,6 +76,7 @@ def test_a_batch_that_the_graph_loses_is_refused():
             set_batch(model, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["thu", "ultralytics", "raw"])
 def test_real_exports(name, shared, random):
     model = onnx.load(shared(f"models/yolov10n-{name}.onnx"))

@@ -101,6 +101,7 @@ def test_onnx_runtime_leaves_it(model, level, tmp_path):
     assert last_node(onnx.load(tmp_path / "optimised.onnx")).op_type == "Concat"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the simplifiers' own
 @pytest.mark.parametrize("simplifier", ["onnxsim", "onnxslim"])
 def test_simplifiers_leave_it(model, simplifier):

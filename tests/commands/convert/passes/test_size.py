@@ -78,6 +78,7 @@ def test_a_size_that_is_written_elsewhere_is_refused():
     assert "export" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["thu", "ultralytics", "raw"])
 @pytest.mark.parametrize("size", [320, 416])
 def test_real_exports_give_what_the_dynamic_export_gives(name, size, shared, random):
