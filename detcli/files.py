@@ -314,6 +314,27 @@ class AtomicFile:
             what = f"{self._named} is not complete: it lacks what could not be written"
             warnings.warn(what, DetcliWarning, stacklevel=2)
 
+    def commit_new(self) -> bool:
+        """Put the file on the disk, and give it its name unless something has it.
+
+        Returns:
+            Whether the file has its name now; if not, what has it is untouched.
+
+        Raises:
+            OutputError: The file cannot be completed; no temporary file is left behind.
+        """
+        with interrupts.held():
+            try:
+                sync(self.file.fileno())
+                if os.name != "posix":  # where no open file is moved
+                    self.file.close()
+                named = self._folder.link(self.written.name, self.path.name)
+            except OSError as error:
+                raise unwritable(self._named, error) from error
+            finally:
+                self.discard()
+        return named
+
     def discard(self) -> None:
         """Close and remove the temporary file; does nothing after `commit`."""
         if not self._open:
@@ -393,6 +414,29 @@ class Folder:
         folder = self._descriptor
         os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
         self.sync()
+
+    def link(self, old: str, new: str) -> bool:
+        """Give a file another name that nothing has, and put both on the disk.
+
+        On a file system without links, as of memory cards, two processes that do this at the same
+        time both succeed, and the later one's file stays.
+
+        Returns:
+            Whether it has the name; False if something else has it.
+        """
+        folder = self._descriptor
+        try:
+            os.link(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            if self.mode(new):
+                return False
+            self.move(old, new)
+        self.sync()
+        return True
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -544,6 +588,9 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
     hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
 
+
+_WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What file systems answer that have no links."""
 
 _REMEDIES = {
     errno.EISDIR: "name a file instead of a folder",

@@ -16,6 +16,7 @@ LAYERS = [
     {"app", "__main__"},
     {"commands"},
     {"commands/shared"},
+    {"shards"},
     {"pipeline"},
     {"source", "sink"},
     {"detector"},

@@ -36,6 +36,9 @@ _RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
 
 DEFAULTS = SourceOptions()
 
+Entry = str | Item
+"""The name or address of a picture or a video; or the item with the error for what is neither."""
+
 
 class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
@@ -77,33 +80,58 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         finally:
             self._ended.set()
 
+    def entries(self) -> Iterator[Entry]:
+        """The pictures and videos that the names stand for, which are not opened.
+
+        Live sources and standard input stay the names that they are.
+        """
+        for name in self._names:
+            yield from self._find(name)
+        if self._options.files_from is not None:
+            yield from self._read_list(self._options.files_from)
+
+    def open(self, entry: Entry) -> Iterator[Item]:
+        """The inputs that an entry stands for: one, or the frames of a video."""
+        if isinstance(entry, Item):
+            yield entry
+            return
+        try:
+            yield from self._fetch(entry) if is_address(entry) else self._file(entry)
+        except InputError as error:
+            yield failed(public_name(entry), error)
+
     def _expand(self) -> Generator[Item]:
         for live, names in itertools.groupby(self._names, is_live):
             if live:
                 yield from self._watch(names)
                 continue
             for name in names:
-                try:
-                    yield from self._open(name)
-                except InputError as error:
-                    yield failed(public_name(name), error)
+                if name == STDIN:
+                    from detcli.source.stdin import read_stdin
+
+                    yield from read_stdin(self._options.decode, self.progress)
+                    continue
+                for entry in self._find(name):
+                    yield from self.open(entry)
         if self._options.files_from is not None:
-            yield from self._read_list(self._options.files_from)
+            for entry in self._read_list(self._options.files_from):
+                yield from self.open(entry)
 
-    def _open(self, name: str) -> Iterator[Item]:
-        if name == STDIN:
-            from detcli.source.stdin import read_stdin
-
-            return read_stdin(self._options.decode, self.progress)
-        if is_address(name):
-            return self._fetch(name)
-        if os.path.isdir(name):
-            return self._search(name)
-        if os.path.exists(name):
-            return self._file(name)
-        if os.path.lexists(name) or not glob.has_magic(name):
-            raise SourceError("no such file", "check the path")
-        return self._match(name)
+    def _find(self, name: str) -> Iterator[Entry]:
+        """The pictures and videos that a name stands for."""
+        try:
+            if name == STDIN or is_address(name) or is_camera(name):
+                yield name
+            elif os.path.isdir(name):
+                yield from self._search(name)
+            elif os.path.exists(name):
+                yield name
+            elif os.path.lexists(name) or not glob.has_magic(name):
+                raise SourceError("no such file", "check the path")  # noqa: TRY301
+            else:
+                yield from self._match(name)
+        except SourceError as error:
+            yield failed(public_name(name), error)
 
     def _file(self, name: str) -> Iterator[Item]:
         if not is_video(name):
@@ -123,7 +151,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         read = partial(read_video, name, reopen, options)
         yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
 
-    def _search(self, folder: str) -> Iterator[Item]:
+    def _search(self, folder: str) -> Iterator[Entry]:
         omit = {identity(path) for path in self._options.written}
         recursive = self._options.recursive
         self.progress.expect(-1)
@@ -137,8 +165,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield part
             else:
                 self.progress.expect(len(part))
-                for name in part:
-                    yield from self._file(name)
+                yield from part
         if not found:
             self.progress.expect(1)
             hint = (
@@ -146,21 +173,21 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             )
             raise SourceError("no pictures or videos in this folder", hint)
 
-    def _match(self, pattern: str) -> Iterator[Item]:
+    def _match(self, pattern: str) -> Iterator[Entry]:
         names = match(pattern)
         self.progress.expect(len(names) - 1)
         found = False
         for name in names:
             if os.path.isfile(name):
                 found = True
-                yield from self._file(name)
+                yield name
             else:
                 self.progress.expect(-1)
         if not found:
             self.progress.expect(1)
             raise SourceError("no file matches", "check the pattern")
 
-    def _read_list(self, name: str) -> Iterator[Item]:
+    def _read_list(self, name: str) -> Iterator[Entry]:
         from detcli.source.lists import read_list
 
         null_separated = self._options.null_separated
@@ -168,7 +195,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if isinstance(entry, SourceError):
                 yield failed(name, entry)
             else:
-                yield from self._file(entry)
+                yield entry
 
     def _fetch(self, url: str) -> Iterator[Item]:
         """Read the picture or video file at an address."""

@@ -1,0 +1,290 @@
+"""The manifest: which names make which shard, and with which settings, before anything is worked.
+
+    manifest.jsonl         a header, a line for each shard, and a line that says how many there are
+    manifest-00001.jsonl   the same for names that came later, whose shards are further ones
+
+Each is published once, like the parts; part-00042.jsonl holds the records of shard 42. Shards have
+the names in the order in which a run on one machine takes them, so that the parts one after the
+other are what that run prints.
+"""
+
+import hashlib
+import json
+import re
+import tempfile
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, BinaryIO, TypedDict
+
+from detcli.errors import SourceError, UsageError
+from detcli.files import unwritable
+from detcli.record import SettingsJson
+from detcli.shards.names import Hashes, Name, from_json, hash_of, sorted_hashes, to_json
+from detcli.shards.store import Store
+
+FIRST = "manifest.jsonl"
+NAME = re.compile(r"manifest(?:-([0-9]{5,}))?\.jsonl")
+PART = re.compile(r"part-([0-9]{5,})\.(jsonl|parquet)")
+
+MAX_SHOWN = 80
+"""Characters of a setting that an error shows."""
+
+
+class InputsJson(TypedDict):
+    """How inputs are read, as far as records depend on it."""
+
+    start_s: float
+    end_s: float | None
+    max_pixels: int
+    strict: bool
+
+
+class HeaderJson(TypedDict):
+    """What the records of a run depend on besides the names.
+
+    Attributes:
+        detcli: The version.
+        format: Of the parts.
+        shard_size: Names in a shard; the last one may have fewer.
+    """
+
+    detcli: str
+    format: str
+    shard_size: int
+    settings: SettingsJson
+    inputs: InputsJson
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The names that make one part.
+
+    Attributes:
+        number: Of the shard.
+        first: How many names the shards before it have.
+        names: Its names, in order.
+        run: The hash of its manifest, by which its part is known to belong to it.
+    """
+
+    number: int
+    first: int
+    names: tuple[Name, ...]
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One file of the manifest.
+
+    Attributes:
+        file: Its name.
+        header: Its first line.
+        run: SHA-256 of the file, 16 digits.
+        shard: The number of its first shard.
+        first: How many names the sections before it have.
+        offsets: Where the line of each shard begins.
+        names: How many names it has.
+    """
+
+    file: str
+    header: HeaderJson
+    run: str
+    shard: int
+    first: int
+    offsets: "array[int]"
+    names: int
+
+
+class Manifest:
+    """A manifest that has been published, with its extensions.
+
+    Attributes:
+        header: Settings of the run, which all its sections have.
+        names: How many there are.
+
+    Raises:
+        UsageError: There is none, or it is damaged.
+        SourceError: It cannot be read.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        found = sorted(
+            (int(match[1] or 0), name)
+            for name in store.names()
+            if (match := NAME.fullmatch(name)) is not None
+        )
+        if not found or found[0][1] != FIRST:
+            raise UsageError(
+                f"{store} has no {FIRST}, so it is not the output of a run in shards",
+                "name the folder that was given to predict --output",
+            )
+        self._sections: list[Section] = []
+        self.names = shards = 0
+        for number, name in found:
+            if number != len(self._sections):
+                raise self._damaged(name, f"{file_name(number - 1)} is missing")
+            section = self._read(name, shards)
+            self._sections.append(section)
+            self.names += section.names
+            shards += len(section.offsets)
+        self.header = self._sections[0].header
+
+    def __len__(self) -> int:
+        """How many shards there are."""
+        return self._sections[-1].shard + len(self._sections[-1].offsets)
+
+    def __iter__(self) -> Iterator[Shard]:
+        """Yield the shards in order, reading each file once."""
+        for section in self._sections:
+            first = section.first
+            with self._store.open(section.file) as file:
+                file.readline()
+                for number in range(len(section.offsets)):
+                    shard = self._parse(section, section.shard + number, first, file.readline())
+                    yield shard
+                    first += len(shard.names)
+
+    def all_names(self) -> Iterator[Name]:
+        """Yield the names in order."""
+        for shard in self:
+            yield from shard.names
+
+    def shard(self, number: int) -> Shard:
+        """Read one shard.
+
+        Raises:
+            SourceError: The manifest cannot be read.
+        """
+        at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
+        section = self._sections[at]
+        within = number - section.shard
+        with self._store.open(section.file) as file:
+            file.seek(section.offsets[within])
+            first = section.first + within * section.header["shard_size"]
+            return self._parse(section, number, first, file.readline())
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """Of the names."""
+        return sorted_hashes(bytearray().join(map(hash_of, self.all_names())))
+
+    @property
+    def next_file(self) -> str:
+        """Name of the next extension."""
+        return file_name(len(self._sections))
+
+    def part(self, number: int) -> str:
+        """Name of a shard's part."""
+        return f"part-{number:05}.{self.header['format']}"
+
+    def parts(self) -> set[int]:
+        """The shards whose part has been published."""
+        return {
+            int(match[1])
+            for name in self._store.names()
+            if (match := PART.fullmatch(name)) and self.part(int(match[1])) == name
+        }
+
+    def _read(self, name: str, shard: int) -> Section:
+        """Look through one file."""
+        digest, offsets, names = hashlib.sha256(), array("Q"), 0
+        with self._store.open(name) as file:
+            try:
+                line = file.readline()
+                header = json.loads(line)
+                if not HeaderJson.__annotations__.keys() <= {*header}:
+                    raise self._damaged(name, "it has no header")
+                end: Any = None
+                while line:
+                    digest.update(line)
+                    at = file.tell()
+                    if line := file.readline():
+                        end = json.loads(line)
+                        if "shard" in end:
+                            offsets.append(at)
+                            names += len(end["names"])
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise self._damaged(name, str(error)) from error
+            except OSError as error:
+                raise SourceError(f"cannot read {name} in {self._store}: {error}") from error
+        if end != {"shards": len(offsets), "names": names}:
+            raise self._damaged(name, "its end is missing")
+        run = digest.hexdigest()[:16]
+        return Section(name, header, run, shard, self.names, offsets, names)
+
+    def _parse(self, section: Section, number: int, first: int, line: bytes) -> Shard:
+        try:
+            fields = json.loads(line)
+            names = tuple(map(from_json, fields["names"]))
+            found = fields["shard"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._damaged(section.file, str(error)) from error
+        if found != number:
+            raise self._damaged(section.file, "it has changed")
+        return Shard(number, first, names, section.run)
+
+    def _damaged(self, name: str, reason: str) -> UsageError:
+        return UsageError(
+            f"{name} in {self._store} is damaged: {reason}",
+            "restore it, or write to another folder",
+        )
+
+
+def file_name(number: int) -> str:
+    """Name of a manifest's first file, or of an extension, which are numbered from 1."""
+    return f"manifest-{number:05}.jsonl" if number else FIRST
+
+
+def publish(
+    store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
+) -> bool:
+    """Write one file of a manifest, unless it is there.
+
+    Args:
+        store: Where to.
+        name: Of the file.
+        header: What the records depend on.
+        names: The names, in order.
+        shard: The number of the first shard.
+
+    Returns:
+        Whether this call has written it; False if another process was first.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    remaining, shards, count = iter(names), 0, 0
+    with tempfile.TemporaryFile() as file:
+        try:
+            _write(file, header)
+            while lot := [*islice(remaining, header["shard_size"])]:
+                _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
+                shards, count = shards + 1, count + len(lot)
+            _write(file, {"shards": shards, "names": count})
+        except OSError as error:
+            raise unwritable(tempfile.gettempdir(), error) from error
+        return store.publish(name, file)
+
+
+def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
+    file.write(json.dumps(fields).encode("ascii") + b"\n")
+
+
+def differences(earlier: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """How a header differs from that of an earlier run."""
+    for name, value in now.items():
+        before = earlier.get(name)
+        if isinstance(value, dict) and isinstance(before, dict) and name in {"settings", "inputs"}:
+            yield from differences(before, value)
+        elif before != value:
+            if name == "model_sha256":
+                yield "another file of the model"
+            elif max(len(str(before)), len(str(value))) > MAX_SHOWN:
+                yield f"another {name}"
+            else:
+                yield f"{name} {json.dumps(before)} instead of {json.dumps(value)}"

@@ -1,0 +1,149 @@
+"""Names: what a source stands for at one moment, each name once, in memory that stays small.
+
+The names are on the disk, in an unnamed file; a hash of 16 bytes is all that memory holds of each.
+"""
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.errors import InputError, SourceError
+from detcli.source.item import Item, failed
+from detcli.source.sources import Entry
+from detcli.text import public_name
+
+HASH = np.dtype("S16")
+Hashes = npt.NDArray[np.bytes_]
+"""Hashes of names: `(N,)` S16, ascending, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A name that stood for no picture or video when the names were written down.
+
+    Attributes:
+        source: The name, as in records.
+        message: Why.
+        hint: What to do next.
+    """
+
+    source: str
+    message: str
+    hint: str
+
+
+Name = str | Unusable
+"""The name or address of a picture or a video, or the error in its place."""
+
+
+def to_json(name: Name) -> str | list[str]:
+    """A name as JSON holds it."""
+    return name if isinstance(name, str) else [name.source, name.message, name.hint]
+
+
+def from_json(value: str | list[str]) -> Name:
+    """A name from what JSON holds.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    return value if isinstance(value, str) else Unusable(*value)
+
+
+def to_entry(name: Name) -> Entry:
+    """A name as `Sources.open` takes it."""
+    if isinstance(name, str):
+        return name
+    return failed(name.source, SourceError(name.message, name.hint))
+
+
+def source_of(name: Name) -> str:
+    """The name in records."""
+    return public_name(name) if isinstance(name, str) else name.source
+
+
+def hash_of(name: Name) -> bytes:
+    """A hash, by which names are compared."""
+    return hashlib.blake2b(json.dumps(to_json(name)).encode(), digest_size=HASH.itemsize).digest()
+
+
+def sorted_hashes(hashes: bytearray) -> Hashes:
+    """Hashes in order, from what `hash_of` returned of each name."""
+    return np.sort(np.frombuffer(hashes, HASH)) if hashes else np.empty(0, HASH)
+
+
+class Names(contextlib.AbstractContextManager["Names"]):
+    """The names of a source, in its order, each once.
+
+    Attributes:
+        hashes: Of the names.
+        repeated: How many came again, and were left out.
+
+    Raises:
+        OSError: The disk for temporary files is full.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        # The file has no name, so nothing is left behind by a process that dies.
+        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115
+        hashes = bytearray()
+        try:
+            for entry in entries:
+                name = _settled(entry)
+                self._file.write(json.dumps(to_json(name)) + "\n")
+                hashes += hash_of(name)
+        except BaseException:
+            self._file.close()
+            raise
+        every = sorted_hashes(hashes)
+        again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
+        self.hashes: Hashes = every[~again]
+        self.repeated = int(again.sum())
+        self._again = {bytes(one) for one in every[again]}
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def __iter__(self) -> Iterator[Name]:
+        """Yield the names; one iteration at a time."""
+        self._file.seek(0)
+        seen = set()
+        for line in self._file:
+            name = from_json(json.loads(line))
+            if self._again:
+                found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+                if found in seen:
+                    continue
+                if found in self._again:
+                    seen.add(found)
+            yield name
+
+    def __len__(self) -> int:
+        """How many names there are."""
+        return len(self.hashes)
+
+
+def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
+    """Yield the names that have one of these hashes."""
+    for name in names:
+        at = int(np.searchsorted(hashes, found := np.bytes_(hash_of(name))))
+        if at < len(hashes) and hashes[at] == found:
+            yield name
+
+
+def _settled(entry: Entry) -> Name:
+    """The name of an entry, or the error that is in its place."""
+    if not isinstance(entry, Item):
+        return entry
+    try:
+        entry.load()
+    except InputError as error:
+        return Unusable(entry.origin.source, str(error), error.hint)
+    raise TypeError("an entry without a name is a failure")

@@ -1,0 +1,123 @@
+"""Stores: where the manifest and the parts of a run are, each written once and never changed.
+
+What is published is complete and stays as it is: of two processes that publish the same name, one
+wins, and the other is told. So no locks are needed, and a shard that is worked twice does no harm.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from detcli.errors import SourceError, system_reason
+from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
+
+CHUNK = 1 << 20
+
+
+class Store(Protocol):
+    """A folder, or what stands for one in an object store; can be pickled. `str` names it."""
+
+    def names(self) -> Iterator[str]:
+        """Names of the files directly in it, in any order; none if the folder does not exist yet.
+
+        Raises:
+            SourceError: It cannot be listed.
+        """
+
+    def exists(self, name: str) -> bool:
+        """Whether a file has been published.
+
+        Raises:
+            SourceError: Nobody can tell.
+        """
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading; it can be sought in.
+
+        Raises:
+            SourceError: It does not exist, or cannot be read.
+        """
+
+    def publish(self, name: str, content: BinaryIO) -> bool:
+        """Write a file from its content's beginning: all of it at once, unless it exists.
+
+        The folder is made if need be. After True, the file survives a power cut.
+
+        Returns:
+            Whether this call has written it; False if it was there, which is then untouched.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+
+
+def is_folder(output: str) -> bool:
+    """Whether an output is a folder, which means a run in shards."""
+    return output.endswith(("/", os.sep))
+
+
+def open_store(place: str) -> Store:
+    """The store at a path."""
+    return LocalFolder(Path(place))
+
+
+class LocalFolder:
+    """A folder on a disk, which other machines may share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def names(self) -> Iterator[str]:
+        """Names of the files in it, see `Store.names`."""
+        try:
+            with os.scandir(self._path) as entries:
+                for entry in entries:
+                    if not LEFTOVER.fullmatch(entry.name):
+                        yield entry.name
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unreadable("", error) from error
+
+    def exists(self, name: str) -> bool:
+        """Whether a file has been published."""
+        try:
+            os.lstat(self._path / name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        return True
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading, which must be a regular one: a pipe might never end."""
+        try:
+            flags = os.O_RDONLY | NO_WAIT | getattr(os, "O_BINARY", 0)
+            file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise SourceError(f"{self._path / name} is not a regular file", "move it away")
+        return file
+
+    def publish(self, name: str, content: BinaryIO) -> bool:
+        """Write a file under a temporary name, and link it to its own, see `Store.publish`."""
+        file = AtomicFile(make_folder(self._path) / name, named=self._path / name)
+        try:
+            content.seek(0)
+            shutil.copyfileobj(content, file, CHUNK)
+        except BaseException:
+            file.discard()
+            raise
+        return file.commit_new()
+
+    def _unreadable(self, name: str, error: OSError) -> SourceError:
+        reason = f"cannot read {self._path / name}: {system_reason(error)}"
+        return SourceError(reason, "check the path, its permissions and its disk")
