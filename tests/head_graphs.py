@@ -57,12 +57,14 @@ class Graph:
         fan = np.prod(dims[1:]) if len(dims) == 4 else dims[0]
         return (self.random.standard_normal(dims) * 3 / np.sqrt(fan)).astype(np.float32)
 
-    def convolution(self, channels: int, stride: int) -> str:
+    def convolution(
+        self, channels: int, stride: int, source: str = "images", inside: int = 3
+    ) -> str:
         """A map [B, channels, H / stride, W / stride]."""
-        weights = self.weights(channels, 3, stride, stride)
+        weights = self.weights(channels, inside, stride, stride)
         bias = self.random.standard_normal(channels).astype(np.float32)
         kernel = {"kernel_shape": [stride] * 2, "strides": [stride] * 2}
-        return self("Conv", "images", weights, bias, **kernel)
+        return self("Conv", source, weights, bias, **kernel)
 
     def flat(self, tensor: str, channels: int) -> str:
         return self("Reshape", tensor, [0, channels, -1])
@@ -72,8 +74,14 @@ class Graph:
 
     def queries(self) -> str:
         """Features of 24 queries, [B, 24, 8]."""
-        rows = self("Transpose", self.flat(self.convolution(8, 16), 8), perm=[0, 2, 1])
-        return self("Relu", rows)
+        return self.rows(self.convolution(8, 8, self("Sigmoid", self.convolution(8, 2)), 8))
+
+    def patches(self) -> str:
+        """The same of 24 patches of the picture, as a vision transformer begins."""
+        return self.rows(self.convolution(8, 16))
+
+    def rows(self, maps: str) -> str:
+        return self("Relu", self("Transpose", self.flat(maps, 8), perm=[0, 2, 1]))
 
     def linear(self, tensor: str, inside: int, outside: int) -> str:
         product = self("MatMul", tensor, self.weights(inside, outside))
@@ -344,6 +352,33 @@ def scales(*, bins: int, total: bool) -> Ending:
 # Heads of queries.
 
 
+Begin = Callable[[Graph], str]
+
+
+def chosen(graph: Graph, features: str | None = None) -> str:
+    """The best of all places, as RT-DETR begins its queries, [B, 24, 8]."""
+    features = features or graph.queries()
+    best = graph("ReduceMax", graph.linear(features, 8, 5), axes=[2], keepdims=0)
+    order = graph.all("TopK", best, [24], outputs=2, axis=1)[1]
+    numbers = graph("Tile", graph("Unsqueeze", order, [-1]), [1, 1, 8])
+    return graph("GatherElements", features, numbers, axis=1)
+
+
+def encoded(graph: Graph) -> str:
+    """The best of all places behind an encoder, as Deformable DETR in two stages and DINO."""
+    features = graph.queries()
+    products = graph("MatMul", features, graph.swapped(features))
+    return chosen(graph, graph("MatMul", graph("Softmax", products, axis=2), features))
+
+
+def referring(graph: Graph, features: str) -> str:
+    """Conditional DETR's boxes, once its learnt points are constants: what is added to centres."""
+    points = graph.random.standard_normal((1, 24, 2)).astype(np.float32)
+    change = graph.perceptron(features, 4)
+    centre = graph("Add", graph.cut(change, 0, 2, 2), points)
+    return graph("Sigmoid", graph("Concat", centre, graph.cut(change, 2, 4, 2), axis=2))
+
+
 def refined(graph: Graph, features: str) -> str:
     """RT-DETR's boxes: an earlier box and a change to it, before a sigmoid."""
     earlier = graph("Sigmoid", graph.perceptron(features, 4))
@@ -390,10 +425,15 @@ Decode = Callable[[Graph, str], str]
 
 
 def of_queries(
-    family: str, decode: Decode, *, no_object: bool = False, certainty: bool = False
+    family: str,
+    decode: Decode,
+    begin: Begin = chosen,
+    *,
+    no_object: bool = False,
+    certainty: bool = False,
 ) -> Ending:
     def build(graph: Graph, classes: int) -> dict[str, str]:
-        features = graph.queries()
+        features = begin(graph)
         logits = graph.linear(features, 8, classes + no_object)
         if certainty:  # D-FINE adds to a score how sharp the distributions of its box are
             shares = graph("Softmax", graph.perceptron(features, 16), axis=2)
@@ -410,7 +450,7 @@ def of_queries(
 
 def joined_queries(graph: Graph, classes: int) -> dict[str, str]:
     """Ultralytics' RT-DETR: [B, Q, 4 + C], fractions and final scores."""
-    features = graph.queries()
+    features = chosen(graph)
     final = graph("Sigmoid", graph.linear(features, 8, classes))
     return {"head": graph("Concat", refined(graph, features), final, axis=2)}
 
@@ -426,7 +466,7 @@ def deployed(family: str, decode: Decode, kept: int = 300) -> Ending:
     """The authors' deploy graphs: the best of all queries and classes, in pixels of a size fed."""
 
     def build(graph: Graph, classes: int) -> dict[str, str]:
-        features = graph.queries()
+        features = chosen(graph)
         sizes = graph.input("orig_target_sizes", TensorProto.INT64, [graph.batch, 2])
         final = graph("Sigmoid", graph.linear(features, 8, classes))
         scale = graph("Unsqueeze", graph("Tile", graph("Cast", sizes, to=1), [1, 2]), [1])
@@ -446,7 +486,7 @@ def deployed(family: str, decode: Decode, kept: int = 300) -> Ending:
 
 def paddle(graph: Graph, classes: int) -> dict[str, str]:
     """Paddle's RT-DETR: class, score, two corners [300 B, 6] and the number of each picture."""
-    features = graph.queries()
+    features = chosen(graph)
     shape = graph.input("im_shape", TensorProto.FLOAT, [graph.batch, 2])
     factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])
     final = graph("Sigmoid", graph.linear(features, 8, classes))
@@ -457,9 +497,9 @@ def paddle(graph: Graph, classes: int) -> dict[str, str]:
     values, order = graph.all("TopK", graph("Flatten", final, axis=1), [24], outputs=2, axis=-1)
     labels = graph("Cast", graph("Mod", order, np.int64(classes)), to=TensorProto.FLOAT)
     query = graph("Unsqueeze", graph("Div", order, np.int64(classes)), [-1])
-    chosen = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
+    picked = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
     parts = [graph("Unsqueeze", part, [-1]) for part in (labels, values)]
-    rows = graph("Reshape", graph("Concat", *parts, chosen, axis=2), [-1, 6])
+    rows = graph("Reshape", graph("Concat", *parts, picked, axis=2), [-1, 6])
     count = graph("Expand", np.array([24], np.int32), graph.cut(graph("Shape", factor), 0, 1, 0))
     return {"rows": rows, "count": count}
 
@@ -591,10 +631,17 @@ ENDINGS = {
     "RKNN with sums": scales(bins=16, total=True),
     "RKNN, YOLOv6": scales(bins=1, total=False),
     "RKNN, YOLOv6 with sums": scales(bins=1, total=True),
-    "DETR": of_queries("DETR", plain, no_object=True),
+    "DETR": of_queries("DETR", plain, Graph.queries, no_object=True),
+    "Conditional DETR": of_queries("Conditional DETR", refined, Graph.queries),
+    "Conditional DETR, folded": of_queries("Conditional DETR", referring, Graph.queries),
+    "Deformable DETR": of_queries("Conditional DETR", refined, encoded),
     "RT-DETR": of_queries("RT-DETR", refined),
     "RF-DETR": of_queries("RF-DETR", exponential),
     "D-FINE": of_queries("D-FINE", distributed, certainty=True),
+    "DEIMv2": of_queries("DEIMv2", distributed, lambda g: chosen(g, g.patches()), certainty=True),
+    "RT-DETR, patches": of_queries(
+        "DETR, refined boxes", refined, lambda g: chosen(g, g.patches())
+    ),
     "RT-DETR joined": Ending(
         "RT-DETR", joined_queries, lambda o: (corners(o["head"][:, :4]) * SIZES, o["head"][:, 4:])
     ),

@@ -69,17 +69,27 @@ def build(  # noqa: PLR0913 - one argument a property
         keep: How many detections the graph selects.
         side: Of each box, as a fraction of the input; boxes larger than cells reach beyond it.
         no_object: A softmax is due, and one more class is that of no object, as in DETR; else
-            boxes are refined, as in RT-DETR.
+            boxes are refined, and the best of all cells are the queries, as in RT-DETR; all are,
+            in their order.
         grown: Sizes are exponentials, joined to the centres, as in RF-DETR.
         metadata: As the file has it.
     """
     classes = 4 if no_object else 3
     attend = """
-        strong = Mul (colours, gain)
-        keys = Transpose <perm = [0, 2, 1]> (colours)
+        strong = Mul (begin, gain)
+        keys = Transpose <perm = [0, 2, 1]> (begin)
         products = MatMul (strong, keys)
         shares = Softmax <axis = -1> (products)
-        queries = MatMul (shares, colours)
+        queries = MatMul (shares, begin)
+    """
+    best = """
+        unseen = MatMul (colours, zeros)
+        least = ReduceMax <axes = [2], keepdims = 0> (unseen)
+        ranks = Add (least, falling)
+        ranked, order = TopK <axis = 1> (ranks, all)
+        each = Unsqueeze (order, last)
+        numbers = Expand (each, colour_shape)
+        begin = GatherElements <axis = 1> (colours, numbers)
     """
     refined = """
         shifted = Add (nothing, places)
@@ -89,7 +99,10 @@ def build(  # noqa: PLR0913 - one argument a property
         inverse = Log (ratio)
         moved = Add (nothing, inverse)
     """
-    plain = "moved = Add (nothing, places)"
+    plain = """
+        places_too = Concat <axis = 2> (nothing, places)
+        moved = MatMul (places_too, picks)
+    """
     larger = """
         x_y, factors_of_size = Split <axis = 2> (nothing, halves)
         earlier = Sigmoid (places)
@@ -115,7 +128,8 @@ def build(  # noqa: PLR0913 - one argument a property
             cells = AveragePool <kernel_shape = [8, 8], strides = [8, 8]> (seen)
             planes = Reshape (cells, planar)
             colours = Transpose <perm = [0, 2, 1]> (planes)
-            {"queries = Identity (colours)" if attention is None else attend}
+            {"begin = Identity (colours)" if no_object else best}
+            {"queries = Identity (begin)" if attention is None else attend}
             raw = MatMul (queries, weights)
             logits = Add (raw, bias)
             nothing = MatMul (queries, zeros)
@@ -166,6 +180,10 @@ def _constants(
         "weights": weights,
         "bias": bias,
         "zeros": np.zeros((3, 4), np.float32),
+        "falling": np.arange(QUERIES, 0, -1, np.float32)[np.newaxis],
+        "all": np.array([QUERIES]),
+        "colour_shape": np.array([1, 1, 3]),
+        "picks": np.eye(8, 4, -4, np.float32),
         "places": np.log(boxes / (1 - boxes)).astype(np.float32)[np.newaxis],
         "one": np.float32(1),
         "half": np.float32(0.5),

@@ -26,7 +26,7 @@ MOVES = {
 }
 """Operators that only move elements, and the inputs that they take them from."""
 
-LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS, "FusedGemm", "FusedMatMul"})
+LEARNT = frozenset({*CONVOLUTIONS, *PRODUCTS})
 CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 INTEGER_LAYERS = frozenset({"ConvInteger", "MatMulInteger"})
 ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
@@ -34,6 +34,7 @@ ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape",
 """Operators that no step leads behind."""
 
 MAX_STEPS = 400  # nodes that are looked at behind one tensor
+MAX_JOINED = 64  # boxes of scales, or of anchors of a cell
 DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
 
 # From centre and size to two corners, as DeepStream-Yolo multiplies it.
@@ -294,8 +295,14 @@ def to_corners(index: GraphIndex, node: NodeProto) -> bool:
     return matrix is not None and matrix.shape == (4, 4) and np.allclose(matrix, TO_CORNERS)
 
 
-def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
-    """How boxes are decoded, looking back from their columns; None if not recognised."""
+def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
+    """How boxes are decoded, looking back from their columns; None if not recognised.
+
+    Args:
+        index: The graph.
+        tensor: The four columns.
+        joins: How often boxes that were decoded apart may be joined.
+    """
     level: list[tuple[str, bool | None]] = [(tensor, None)]
     for _ in range(DECODE_DEPTH):
         following: list[tuple[str, bool | None]] = []
@@ -311,11 +318,13 @@ def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
             if (found := _decoded_by(index, node)) is not None:
                 return found._replace(fractions=fractions)
             if to_corners(index, node):
-                inner = boxes_of(index, node.input[0])
-                if inner is None:
-                    return None
-                unit = inner.fractions if fractions is None else fractions
-                return Decoded(inner.how, BoxFormat.XYXY, unit)
+                inner = _in_unit(boxes_of(index, node.input[0], joins), fractions)
+                return None if inner is None else inner._replace(box_format=BoxFormat.XYXY)
+            if node.op_type == "Concat" and len(node.input) > 1:
+                parts_are = set[Decoded | None]()
+                if joins and len(node.input) <= MAX_JOINED:
+                    parts_are = {boxes_of(index, part, joins - 1) for part in node.input}
+                return _in_unit(parts_are.pop(), fractions) if len(parts_are) == 1 else None
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
             if node.op_type in {"Mul", "Div"}:
@@ -325,6 +334,11 @@ def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
                 following += [(entry, fractions) for entry in moved_inputs(node, name) or []]
         level = list(dict.fromkeys(following))
     return None
+
+
+def _in_unit(found: Decoded | None, fractions: bool | None) -> Decoded | None:  # noqa: FBT001
+    """What is decoded, in the unit that nodes behind it make, if they make any."""
+    return found if found is None or fractions is None else found._replace(fractions=fractions)
 
 
 def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
@@ -364,7 +378,14 @@ def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
 def _by_sigmoid(index: GraphIndex, node: NodeProto) -> Boxes:
     inner = makers(index, node.input[0])
     linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
-    return Boxes.SIGMOID if linear else Boxes.REFINED
+    refers = any(_adds_references(index, maker) for maker in inner)
+    return Boxes.SIGMOID if linear and not refers else Boxes.REFINED
+
+
+def _adds_references(index: GraphIndex, node: NodeProto) -> bool:
+    """Whether a node adds constants that differ from query to query, as learnt ones once folded."""
+    arrays = [index.array(name) for name in node.input] if node.op_type == "Add" else []
+    return any(a is not None and sum(side > 1 for side in a.shape) > 1 for a in arrays)
 
 
 def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:

@@ -13,6 +13,7 @@ from detcli.model.decode import Boxes, Scores
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.head import Head, Unrecognised
 from detcli.model.inputs import ImageInput
+from detcli.model.queries import Queries
 
 YOLO_BINS = 16
 LETTERBOX = Preprocessing()
@@ -108,6 +109,11 @@ def _queries(head: Head, *ways: Boxes) -> bool:
     return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
 
 
+def _refined(head: Head) -> bool:
+    """Whether the boxes of queries are refined, and their scores are sigmoids'."""
+    return _queries(head, Boxes.REFINED) and head.scores_are is not Scores.SOFTMAX
+
+
 def _joined(head: Head) -> bool:
     """Whether boxes and scores are one tensor, and the boxes are those of cells or not known."""
     one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
@@ -153,8 +159,29 @@ FAMILIES = (
     ),
     Family(
         "RT-DETR",  # and v2: github.com/lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py
-        lambda head: _queries(head, Boxes.REFINED),
+        lambda head: _refined(head) and head.queries is Queries.MAPS and not head.patches,
         STRETCH,
+        fractions=True,
+        clips=False,
+    ),
+    Family(
+        "Conditional DETR",  # DAB-DETR, Deformable DETR, DINO: ConditionalDetrImageProcessor
+        lambda head: _refined(head) and head.queries is not Queries.MAPS and not head.patches,
+        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
+        fractions=True,
+        clips=False,
+    ),
+    Family(
+        "DETR, refined boxes",  # those of other backbones, whose values nobody knows
+        _refined,
+        None,
+        fractions=True,
+        clips=False,
+    ),
+    Family(
+        "DEIMv2",  # on DINOv3: github.com/Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py
+        lambda head: _queries(head, Boxes.DISTANCES) and head.patches,
+        IMAGENET,
         fractions=True,
         clips=False,
     ),

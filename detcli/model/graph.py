@@ -239,7 +239,7 @@ def _moves_entries(transpose: NodeProto) -> bool:
     return not permutation or permutation != sorted(permutation)  # without one, axes are reversed
 
 
-CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Convolutions, and which of their inputs is the weight `[M, C/groups, ...]`."""
 
 PRODUCTS = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3, "Gemm": 1, "QGemm": 3}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from detcli.model.contract import Layout
 from detcli.model.decode import Decoded, Scores
 from detcli.model.graph import PRODUCTS
+from detcli.model.queries import Queries
 
 Dims = list[int | str | None]
 BOX_ROWS = 4
@@ -55,6 +56,8 @@ class Head:
         bins: Into how many bins each distance to a side is distributed; None where it is not, or
             not known.
         left_out: The tensors hold masks or keypoints too, which are not read.
+        queries: What its queries begin with, if it has queries.
+        patches: Its graph is a vision transformer's.
     """
 
     layout: Layout
@@ -72,6 +75,8 @@ class Head:
     crossed: bool = False
     bins: int | None = None
     left_out: bool = False
+    queries: Queries | None = None
+    patches: bool = False
 
     @property
     def of_queries(self) -> bool:

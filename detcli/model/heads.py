@@ -5,12 +5,14 @@ scores have one shape. Where a graph selects detections itself, the head is what
 that can be had without the selection; else the detections it selects are read as they are.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from detcli.model.apart import best_class, pair, plugin, queries
 from detcli.model.graph import GraphIndex
 from detcli.model.head import SELECTION, Head, Unrecognised
 from detcli.model.joined import end_to_end, joined
+from detcli.model.queries import has_patches, queries_of
 from detcli.model.rows import rows
 from detcli.model.scales import scales
 
@@ -26,6 +28,15 @@ def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = 
     Raises:
         Unrecognised: There is none that detcli knows.
     """
+    head = _found(index, names, boxes_only=boxes_only)
+    if not head.of_queries:
+        return head
+    begin = queries_of(index, head.boxes[0].tensor)
+    return replace(head, queries=begin, patches=has_patches(index))
+
+
+def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head:
+    """The head, by the first way of finding one that does."""
     if (head := end_to_end(index, boxes_only=boxes_only)) is not None:
         return head
     selected = partial(rows, boxes_only=boxes_only)

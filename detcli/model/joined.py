@@ -12,6 +12,7 @@ from detcli.model.decode import (
     computed,
     decoded_from,
     layer_of,
+    layers_of,
     makers,
     scores_of,
 )
@@ -91,8 +92,6 @@ def joined(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> H
     Raises:
         Unrecognised: It has masks, keypoints or angles too.
     """
-    if any(node.op_type in SELECTION for node in index.graph.node):
-        return None
     outputs = [output.name for output in index.graph.output]
     # Maps that the head is made of, of YOLOv5 exported for training.
     inner = [name for name in outputs if index.moved_from(name) & (set(outputs) - {name})]
@@ -102,7 +101,24 @@ def joined(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> H
             found = _of_columns(index, head, axis, boxes_only=boxes_only)
             if found is not None and (len(candidates) == 1 or boxes_only):
                 return found
-    return _unjoined(index, candidates[0], names) if len(candidates) == 1 else None
+    alone = len(candidates) == 1 and not _choices(index)
+    return _unjoined(index, candidates[0], names) if alone else None
+
+
+def _choices(index: GraphIndex) -> list[NodeProto]:
+    return [node for node in index.graph.node if node.op_type in SELECTION]
+
+
+def _are_of_queries(
+    index: GraphIndex, choices: list[NodeProto], boxes: list[str], rest: Parts
+) -> bool:
+    """Whether graphs choose queries, not detections: layers behind the choice make the scores."""
+    layers = {layer for _, name in rest for layer in layers_of(index, name)}
+    for node in choices:
+        made = index.moved_from(node.output[1]) if node.op_type == "TopK" else set()
+        if not layers or not layers <= made or not made.issuperset(boxes):
+            return False
+    return True
 
 
 def _unjoined(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
@@ -176,7 +192,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         Unrecognised: Masks, keypoints or angles follow, or what follows the boxes is not clear.
     """
     boxes, rest = _after_boxes(columns(index, head, axis))
-    if not rest:
+    if not rest or not _are_of_queries(index, _choices(index), boxes, rest):
         return None
     decoded = decoded_from(index, boxes)
     if decoded is None and len(boxes) > 1:

@@ -126,11 +126,15 @@ class ModelFile:
 
     @cached_property
     def _loaded(self) -> "tuple[ModelProto, list[str]]":
-        return load(self.path, self.content)
+        from detcli.model.fused import unfused  # imports onnx
+
+        model, external = load(self.path, self.content)
+        with damage_reported(self.path):
+            return unfused(model), external
 
     @property
     def original(self) -> "ModelProto":
-        """The model as the file has it, with its weights."""
+        """The model as the file has it, with its weights; what was fused is written apart."""
         return self._loaded[0]
 
     @cached_property

@@ -23,6 +23,7 @@ from detcli.model.contract import (
 from detcli.model.decode import Boxes, Scores, moved_inputs
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
+from detcli.model.fused import runtime_operators
 from detcli.model.graph import GraphIndex, known_size, shape
 from detcli.model.head import BATCHED, BOXES_ONLY, Head, Unrecognised
 from detcli.model.heads import find_head
@@ -36,6 +37,7 @@ EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
     "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
+SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only; "
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format; "
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 MAX_STRIDE = 1024
@@ -125,11 +127,18 @@ def read_graph(
     """
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
+    unknown = runtime_operators(model)
     try:
         reading = _reading(index, metadata, box_format, boxes_only=boxes_only)
+        _check_scores(reading.adaptation.head, unknown)
     except Unrecognised as error:
         inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
+        if unknown:
+            listed = ", ".join(unknown[:MAX_LISTED])
+            is_own = "is an operator" if len(unknown) == 1 else "are operators"
+            reason += f"; {listed} {is_own} of ONNX Runtime's own"
+            hint.append(SAVED_BY_RUNTIME)
         raise ModelError(
             f"{title} is not a detector that detcli knows: {reason}. "
             f"Inputs: {inputs}. Outputs: {outputs}",
@@ -137,6 +146,16 @@ def read_graph(
         ) from error
     contract = settled(reading.contract, index, metadata, sidecar, reading.preprocessing)
     return replace(reading, contract=contract)
+
+
+def _check_scores(head: Head, unknown: list[str]) -> None:
+    """Check that no unknown operator makes the scores, which may be final or not.
+
+    Raises:
+        Unrecognised: One may.
+    """
+    if unknown and head.scores_are is None:
+        raise Unrecognised("what makes its scores is not clear")
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:

@@ -210,11 +210,11 @@ def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
     """The column of NonMaxSuppression's result that a tensor is; None if it is none."""
     for name in (tensor, *_moved(index, tensor)):
         node = index.producers.get(name)
-        if node is None or node.op_type not in {"Gather", "Slice"} or len(node.input) < 2:
+        if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
             continue
         source, entry = index.producer(node.input[0]), index.constant(node.input[1])
         if source is not None and source.op_type == "NonMaxSuppression" and entry:
-            return entry[0]
+            return list(node.output).index(name) if node.op_type == "Split" else entry[0]
     return None
 
 
