@@ -323,7 +323,9 @@ def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
             if node.op_type == "Concat" and len(node.input) > 1:
                 parts_are = set[Decoded | None]()
                 if joins and len(node.input) <= MAX_JOINED:
-                    parts_are = {boxes_of(index, part, joins - 1) for part in node.input}
+                    # Constants fill up a number of rows.
+                    made = [part for part in node.input if computed(index, part)]
+                    parts_are = {boxes_of(index, part, joins - 1) for part in made}
                 return _in_unit(parts_are.pop(), fractions) if len(parts_are) == 1 else None
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
