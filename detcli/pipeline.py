@@ -31,6 +31,7 @@ from detcli.errors import (
     InferenceError,
 )
 from detcli.record import Record
+from detcli.source.ahead import Ahead
 from detcli.source.decode import TIMEOUT_S
 from detcli.source.item import Item
 from detcli.source.loading import Load, Loaders, as_error
@@ -204,20 +205,25 @@ class Pipeline:
                 raise event
 
     def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
+        def admit(index: int, item: Item) -> bool:
+            while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
+                pass
+            if self._over.is_set():
+                return False
+            entry = Entry(index, Load(item))
+            loaders.put(entry.load)
+            self._inbox.put(entry)
+            return True
+
+        ahead = Ahead(admit, self._over)
         error: BaseException | None = None
         try:
             for index, item in enumerate(items):
-                if skip(item):
-                    continue
-                while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
-                    pass
-                if self._over.is_set():
-                    return
-                entry = Entry(index, Load(item))
-                loaders.put(entry.load)
-                self._inbox.put(entry)
+                if not skip(item) and not ahead.put(index, item):
+                    break
         except BaseException as caught:  # noqa: BLE001 - raised again by _gather
             error = caught
+        ahead.close()
         self._inbox.put(End(error))
 
 

@@ -5,6 +5,9 @@ import re
 
 # Expressions are compiled when they are used: `--help` loads this module.
 
+OBJECT_SCHEMES = ("s3://", "gs://", "az://")
+"""Of object stores: behind the bucket comes a key, which may hold any sign and no secret."""
+
 # Keys that select a stream of a camera. Any other value may be a password or a token.
 _HARMLESS = frozenset(
     "camera channel chn codec fps h height id profile quality resolution stream subtype track "
@@ -14,6 +17,7 @@ _ASSIGNMENT = "[^/=]+=[^/]*"
 _ADDRESS = r"(?i)[a-z][a-z0-9+.-]*://"
 _LIKE_AN_ADDRESS = r"(?is)^([a-z][a-z0-9+.-]+:/+).*@"
 _WITHOUT_SCHEME = r"(?is)^(?![a-z]:[\\/])[^/\\]*:.*@"
+_OBJECT = r"(?i)(s3|gs|az)://[\w.-]*(/|$)"
 _ADDRESS_IN_TEXT = (
     r"""(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]"""
 )
@@ -32,6 +36,8 @@ def public_name(name: str) -> str:
         >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
         'rtsp://10.0.0.7:554/cam?channel=1&token=***'
     """
+    if re.match(_OBJECT, name):
+        return name
     if re.match(_ADDRESS, name):
         return _public_address(name)
     if os.path.lexists(name):  # a file may have any name

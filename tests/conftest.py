@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import colour_model
 import cv2
@@ -14,6 +15,9 @@ import hypothesis
 import numpy as np
 import pytest
 import warm
+
+if TYPE_CHECKING:
+    import s3_server
 
 TESTS = Path(__file__).parent
 SHARED = TESTS.parents[1] / "shared"
@@ -25,6 +29,10 @@ for name in [name for name in os.environ if name.startswith(("HF_", "HUGGINGFACE
 os.environ["HF_HOME"] = str(Path(__file__).with_name("no-such-folder"))
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # where nobody listens
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+# Nor of accounts for object stores.
+for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+    del os.environ[name]
 
 # No test asserts a time, and a busy machine makes any example slow.
 # CI tries the same examples each time; new ones are looked for wherever somebody can act on them.
@@ -133,6 +141,27 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
         huggingface_hub.close_session()
+
+
+@pytest.fixture(scope="session")
+def _s3() -> "Iterator[s3_server.S3]":
+    import s3_server
+
+    server = s3_server.S3()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_server.S3]":
+    """An empty S3 server, which the variables name."""
+    import s3_server
+
+    for name, value in s3_server.environment(_s3).items():
+        monkeypatch.setenv(name, value)
+    _s3.reset()
+    yield _s3
+    _s3.reset()
 
 
 @pytest.fixture

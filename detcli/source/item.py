@@ -22,10 +22,13 @@ class Item:
     Attributes:
         origin: Where it comes from.
         load: Reads and decodes it; called once, on another thread. Raises InputError.
+        begin: Starts what takes waiting instead of work, where there is such a thing; may be called
+            before `load`, which then takes less time.
     """
 
     origin: Origin
     load: Callable[[], Picture]
+    begin: Callable[[], None] | None = None
 
 
 def failed(

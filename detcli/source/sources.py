@@ -1,8 +1,9 @@
 """Sources: from what a user names to the inputs it stands for.
 
-A name is a picture or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, or
-the address of a network stream. Everything is read lazily, in the order of the names; what does not
-exist becomes an item with an error, and the others go on.
+A name is a picture or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, the
+address of a network stream, or that of a folder or picture in an object store. Everything is read
+lazily, in the order of the names; what does not exist becomes an item with an error, and the others
+go on.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from detcli.errors import InputError, SourceError, UsageError
+from detcli.objects.address import is_object
 from detcli.record import Origin
 from detcli.source.address import check_address, is_address, is_camera, is_live, path_of
 from detcli.source.decode import load_file
@@ -26,6 +28,7 @@ from detcli.text import public_name
 
 if TYPE_CHECKING:
     from detcli.source.capture import Capture
+    from detcli.source.objects import ObjectReader
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
@@ -49,6 +52,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
             read.
+        DependencyError: What reads object stores is not installed.
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
@@ -96,7 +100,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         try:
-            yield from self._fetch(entry) if is_address(entry) else self._file(entry)
+            if is_object(entry):
+                yield from self._object(entry)
+            else:
+                yield from self._fetch(entry) if is_address(entry) else self._file(entry)
         except InputError as error:
             yield failed(public_name(entry), error)
 
@@ -122,6 +129,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         try:
             if name == STDIN or is_address(name) or is_camera(name):
                 yield name
+            elif is_object(name):
+                yield from self._search_store(name)
             elif os.path.isdir(name):
                 yield from self._search(name)
             elif os.path.exists(name):
@@ -168,10 +177,48 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield from part
         if not found:
             self.progress.expect(1)
-            hint = (
-                "check the files' suffixes" if recursive else "search its folders with --recursive"
-            )
-            raise SourceError("no pictures or videos in this folder", hint)
+            raise _nothing_in_folder(recursive=recursive)
+
+    @cached_property
+    def _objects(self) -> "ObjectReader":
+        from detcli.source.fetch import Fetches
+        from detcli.source.objects import ObjectReader
+
+        return ObjectReader(Fetches(self._options.decode, self.progress.stop))
+
+    def _object(self, url: str) -> Iterator[Item]:
+        """Read the picture or video in an object store."""
+        if is_video(url):
+            from detcli.source.capture import open_address
+
+            yield from self._video(url, lambda: open_address(self._objects.video(url)))
+        else:
+            yield self._objects.picture(url)
+
+    def _search_store(self, url: str) -> Iterator[Entry]:
+        """Search a folder of an object store; what looks like no folder and has no files is none."""
+        if is_media(url):
+            yield url
+            return
+        recursive = self._options.recursive
+        listed = found = False
+        self.progress.expect(-1)
+        try:
+            for names in self._objects.search(url, recursive=recursive):
+                if self.progress.stop.is_set():
+                    return
+                listed, found = True, found or bool(names)
+                self.progress.expect(len(names))
+                yield from names
+        except SourceError:
+            self.progress.expect(1)
+            raise
+        if found:
+            return
+        self.progress.expect(1)
+        if listed or url.endswith("/"):
+            raise _nothing_in_folder(recursive=recursive)
+        yield url
 
     def _match(self, pattern: str) -> Iterator[Entry]:
         names = match(pattern)
@@ -225,7 +272,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from watch(sources, self._options, self.progress)
 
 
+def _nothing_in_folder(*, recursive: bool) -> SourceError:
+    hint = "check the files' suffixes" if recursive else "search its folders with --recursive"
+    return SourceError("no pictures or videos in this folder", hint)
+
+
 def _check(names: Sequence[str], options: SourceOptions) -> None:
+    if any(map(is_object, names)):
+        from detcli.objects.settings import require_obstore
+
+        require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", "name - once")
     if options.stride < 1:
@@ -253,7 +309,9 @@ class InputGuard:
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
         self._names = [
-            name for name in names if not (name == STDIN or is_address(name) or is_camera(name))
+            name
+            for name in names
+            if not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
         ]
         self._options = options
 

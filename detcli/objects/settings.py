@@ -1,0 +1,197 @@
+"""How a store is opened: endpoint, region and credentials, as the cloud's own tools find them."""
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from detcli.errors import loading
+from detcli.objects.failures import SIGN_IN, ObjectError, explained
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Store = AzureStore | GCSStore | S3Store
+
+RETRY_S = 30
+"""For how long a request is repeated after failures that pass, such as 503."""
+
+UNLIMITED_S = 24 * 3600
+
+CREDENTIALS_S = 15 * 60
+"""How long credentials are used until the library that found them is asked again."""
+
+INSTALL = "pip install 'detcli[cloud]'"
+
+AZURE_SECRETS = (
+    *("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+    *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING"),
+    *("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
+    *("AZURE_STORAGE_TOKEN", "AZURE_SKIP_SIGNATURE", "AZURE_MSI_ENDPOINT"),
+)
+"""Variables with which nobody has to be asked who is signed in."""
+
+
+def require_obstore() -> None:
+    """Require that the library for object stores is installed.
+
+    Raises:
+        DependencyError: It is not.
+    """
+    with loading("obstore", INSTALL):
+        import obstore  # noqa: F401
+
+
+def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
+    """Open a store; nothing is asked of it yet, only who is signed in.
+
+    Args:
+        scheme: `s3`, `gs` or `az`.
+        name: The bucket's.
+        timeout_s: For one request with all that it brings; 0 for no limit.
+
+    Raises:
+        DependencyError: A library is missing.
+        ObjectError: There are no credentials, or a setting is wrong.
+    """
+    require_obstore()
+    from datetime import timedelta
+
+    from obstore import store
+    from obstore.exceptions import BaseError
+
+    found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
+    kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+    endpoint = found.get("endpoint") or found.get("base_url") or ""
+    if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
+        raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
+    prefix = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}[scheme]
+    backoff = {
+        "init_backoff": timedelta(seconds=0.1),
+        "max_backoff": timedelta(seconds=5),
+        "base": 2,
+    }
+    try:
+        opened: Store = kinds[scheme](
+            name,
+            **found,
+            client_options={
+                "allow_http": endpoint.startswith("http://") or _is_set(f"{prefix}_ALLOW_HTTP"),
+                "connect_timeout": timedelta(seconds=5),
+                "read_timeout": timedelta(seconds=20),
+                "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
+            },
+            retry_config={
+                "max_retries": 12,
+                "backoff": backoff,
+                "retry_timeout": timedelta(seconds=RETRY_S),
+            },
+        )
+    except (BaseError, ValueError, OSError) as error:
+        raise explained(error, scheme) from None
+    return opened
+
+
+def _aws() -> dict[str, Any]:
+    """Region, endpoint and credentials as the aws command would have them.
+
+    botocore, which takes longer to import than all of detcli, is asked only where there is more to
+    look at than variables.
+
+    Raises:
+        DependencyError: botocore is missing.
+        ObjectError: There are no credentials.
+    """
+    known = os.environ
+    files = (
+        known.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        known.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+    complete = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in known
+    if complete and not any(map(os.path.isfile, map(os.path.expanduser, files))):
+        found = {
+            "region": known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION"),
+            "endpoint": known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
+        }
+    else:
+        found = _aws_of_botocore()
+    found["endpoint"] = found["endpoint"] or known.get("AWS_ENDPOINT")
+    return {name: value for name, value in found.items() if value}
+
+
+def _aws_of_botocore() -> dict[str, Any]:
+    with loading("botocore", INSTALL):
+        from botocore.configprovider import ConfiguredEndpointProvider
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+
+    for name in ("botocore", "urllib3"):  # what they log may hold credentials
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        session = Session()
+        endpoint = ConfiguredEndpointProvider(
+            full_config=session.full_config,
+            scoped_config=session.get_scoped_config(),
+            client_name="s3",
+        ).provide()
+        region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        found = {"region": region, "endpoint": endpoint}
+        if not _is_set("AWS_SKIP_SIGNATURE"):
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise ObjectError("no credentials found", SIGN_IN["s3"])
+            credentials.get_frozen_credentials()  # raises where they have expired
+            found["credential_provider"] = _AwsCredentials(credentials)
+    except BotoCoreError as error:
+        # Its texts name profiles and files. What a service answered is not among them.
+        raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
+    return found
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in {"1", "true", "yes"}
+
+
+class _AwsCredentials:
+    """Gives obstore what botocore finds, and renews, whether in a file or on the network."""
+
+    def __init__(self, credentials: Any) -> None:  # noqa: ANN401 - of botocore
+        self._credentials = credentials
+
+    def __call__(self) -> dict[str, Any]:
+        """The credentials now."""
+        from datetime import UTC, datetime, timedelta
+
+        frozen = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=CREDENTIALS_S),
+        }
+
+
+def _google() -> dict[str, Any]:
+    """What the variables of Google's libraries say; obstore reads the credentials itself."""
+    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        return {"base_url": host if "://" in host else f"http://{host}", "skip_signature": True}
+    return {}
+
+
+def _azure() -> dict[str, Any]:
+    """What the variables of the az command say; obstore reads its own."""
+    import shutil
+
+    known = os.environ
+    parts = dict(
+        part.partition("=")[::2]
+        for part in known.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    )
+    found = {
+        "account_name": known.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
+        "account_key": known.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
+        "sas_key": parts.get("SharedAccessSignature"),
+        "endpoint": parts.get("BlobEndpoint") or known.get("AZURE_STORAGE_ENDPOINT"),
+        "use_azure_cli": not any(map(known.get, AZURE_SECRETS)) and bool(shutil.which("az")),
+    }
+    return {name: value for name, value in found.items() if value}
