@@ -28,6 +28,7 @@ LAYERS = [
         "files",
         "geometry",
         "interrupts",
+        "objects",
         "opencv",
         "record",
         "text",

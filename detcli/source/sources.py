@@ -196,7 +196,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield self._objects.picture(url)
 
     def _search_store(self, url: str) -> Iterator[Entry]:
-        """Search a folder of an object store; what looks like no folder and has no files is none."""
+        """Search a folder of an object store; what has no files may be an object without suffix."""
         if is_media(url):
             yield url
             return

@@ -1,0 +1,162 @@
+"""Pictures in object stores are items like others, fetched ahead of their turn."""
+
+import sys
+
+import cv2
+import numpy as np
+import pytest
+from s3_server import KEY, SECRET
+
+from detcli.errors import DecodeError, DependencyError, SourceError
+from detcli.record import Origin
+from detcli.source.decode import DecodeOptions
+from detcli.source.item import SourceOptions
+from detcli.source.sources import Sources
+
+PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
+
+
+def items(*names, max_pixels=10**6, **options):
+    """The items of sources that stay open, as an item is loaded while they are."""
+    sources = Sources(names, SourceOptions(decode=DecodeOptions(max_pixels=max_pixels), **options))
+    found = list(sources)
+    if sources.progress.total is not None:
+        assert sources.progress.total == len(found)
+    return found
+
+
+def names(*sources, **options):
+    return [item.origin.source for item in items(*sources, **options)]
+
+
+def test_a_single_object(s3):
+    s3.put("a b/day=1.png", PNG)
+    (item,) = items("s3://photos/a b/day=1.png")
+    assert item.origin == Origin("s3://photos/a b/day=1.png")
+    assert item.load().size == (24, 32)
+
+
+@pytest.fixture
+def tree(s3):
+    for key in (
+        *("pics/b.png", "pics/a.JPG", "pics/note.txt", "pics/.hidden.png", "pics/clip.mp4"),
+        *("pics/sub/c.png", "pics/sub/.trash/d.png", "pics2/e.png", "pics/", "top.png"),
+    ):
+        s3.put(key, PNG)
+    return s3
+
+
+@pytest.mark.parametrize("name", ["s3://photos/pics/", "s3://photos/pics", "S3://photos/pics/"])
+@pytest.mark.usefixtures("tree")
+def test_a_folder_has_its_pictures_in_the_order_of_their_names(name):
+    root = name.rstrip("/")
+    assert names(name)[:2] == [f"{root}/a.JPG", f"{root}/b.png"]
+    assert f"{root}/sub/c.png" not in names(name)
+    found = names(name, recursive=True)
+    assert found[-1] == f"{root}/sub/c.png"
+    assert len(found) == 4  # with the video, which is none
+
+
+@pytest.mark.parametrize("name", ["s3://photos", "s3://photos/"])
+@pytest.mark.usefixtures("tree")
+def test_a_bucket_is_a_folder(name):
+    assert names(name) == ["s3://photos/top.png"]
+    assert len(names(name, recursive=True)) == 6
+
+
+def failure(*sources, **options):
+    (item,) = items(*sources, **options)
+    with pytest.raises((SourceError, DecodeError)) as caught:
+        item.load()
+    assert caught.value.hint
+    return item.origin.source, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("s3://photos/gone/", "no pictures or videos in this folder"),
+        ("s3://photos/text/", "no pictures or videos in this folder"),
+        ("s3://photos/text", "no pictures or videos in this folder"),
+        ("s3://photos/gone.png", "cannot be fetched: there is no such object"),
+        ("s3://photos/gone", "cannot be fetched: there is no such object"),
+        ("s3://gone/a.png", "cannot be fetched: there is no such bucket"),
+        ("s3://gone/pics/", "cannot be listed: there is no such bucket"),
+        ("s3://", "cannot be fetched: not a valid address"),
+        ("s3://photos//a.png", "cannot be fetched: its key has an empty part, . or .."),
+    ],
+)
+def test_what_is_not_there_is_an_item_with_an_error(s3, name, reason):
+    s3.put("text/note.txt")
+    assert failure(name) == (name, reason)
+
+
+def test_an_object_without_a_suffix_is_a_picture(s3):
+    s3.put("2f1c", PNG)
+    (item,) = items("s3://photos/2f1c")
+    assert item.load().size == (24, 32)
+
+
+@pytest.mark.usefixtures("s3")
+def test_credentials_in_an_address_are_refused_and_not_shown():
+    source, reason = failure(f"s3://{KEY}:{SECRET}@photos/a.png")
+    assert SECRET not in source + reason
+    assert reason == "cannot be fetched: not a valid address"
+
+
+def test_a_list_may_hold_addresses(s3, tmp_path, make_picture):
+    s3.put("a.png", PNG)
+    local = make_picture("local.png")
+    lines = [
+        "s3://photos/a.png",
+        str(local),
+        "s3://photos/pics/",
+        "s3://gone/b.png",
+        "s3://photos/a.png",
+    ]
+    (tmp_path / "list").write_text("\n".join(lines))
+    found = items(files_from=str(tmp_path / "list"))
+    assert [item.origin.source for item in found] == lines
+    assert found[0].load().size == found[4].load().size == (24, 32)
+    assert found[1].load().size == (64, 64)
+    with pytest.raises(SourceError, match="a folder, where a picture is expected"):
+        found[2].load()
+
+
+def test_what_is_too_large_is_not_read(s3):
+    s3.put("a.png", PNG)
+    assert "too large: 32x24" in failure("s3://photos/a.png", max_pixels=100)[1]
+    s3.put("a.png", PNG + bytes(2**24 + 1000))
+    assert "too large: more than" in failure("s3://photos/a.png", max_pixels=100)[1]
+
+
+def test_what_is_no_picture_is_an_error(s3):
+    s3.put("a.png", b"<html>")
+    assert "not a picture" in failure("s3://photos/a.png")[1]
+
+
+def test_half_a_picture_is_never_used(s3, monkeypatch):
+    monkeypatch.setattr("detcli.objects.settings.RETRY_S", 1)
+    s3.put("a.png", PNG)
+    s3.faults.cut_each = 1
+    assert failure("s3://photos/a.png")[1] == "cannot be fetched: the connection broke off"
+
+
+def test_videos_are_read_too(s3, video):
+    s3.put("clip.mp4", video("mp4", frames=5).read_bytes())
+    with Sources(["s3://photos/clip.mp4"]) as sources:
+        frames = [(item.origin.source, item.origin.frame, item.load().size) for item in sources]
+    assert [frame for _, frame, _ in frames] == [0, 1, 2, 3, 4]
+    assert {source for source, _, _ in frames} == {"s3://photos/clip.mp4"}
+
+
+def test_a_video_that_is_not_there_is_an_error(s3):
+    s3.put("a")
+    assert failure("s3://photos/gone.mp4")[1].startswith("cannot be opened")
+
+
+def test_without_the_library_nothing_begins(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(DependencyError, match="obstore") as caught:
+        Sources(["s3://photos/a.png"])
+    assert caught.value.hint == "pip install 'detcli[cloud]'"
