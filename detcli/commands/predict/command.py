@@ -38,8 +38,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         list[str] | None,
         typer.Argument(
             metavar="SOURCE...",
-            help="Pictures, videos, folders, quoted glob patterns, s3://, gs:// or az:// objects, "
-            "camera:N, rtsp:// or http:// streams; - reads a picture or a stream of JPEGs from stdin.",
+            help="Pictures, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, "
+            "camera:N, rtsp:// or http:// streams; - reads a picture or JPEGs from stdin.",
             show_default=False,
         ),
     ] = None,
