@@ -381,11 +381,15 @@ def referring(graph: Graph, features: str) -> str:
 
 def refined(graph: Graph, features: str) -> str:
     """RT-DETR's boxes: an earlier box and a change to it, before a sigmoid."""
-    earlier = graph("Sigmoid", graph.perceptron(features, 4))
-    clipped = graph("Clip", earlier, np.float32(1e-5), np.float32(1 - 1e-5))
-    rest = graph("Sub", np.float32(1), clipped)
-    logit = graph("Log", graph("Div", clipped, rest))
+    logit = inverse_sigmoid(graph, graph.perceptron(features, 4))
     return graph("Sigmoid", graph("Add", graph.perceptron(features, 4), logit))
+
+
+def inverse_sigmoid(graph: Graph, logit: str) -> str:
+    """A logit, through its share and back."""
+    clipped = graph("Clip", graph("Sigmoid", logit), np.float32(1e-5), np.float32(1 - 1e-5))
+    rest = graph("Sub", np.float32(1), clipped)
+    return graph("Log", graph("Div", clipped, rest))
 
 
 def exponential(graph: Graph, features: str) -> str:
@@ -446,6 +450,23 @@ def of_queries(
         return corners(out["boxes"]) * SIZES, found
 
     return Ending(family, build, expected, one_class=no_object)
+
+
+def in_two_stages(graph: Graph, classes: int) -> dict[str, str]:
+    """Deformable DETR in two stages: the proposals that the first class likes best are refined."""
+    features = graph.queries()
+    products = graph("MatMul", features, graph.swapped(features))
+    memory = graph("MatMul", graph("Softmax", products, axis=2), features)
+    liked = graph("Gather", graph.linear(memory, 8, classes), np.int64(0), axis=2)
+    order = graph("Unsqueeze", graph.all("TopK", liked, [20], outputs=2, axis=1)[1], [-1])
+
+    def best(tensor: str, width: int) -> str:
+        return graph("GatherElements", tensor, graph("Tile", order, [1, 1, width]), axis=1)
+
+    proposals = graph.perceptron(memory, 4)
+    queries = graph.perceptron(best(memory, 8), 8)
+    moved = graph("Add", graph.perceptron(queries, 4), inverse_sigmoid(graph, best(proposals, 4)))
+    return {"logits": graph.linear(queries, 8, classes), "boxes": graph("Sigmoid", moved)}
 
 
 def joined_queries(graph: Graph, classes: int) -> dict[str, str]:
@@ -635,6 +656,11 @@ ENDINGS = {
     "Conditional DETR": of_queries("Conditional DETR", refined, Graph.queries),
     "Conditional DETR, folded": of_queries("Conditional DETR", referring, Graph.queries),
     "Deformable DETR": of_queries("Conditional DETR", refined, encoded),
+    "Deformable DETR, two stages": Ending(
+        "Conditional DETR",
+        in_two_stages,
+        lambda o: (corners(o["boxes"]) * SIZES, sigmoid(o["logits"])),
+    ),
     "RT-DETR": of_queries("RT-DETR", refined),
     "RF-DETR": of_queries("RF-DETR", exponential),
     "D-FINE": of_queries("D-FINE", distributed, certainty=True),

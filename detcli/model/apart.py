@@ -6,6 +6,7 @@ from onnx import NodeProto
 
 from detcli.model.contract import Layout
 from detcli.model.decode import (
+    LEARNT,
     Boxes,
     Decoded,
     Scores,
@@ -17,6 +18,7 @@ from detcli.model.decode import (
     moved_inputs,
     parts_of,
     scores_of,
+    to_corners,
 )
 from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
 from detcli.model.head import (
@@ -230,6 +232,8 @@ def queries(index: GraphIndex) -> Head | None:
         if not scores:
             continue
         selected = set().union(*(index.moved_from(name) for name in node.output))
+        if any(_is_layer(index, other) and {*other.input} & selected for other in index.graph.node):
+            continue  # what is chosen are the queries of a decoder
         for extra in index.image_inputs():
             if len(index.shapes.get(extra.name, [])) < BATCHED:
                 selected |= index.moved_from(extra.name)
@@ -237,6 +241,10 @@ def queries(index: GraphIndex) -> Head | None:
             if (head := _of_pair(index, boxes, scores)) is not None:
                 return replace(head, most=_kept(index, node))
     return None
+
+
+def _is_layer(index: GraphIndex, node: NodeProto) -> bool:
+    return node.op_type in LEARNT and not to_corners(index, node)
 
 
 def _kept(index: GraphIndex, top_k: NodeProto) -> int | None:

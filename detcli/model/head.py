@@ -18,7 +18,8 @@ SELECTION = frozenset({*SUPPRESSION, "TopK"})
 """Operators by which a graph selects detections itself."""
 
 
-BOXES_ONLY = "for its boxes alone, pass --boxes-only; "
+BOXES_ONLY = "predict, inspect, bench and eval read its boxes alone with --boxes-only"
+DETECTORS = "detcli runs detectors of upright boxes: export a model for that task"
 
 
 class Unrecognised(Exception):  # noqa: N818 - never leaves detcli.model

@@ -21,6 +21,7 @@ from detcli.model.head import (
     BATCHED,
     BOX_ROWS,
     BOXES_ONLY,
+    DETECTORS,
     SELECTION,
     Columns,
     Head,
@@ -214,7 +215,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
                 raise Unrecognised("what the number between its boxes and scores is is not clear")
         case [int(classes), *extra] if finals[0]:
             if not boxes_only or _is_angle(index, extra):
-                hint = "" if _is_angle(index, extra) else BOXES_ONLY
+                hint = DETECTORS if _is_angle(index, extra) else BOXES_ONLY
                 raise Unrecognised(_task_of(index, sum(extra)), hint)
             return _boxes_of_more(index, head, classes, anchors_first=axis == 2)
         case _:

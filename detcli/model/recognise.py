@@ -25,7 +25,7 @@ from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.fused import runtime_operators
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.head import BATCHED, BOXES_ONLY, Head, Unrecognised
+from detcli.model.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
 from detcli.model.heads import find_head
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
@@ -37,8 +37,8 @@ EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
     "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
-SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only; "
-UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format; "
+SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
+UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format"
 DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 MAX_STRIDE = 1024
 FAMILY_KEY = "detcli.family"
@@ -57,6 +57,8 @@ TASKS = {
     "obb": "it finds oriented boxes",
 }
 """What Ultralytics' metadata calls other tasks."""
+OTHER_TASK = {BOXES_ONLY, DETECTORS}
+"""Hints that say all that is to say."""
 WITH_BOXES = {"segment", "pose"}
 """Tasks whose graphs give boxes too."""
 
@@ -142,7 +144,8 @@ def read_graph(
         raise ModelError(
             f"{title} is not a detector that detcli knows: {reason}. "
             f"Inputs: {inputs}. Outputs: {outputs}",
-            "".join([*hint, EXPECTED]),
+            # Whoever has a model of another task does not lack a layout.
+            "; ".join(hint if hint and hint[0] in OTHER_TASK else [*hint, EXPECTED]),
         ) from error
     contract = settled(reading.contract, index, metadata, sidecar, reading.preprocessing)
     return replace(reading, contract=contract)
@@ -226,7 +229,8 @@ def _reading(
     ):
         does = TASKS.get(task, "it is for something else")
         raise Unrecognised(
-            f"{does}: its metadata says task '{task}'", BOXES_ONLY if task in WITH_BOXES else ""
+            f"{does}: its metadata says task '{task}'",
+            BOXES_ONLY if task in WITH_BOXES else DETECTORS,
         )
     named = parse_names(metadata.get("names", ""))
     head = find_head(index, named, boxes_only=boxes_only)

@@ -11,8 +11,9 @@ from text_model import DECODE, IMAGES, contract_of, parsed
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat
+from detcli.model.head import BOXES_ONLY, DETECTORS
 from detcli.model.names import COCO
-from detcli.model.recognise import recognise
+from detcli.model.recognise import TASKS, recognise
 
 
 def test_an_absurd_number_of_classes_is_a_model_error():
@@ -131,8 +132,16 @@ def test_other_graphs_are_refused_with_their_inputs_and_outputs(
     described = zip(has.split(". Outputs: "), (options.get("inputs", IMAGES), outputs), strict=True)
     for signatures, values in described:  # "images float[1, 3]", "float[1, 3] images"
         assert signatures == re.sub(r"(\w+\[[^]]*\]) (\w+)", r"\2 \1", values)
-    assert "[B, 4 + C, N]" in error.value.hint
+    assert ("[B, 4 + C, N]" in error.value.hint) == ("task" not in options)
     assert error.value.exit_code == 4
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_models_of_other_tasks_are_refused_with_what_can_be_done(task):
+    with pytest.raises(ModelError, match=TASKS[task]) as error:
+        contract_of(parsed(JOIN, HEAD, task=task))
+    wanted = BOXES_ONLY if task in {"segment", "pose"} else DETECTORS
+    assert error.value.hint == wanted
 
 
 @pytest.mark.parametrize("names", [{}, {"names": str(["cat", "dog"])}], ids=["unnamed", "named"])
