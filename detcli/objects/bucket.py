@@ -2,10 +2,9 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from detcli.objects.failures import ObjectError, ObjectTornError, explained
+from detcli.objects.failures import ObjectError, ObjectMissingError, ObjectTornError, explained
 from detcli.objects.settings import open_store
 
 CHUNK = 1 << 20
@@ -81,12 +80,27 @@ class Bucket:
         if received != size:
             raise ObjectError(f"{received} of {size} bytes came", "try it again")
 
-    def write(self, key: str, content: bytes | Path, *, replace: bool = True) -> None:
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object.
+
+        Raises:
+            ObjectError: Nobody can tell.
+        """
+        import obstore
+
+        try:
+            with self._told():
+                obstore.head(self._store, _checked(key))
+        except ObjectMissingError:
+            return False
+        return True
+
+    def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
         """Make an object, all of it or nothing.
 
         Args:
             key: Its name.
-            content: The bytes, or a file with them.
+            content: The bytes, or a file with them, which is read from where it stands.
             replace: Whether an object of that name is replaced. If not, the object is at most
                 5 GB large.
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol
 
 from detcli.errors import SourceError, system_reason
 from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
+from detcli.objects.address import is_object
 
 CHUNK = 1 << 20
 
@@ -60,7 +61,15 @@ def is_folder(output: str) -> bool:
 
 
 def open_store(place: str) -> Store:
-    """The store at a path."""
+    """The store at a path, or at an address.
+
+    Raises:
+        UsageError: The address is malformed.
+    """
+    if is_object(place):
+        from detcli.shards.objects import ObjectFolder
+
+        return ObjectFolder(place)
     return LocalFolder(Path(place))
 
 

@@ -97,7 +97,8 @@ def test_a_file_is_sent_in_parts(s3, bucket, tmp_path, monkeypatch):
     content = CONTENT * 48
     (tmp_path / "file").write_bytes(content)
     s3.faults.refuse_each = 4
-    bucket.write("large", tmp_path / "file")
+    with (tmp_path / "file").open("rb") as file:
+        bucket.write("large", file)
     assert s3.get("large") == content
     assert sum(method == "PUT" for method, _ in s3.requests) > 2
 

@@ -1,0 +1,89 @@
+"""A folder in an object store keeps what a folder on a disk promises."""
+
+import io
+import pickle
+import threading
+
+import pytest
+
+from detcli.errors import OutputError, SourceError, UsageError
+from detcli.shards.objects import ObjectFolder
+from detcli.shards.store import open_store
+
+
+@pytest.fixture
+def store(s3):
+    s3.put("boxes-of-others/part-00000.jsonl")
+    return open_store("s3://photos/a b/boxes/")
+
+
+def test_what_is_published_is_found_and_read(s3, store):
+    assert [*store.names()] == []
+    assert not store.exists("part")
+    assert store.publish("part", io.BytesIO(b"one\ntwo\n"))
+    assert store.exists("part")
+    s3.put("a b/boxes/deeper/part")
+    assert [*store.names()] == ["part"]
+    with store.open("part") as file:
+        assert file.readline() == b"one\n"
+        file.seek(4)
+        assert file.read() == b"two\n"
+    assert s3.get("a b/boxes/part") == b"one\ntwo\n"
+
+
+def test_nothing_is_published_twice(s3, store):
+    content = io.BytesIO(b"first")
+    content.read()  # it is written from its beginning
+    assert store.publish("part", content)
+    assert not store.publish("part", io.BytesIO(b"second"))
+    assert s3.get("a b/boxes/part") == b"first"
+
+
+def test_of_many_writers_one_wins(s3, store):
+    won = []
+    writers = [
+        threading.Thread(
+            target=lambda number=number: (
+                store.publish("part", io.BytesIO(str(number).encode())) and won.append(number)
+            )
+        )
+        for number in range(8)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [str(number).encode() for number in won] == [s3.get("a b/boxes/part")]
+
+
+def test_a_store_can_be_sent_to_another_process(store):
+    assert store.publish("part", io.BytesIO(b"x"))
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301
+    assert str(copy) == str(store) == "s3://photos/a b/boxes/"
+    assert copy.exists("part")
+
+
+def test_what_a_torn_answer_brought_is_not_used(s3, store):
+    content = bytes(range(256)) * 1000
+    assert store.publish("part", io.BytesIO(content))
+    s3.faults.refuse_each, s3.faults.cut_each = 3, 2
+    for _ in range(5):
+        with store.open("part") as file:
+            assert file.read() == content
+
+
+def test_what_cannot_be_reached_is_an_error_with_its_name(s3):
+    gone = ObjectFolder("s3://gone/boxes/")
+    for use in (lambda: [*gone.names()], lambda: gone.open("part")):
+        with pytest.raises(SourceError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
+            use()
+    with pytest.raises(OutputError, match="cannot write s3://gone/boxes/part: there is no such"):
+        gone.publish("part", io.BytesIO(b""))
+    s3.faults.status = "403 Forbidden", "AccessDenied"
+    with pytest.raises(SourceError, match="access denied"):
+        gone.exists("part")
+
+
+def test_a_malformed_address_is_refused():
+    with pytest.raises(UsageError, match="not a valid address"):
+        open_store("s3:///boxes/")
