@@ -133,7 +133,8 @@ class Names(contextlib.AbstractContextManager["Names"]):
 def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
     """Yield the names that have one of these hashes."""
     for name in names:
-        at = int(np.searchsorted(hashes, found := np.bytes_(hash_of(name))))
+        found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+        at = int(np.searchsorted(hashes, np.bytes_(found)))
         if at < len(hashes) and hashes[at] == found:
             yield name
 
