@@ -159,6 +159,15 @@ def test_the_cache_of_prepared_models(scenario, folder, kill_every, make_model):
 
 
 @both_ways
+def test_the_cache_of_compiled_networks(scenario, folder, kill_every):
+    pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+    cold = scenario("-q", "-o", "r.jsonl", "--device", "openvino", DETCLI_CACHE_DIR="cache")
+    outcome = kills.examine(cold, folder, kill_every)
+    check(outcome)
+    assert any(".openvino" in point for point in outcome.points)
+
+
+@both_ways
 def test_a_fetched_model(scenario, folder, kill_every, hub, make_model):
     hub.add("yolov10s", make_model().read_bytes())
     pull = scenario("models", "pull", "yolov10s", code=0, HF_HOME="hub")

@@ -5,6 +5,15 @@ import pytest
 from colour_model import picture
 
 
+@pytest.fixture(params=["cpu", "openvino"])
+def each_device(request, monkeypatch):
+    """The test runs on each of the processor's devices, as if it were the default."""
+    if request.param == "openvino":
+        pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+    monkeypatch.setenv("DETCLI_DEVICE", request.param)
+    return request.param
+
+
 @pytest.fixture
 def make_video(tmp_path):
     """Write a video whose frame N has a red cell from frame `red_from` on."""

@@ -72,6 +72,7 @@ def test_conf_max_det_and_classes(invoke, make_model, make_picture):
     assert found("--conf", 1) == []
 
 
+@pytest.mark.usefixtures("each_device")
 def test_inputs_that_fail_are_records_and_the_others_complete(invoke, make_model, make_picture):
     good = make_picture("a.png", ("red", 2, 3))
     torn = make_picture("torn.png", ("red", 2, 3))
@@ -266,6 +267,7 @@ def test_gpu_options_are_accepted_without_a_gpu(invoke, make_model, make_picture
     assert records(finished)[0]["device"] == "cpu"
 
 
+@pytest.mark.usefixtures("each_device")
 def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
     options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
     finished = invoke("predict", make_picture("a.png"), *options)
@@ -348,6 +350,7 @@ def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, t
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
 
 
+@pytest.mark.usefixtures("each_device")
 def test_a_full_disk_is_an_error(make_model, make_picture):
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device

@@ -22,6 +22,7 @@ from detcli.record import Clip, Origin
 from detcli.source.item import Item
 
 
+@pytest.mark.usefixtures("each_device")
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at 10 moments, while it writes, ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
@@ -91,6 +92,7 @@ def test_a_password_in_a_list_is_not_printed(detcli, invoke, make_model):
     assert "secret" not in finished.stdout + finished.stderr
 
 
+@pytest.mark.usefixtures("each_device")
 def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     video = make_video(frames=2000, size=(256, 256))
     command = [sys.executable, "-m", "detcli", "predict", str(video), "-m"]
@@ -109,6 +111,7 @@ def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["clip.mp4"]
 
 
+@pytest.mark.usefixtures("each_device")
 def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
     """A thread inside a native library must not abort the process at its end."""
     model = make_model(size=None, batch=None, metadata={"imgsz": "[1280, 1280]", "stride": "8"})
@@ -123,6 +126,7 @@ def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
     assert finished.stderr == ""
 
 
+@pytest.mark.usefixtures("each_device")
 def test_files_are_closed_after_three_interrupts(make_model, make_video, tmp_path):
     video = make_video(frames=2000, size=(256, 256))
     command = [sys.executable, "-m", "detcli", "predict", str(video), "-q", "-m"]
