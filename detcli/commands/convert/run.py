@@ -12,6 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from detcli.backend import open_tensors
+from detcli.commands.convert.accuracy import OpenLabels
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Conversion, Difference, File
 from detcli.commands.convert.steps import Pictures, Steps, Tensor, serialised, tensor_of
@@ -31,6 +32,7 @@ from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.loading import ModelFile, damage_reported
+from detcli.model.names import read_names
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel
@@ -79,12 +81,14 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
         advance()
 
 
-def convert(
+def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
     model: LocatedModel,
     output: Path,
     options: ConversionOptions,
     item: Item,
     pictures: Pictures | None = None,
+    *,
+    open_labels: OpenLabels | None = None,
 ) -> Conversion:
     """Convert a model; the file is written if the detections on a picture stay the same.
 
@@ -94,8 +98,10 @@ def convert(
         options: How to convert the model.
         item: The picture to compare the old and the new model on.
         pictures: Pictures to calibrate half and int8 on; None for that picture.
+        open_labels: Reads the labels of pictures to measure both models on; None for none.
 
     Raises:
+        DependencyError: What reads or evaluates labels is not installed.
         InputError: A picture cannot be read.
         InferenceError: A network failed.
         ModelError: The model cannot be used or converted.
@@ -108,7 +114,15 @@ def convert(
         target = _open_output(model.path, output, force=options.force)
         stack.callback(target.discard)
         old = ModelFile.read(model.path, options.box_format, options.preprocess)
-        known = old.detector().warnings
+        contract = old.detector()
+        labelled = None
+        if open_labels is not None:
+            if options.names is not None:
+                contract = contract.with_names(read_names(options.names), str(options.names))
+            labelled = open_labels(contract.names)
+        if labelled is not None and output in labelled:
+            raise UsageError(f"{output} is one of the inputs", "write to another file")
+        known = contract.warnings
         for warning in known:
             _warn(f"{model.path.name}: {warning}")
         steps = Steps(
@@ -131,6 +145,9 @@ def convert(
                 f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
                 "compared, which is weak evidence: use --image FILE with objects the model knows"
             )
+        accuracy = None
+        if labelled is not None:
+            accuracy = labelled.compare((old.path, path), settings_for(old, new, options))
         if not failures:
             target.write(converted)
             target.commit()
@@ -140,6 +157,7 @@ def convert(
         written=not failures,
         steps=tuple(steps.done),
         difference=difference,
+        accuracy=accuracy,
         failures=failures,
     )
 
@@ -202,19 +220,11 @@ def compare_models(
         UsageError: A tolerance is out of range.
     """
     picture = item.load()
-    before, after = old.detector(), new.detector()
-    sizes = before.input_size, after.input_size
-    resized = None not in sizes and sizes[0] != sizes[1]
     # What resizing needs is more than what 8 bits need.
-    allowed = RESIZED if resized else INT8 if options.int8 else {}
+    allowed = RESIZED if _is_resized(old, new) else INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
     tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
-    settings = Settings(
-        nms=NMS if before.needs_nms else None,
-        imgsz=None if resized else options.imgsz,
-        box_format=options.box_format,
-        preprocess=options.preprocess,
-    )
+    settings = settings_for(old, new, options)
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)
@@ -249,6 +259,22 @@ def compare_models(
         batch=mixed,
     )
     return difference, tuple(failures)
+
+
+def settings_for(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Settings:
+    """The settings that both models run with, but for the confidence."""
+    return Settings(
+        nms=NMS if old.detector().needs_nms else None,
+        imgsz=None if _is_resized(old, new) else options.imgsz,
+        box_format=options.box_format,
+        preprocess=options.preprocess,
+    )
+
+
+def _is_resized(old: ModelFile, new: ModelFile) -> bool:
+    """Whether one static size became another."""
+    sizes = old.detector().input_size, new.detector().input_size
+    return None not in sizes and sizes[0] != sizes[1]
 
 
 def _compare_detections(

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import build
+from labelled import Scene, write_coco, write_yolo
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
@@ -181,3 +182,94 @@ def test_the_copy_keeps_what_only_its_folder_or_the_user_said(convert, invoke, s
         "metadata detcli.preprocess"
     }
     assert report["detector"]["names"] == ["a", "b", "c"]
+
+
+SCENES = [Scene.found(("red", 1, 1, 0.9)), Scene.found(("blue", 6, 6, 0.8), ("green", 4, 4, 0.7))]
+
+
+@pytest.mark.parametrize("write", [write_coco, write_yolo])
+def test_the_loss_on_labelled_pictures_is_what_eval_measures(
+    write, convert, invoke, model, tmp_path
+):
+    data = write(tmp_path / "labelled", SCENES)
+    SCENES[0].write(tmp_path / "other.png")
+    done = convert(model, "--int8", "--calibrate", tmp_path / "other.png", "--data", data)
+    assert done.returncode == 0, done.stderr
+    found = report_of(done)["accuracy"]
+    assert (found["listed"], found["evaluated"], found["calibrated"]) == (2, 2, 0)
+    for side, path in (("before", model), ("after", tmp_path / "out.onnx")):
+        measured = invoke("eval", path, "--data", data, "--format", "json")
+        assert json.loads(measured.stdout)["metrics"] == found[side]
+
+
+def test_without_labels_nothing_is_measured(convert, model):
+    assert report_of(convert(model, "--cut"))["accuracy"] is None
+
+
+def test_a_model_that_needs_suppression_is_measured_with_it(convert, invoke, tmp_path):
+    model = tmp_path / "many.onnx"
+    model.write_bytes(build("one-to-many").SerializeToString())
+    data = write_coco(tmp_path / "labelled", SCENES)
+    found = report_of(convert(model, "--metadata", "a=b", "--data", data))["accuracy"]
+    assert found["nms"] == 0.45
+    done = invoke("eval", model, "--data", data, "--nms", 0.45, "--format", "json")
+    assert json.loads(done.stdout)["metrics"] == found["before"] == found["after"]
+
+
+def test_pictures_that_were_calibrated_on_are_told(convert, model, tmp_path):
+    data = write_coco(tmp_path / "labelled", SCENES)
+    pictures = tmp_path / "labelled" / "images" / "0001.png"
+    (tmp_path / "link.png").symlink_to(pictures)
+    done = convert(model, "--int8", "--calibrate", tmp_path / "link.png", "--data", data)
+    assert report_of(done)["accuracy"]["calibrated"] == 1
+    assert "1 of the 2 labelled pictures were calibrated on" in done.stderr
+
+
+def test_labelled_pictures_that_cannot_be_read_are_left_out_of_both(convert, model, tmp_path):
+    data = write_coco(tmp_path / "labelled", SCENES)
+    pictures = sorted((tmp_path / "labelled" / "images").iterdir())
+    pictures[0].write_bytes(b"no picture")
+    done = convert(model, "--cut", "--data", data)
+    assert done.returncode == 0
+    assert done.stderr.count("0001.png") == 1
+    found = report_of(done)["accuracy"]
+    assert (found["listed"], found["evaluated"]) == (2, 1)
+    assert found["before"] == found["after"]
+    pictures[1].unlink()
+    done = convert(model, "--cut", "--data", data, output="other.onnx")
+    assert done.returncode == 3
+    assert "no picture can be read" in done.stderr
+    assert not (tmp_path / "other.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--images", "."], "--images needs --data"),
+        (["--split", "val"], "--split needs --data"),
+        (["--data", "missing.json"], "no such file or folder"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused_before_the_work(options, words, convert, model):
+    done = convert(model, "--cut", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_labels_of_other_classes_are_refused_before_the_work(convert, model, tmp_path):
+    data = write_coco(tmp_path / "labelled", [Scene.found(("red", 1, 1, 0.9))], ["red", "b", "c"])
+    (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
+    done = convert(model, "--names", tmp_path / "names.txt", "--data", data)
+    assert done.returncode == 2
+    assert "have no name in common: one, two, three; red, b, c" in done.stderr
+    assert report_of(convert(model, "--cut", "--data", data))["accuracy"]["before"]["map50"] == 1
+
+
+def test_labels_and_their_pictures_are_never_overwritten(convert, model, tmp_path):
+    data = write_coco(tmp_path / "labelled", SCENES)
+    for path in (data, tmp_path / "labelled" / "images" / "0001.png"):
+        before = path.read_bytes()
+        done = convert(model, "--cut", "--data", data, "--force", output=path)
+        assert done.returncode == 2
+        assert "is one of the inputs" in done.stderr
+        assert path.read_bytes() == before

@@ -35,6 +35,7 @@ REPORT = Conversion(
         Step("half", changed=True, finding="some", nodes=300),
     ),
     difference=DIFFERENCE,
+    accuracy=None,
     failures=(),
 )
 
