@@ -21,6 +21,7 @@ from detcli.commands.convert import command as convert
 from detcli.commands.doctor import command as doctor
 from detcli.commands.eval import command as evaluation
 from detcli.commands.inspect import command as inspect
+from detcli.commands.merge import command as merge
 from detcli.commands.models import command as models
 from detcli.commands.predict import command as predict
 from detcli.commands.shared import completion
@@ -190,6 +191,7 @@ def detcli(
 
 
 app.command(cls=Command, epilog=predict.EXAMPLES)(predict.predict)
+app.command(cls=Command, epilog=merge.EXAMPLES)(merge.merge)
 app.command(cls=Command)(inspect.inspect)
 app.command(cls=Command)(convert.convert)
 app.command(cls=Command)(verify.verify)

@@ -111,6 +111,22 @@ class SettingsJson(TypedDict):
     vid_stride: int
 
 
+class PartJson(TypedDict):
+    """By which a part of a run in shards is known to be whole.
+
+    Attributes:
+        shard: Its number.
+        run: The hash of the manifest that it belongs to.
+        records: How many it has.
+        sha256: Of its lines, without this field.
+    """
+
+    shard: int
+    run: str
+    records: int
+    sha256: str
+
+
 class RecordJson(TypedDict):
     """What one input gave: detections, or an error.
 
@@ -129,6 +145,7 @@ class RecordJson(TypedDict):
         error: Why there are no detections.
         saved: Files that were made for it: pictures, videos, labels, crops.
         settings: What the detections depend on; in the first record of a run with --resume.
+        part: What the part is; in the last record of each part of a run in shards.
     """
 
     schema_version: int
@@ -146,6 +163,7 @@ class RecordJson(TypedDict):
     error: NotRequired[FailureJson]
     saved: NotRequired[list[str]]
     settings: NotRequired[SettingsJson]
+    part: NotRequired[PartJson]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -190,8 +208,7 @@ class Record:
         if self.origin.time_s is not None:
             head["time_s"] = round(self.origin.time_s, 3)
         if self.origin.time is not None:
-            utc = self.origin.time.astimezone(UTC)
-            head["time"] = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            head["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
         height, width = self.picture.size
@@ -217,6 +234,11 @@ class Record:
         if self.saved:
             record["saved"] = list(map(str, self.saved))
         return record
+
+
+def iso_time(time: datetime) -> str:
+    """A moment in ISO 8601, UTC, with milliseconds."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def error_to_json(error: DetcliError) -> FailureJson:

@@ -78,6 +78,7 @@ SLOW = {
     "objects/test_settings.py",
     "sink/test_dataset.py",
     "model/test_heads.py",
+    "shards/test_local.py",
     "source/test_decode_bombs.py",
     "source/test_decode_damage.py",
     "source/test_loading.py",

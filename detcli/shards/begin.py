@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 
 from detcli.errors import UsageError
-from detcli.files import unwritable
 from detcli.shards.manifest import FIRST, PART, HeaderJson, Manifest, differences, publish
 from detcli.shards.names import Name, Names, only, source_of
 from detcli.shards.store import Store
@@ -72,7 +71,7 @@ def begin(
         manifest = Manifest(store)
         _require_same(store, manifest.header, header, shard_size)
         return Begun(manifest)
-    with _written_down(entries) as names:
+    with Names(_checked(entries)) as names:
         begun = not store.exists(FIRST)
         if begun:
             _require_no_parts(store)
@@ -110,13 +109,6 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> B
         if not publish(store, manifest.next_file, manifest.header, only(names, new), len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
-
-
-def _written_down(entries: Iterable[Entry]) -> Names:
-    try:
-        return Names(_checked(entries))
-    except OSError as error:
-        raise unwritable("the temporary file of names", error) from error
 
 
 def _checked(entries: Iterable[Entry]) -> Iterator[Entry]:

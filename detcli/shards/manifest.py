@@ -11,20 +11,20 @@ other are what that run prints.
 import hashlib
 import json
 import re
-import tempfile
+import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, TypedDict
 
-from detcli.errors import SourceError, UsageError
-from detcli.files import unwritable
+from detcli.errors import SourceError, UsageError, system_reason
 from detcli.record import SettingsJson
 from detcli.shards.names import Hashes, Name, from_json, hash_of, sorted_hashes, to_json
-from detcli.shards.store import Store
+from detcli.shards.store import Store, temporary, told
 
 FIRST = "manifest.jsonl"
 NAME = re.compile(r"manifest(?:-([0-9]{5,}))?\.jsonl")
@@ -81,7 +81,8 @@ class Section:
     """One file of the manifest.
 
     Attributes:
-        file: Its name.
+        name: Of the file.
+        file: The file, open.
         header: Its first line.
         run: SHA-256 of the file, 16 digits.
         shard: The number of its first shard.
@@ -90,7 +91,8 @@ class Section:
         names: How many names it has.
     """
 
-    file: str
+    name: str
+    file: BinaryIO
     header: HeaderJson
     run: str
     shard: int
@@ -139,15 +141,8 @@ class Manifest:
         return self._sections[-1].shard + len(self._sections[-1].offsets)
 
     def __iter__(self) -> Iterator[Shard]:
-        """Yield the shards in order, reading each file once."""
-        for section in self._sections:
-            first = section.first
-            with self._store.open(section.file) as file:
-                file.readline()
-                for number in range(len(section.offsets)):
-                    shard = self._parse(section, section.shard + number, first, file.readline())
-                    yield shard
-                    first += len(shard.names)
+        """Yield the shards in order."""
+        return map(self.shard, range(len(self)))
 
     def all_names(self) -> Iterator[Name]:
         """Yield the names in order."""
@@ -163,10 +158,15 @@ class Manifest:
         at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
         section = self._sections[at]
         within = number - section.shard
-        with self._store.open(section.file) as file:
-            file.seek(section.offsets[within])
-            first = section.first + within * section.header["shard_size"]
-            return self._parse(section, number, first, file.readline())
+        with self._readable(section.name):
+            section.file.seek(section.offsets[within])
+            fields = json.loads(section.file.readline())
+            names = tuple(map(from_json, fields["names"]))
+            found = fields["shard"]
+        if found != number:
+            raise self._damaged(section.name, "it has changed")
+        first = section.first + within * section.header["shard_size"]
+        return Shard(number, first, names, section.run)
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -191,42 +191,39 @@ class Manifest:
         }
 
     def _read(self, name: str, shard: int) -> Section:
-        """Look through one file."""
+        """Look through one file, which stays open: stores may have to fetch it anew."""
         digest, offsets, names = hashlib.sha256(), array("Q"), 0
-        with self._store.open(name) as file:
-            try:
-                line = file.readline()
-                header = json.loads(line)
-                if not HeaderJson.__annotations__.keys() <= {*header}:
-                    raise self._damaged(name, "it has no header")
-                end: Any = None
-                while line:
-                    digest.update(line)
-                    at = file.tell()
-                    if line := file.readline():
-                        end = json.loads(line)
-                        if "shard" in end:
-                            offsets.append(at)
-                            names += len(end["names"])
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise self._damaged(name, str(error)) from error
-            except OSError as error:
-                raise SourceError(f"cannot read {name} in {self._store}: {error}") from error
+        file = self._store.open(name)
+        weakref.finalize(self, file.close)
+        with self._readable(name):
+            line = file.readline()
+            header = json.loads(line)
+            if not HeaderJson.__annotations__.keys() <= {*header}:
+                raise self._damaged(name, "it has no header")
+            end: Any = None
+            while line:
+                digest.update(line)
+                at = file.tell()
+                if line := file.readline():
+                    end = json.loads(line)
+                    if "shard" in end:
+                        offsets.append(at)
+                        names += len(end["names"])
         if end != {"shards": len(offsets), "names": names}:
             raise self._damaged(name, "its end is missing")
         run = digest.hexdigest()[:16]
-        return Section(name, header, run, shard, self.names, offsets, names)
+        return Section(name, file, header, run, shard, self.names, offsets, names)
 
-    def _parse(self, section: Section, number: int, first: int, line: bytes) -> Shard:
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        """Say what is wrong with a file that cannot be read."""
         try:
-            fields = json.loads(line)
-            names = tuple(map(from_json, fields["names"]))
-            found = fields["shard"]
+            yield
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._damaged(section.file, str(error)) from error
-        if found != number:
-            raise self._damaged(section.file, "it has changed")
-        return Shard(number, first, names, section.run)
+            raise self._damaged(name, str(error)) from error
+        except OSError as error:
+            reason = f"cannot read {name} in {self._store}: {system_reason(error)}"
+            raise SourceError(reason, "check its disk") from error
 
     def _damaged(self, name: str, reason: str) -> UsageError:
         return UsageError(
@@ -259,15 +256,12 @@ def publish(
         OutputError: It cannot be written.
     """
     remaining, shards, count = iter(names), 0, 0
-    with tempfile.TemporaryFile() as file:
-        try:
-            _write(file, header)
-            while lot := [*islice(remaining, header["shard_size"])]:
-                _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
-                shards, count = shards + 1, count + len(lot)
-            _write(file, {"shards": shards, "names": count})
-        except OSError as error:
-            raise unwritable(tempfile.gettempdir(), error) from error
+    with told(), temporary() as file:
+        _write(file, header)
+        while lot := [*islice(remaining, header["shard_size"])]:
+            _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
+            shards, count = shards + 1, count + len(lot)
+        _write(file, {"shards": shards, "names": count})
         return store.publish(name, file)
 
 

@@ -6,7 +6,6 @@ The names are on the disk, in an unnamed file; a hash of 16 bytes is all that me
 import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import InputError, SourceError
+from detcli.shards.store import temporary, told
 from detcli.source.item import Item, failed
 from detcli.source.sources import Entry
 from detcli.text import public_name
@@ -86,20 +86,22 @@ class Names(contextlib.AbstractContextManager["Names"]):
         repeated: How many came again, and were left out.
 
     Raises:
-        OSError: The disk for temporary files is full.
+        OutputError: The disk for temporary files is full.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        # The file has no name, so nothing is left behind by a process that dies.
-        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115
+        self._file = temporary()
         hashes = bytearray()
         try:
             for entry in entries:
                 name = _settled(entry)
-                self._file.write(json.dumps(to_json(name)) + "\n")
+                with told():
+                    self._file.write(json.dumps(to_json(name)).encode("ascii") + b"\n")
                 hashes += hash_of(name)
+            with told():
+                self._file.flush()
         except BaseException:
-            self._file.close()
+            self.__exit__()
             raise
         every = sorted_hashes(hashes)
         again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
@@ -109,7 +111,8 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
     def __exit__(self, *_: object) -> None:
         """Remove the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what it could not write is not needed any more
+            self._file.close()
 
     def __iter__(self) -> Iterator[Name]:
         """Yield the names; one iteration at a time."""

@@ -4,15 +4,17 @@ What is published is complete and stays as it is: of two processes that publish 
 wins, and the other is told. So no locks are needed, and a shard that is worked twice does no harm.
 """
 
+import contextlib
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
 
 from detcli.errors import SourceError, system_reason
-from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
+from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
 from detcli.objects.address import is_object
 
 CHUNK = 1 << 20
@@ -55,11 +57,6 @@ class Store(Protocol):
         """
 
 
-def is_folder(output: str) -> bool:
-    """Whether an output is a folder, which means a run in shards."""
-    return output.endswith(("/", os.sep))
-
-
 def open_store(place: str) -> Store:
     """The store at a path, or at an address.
 
@@ -71,6 +68,28 @@ def open_store(place: str) -> Store:
 
         return ObjectFolder(place)
     return LocalFolder(Path(place))
+
+
+IN_MEMORY = 64 << 20
+"""Bytes of a temporary file that are kept in memory."""
+
+
+def temporary() -> BinaryIO:
+    """A file without a name, of which a process that dies leaves nothing; see `told`."""
+    return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Say of errors that they are those of a temporary file; a store has errors of its own.
+
+    Raises:
+        OutputError: The disk for temporary files is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(tempfile.gettempdir(), error) from error
 
 
 class LocalFolder:

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
-from detcli.record import Record
+from detcli.record import Record, RecordJson
 
 Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
 """Target of a text format."""
@@ -11,6 +11,13 @@ Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
 
 class Stopped(Exception):  # noqa: N818 - not an error
     """The user has seen enough: the run ends without an error."""
+
+
+class Encodable(Protocol):
+    """A record, or what was stored of one."""
+
+    def to_json(self) -> RecordJson:
+        """The record as JSON."""
 
 
 class Sink(Protocol):
@@ -30,6 +37,13 @@ class Sink(Protocol):
         Raises:
             OutputError: The output could not be completed.
         """
+
+
+class RecordSink(Sink, Protocol):
+    """A sink that needs no more of a record than its JSON."""
+
+    def write(self, record: Encodable) -> None:
+        """Write one record, see `Sink.write`."""
 
 
 class TextSink:

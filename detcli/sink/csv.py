@@ -11,8 +11,7 @@ from typing import Any
 
 from detcli.errors import UsageError
 from detcli.files import AppendedFile
-from detcli.record import Record
-from detcli.sink import Output, TextSink
+from detcli.sink import Encodable, Output, TextSink
 from detcli.text import printable
 
 BOX = ("x1", "y1", "x2", "y2")
@@ -45,12 +44,13 @@ class CsvSink(TextSink):
                 f"{output.path} has other columns than are written now", "write to another file"
             )
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Encodable) -> None:
         """Write the rows of a record."""
-        fields: dict[str, Any] = {**record.to_json(), "warnings": "; ".join(record.warnings)}
+        fields: dict[str, Any] = {**record.to_json()}
+        fields["warnings"] = "; ".join(fields.get("warnings", ()))
         if "error" in fields:
             self._write_rows([fields | {"error": fields["error"]["message"]}])
-        elif record.warnings and not fields["detections"]:
+        elif fields["warnings"] and not fields["detections"]:
             self._write_rows([fields])
         else:
             self._write_rows(

@@ -4,14 +4,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from detcli.record import Record
-from detcli.sink import Output, TextSink
+from detcli.sink import Encodable, Output, TextSink
 
 
 class JsonLinesSink(TextSink):
     """One JSON object per line, flushed so that a pipe gets each record at once."""
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Encodable) -> None:
         """Write a line."""
         self._output.write(encode(record.to_json()) + "\n")
 
@@ -40,7 +39,7 @@ class JsonArray(TextSink):
 class JsonSink(JsonArray):
     """One JSON array with one record per line."""
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Encodable) -> None:
         """Write an element."""
         self.extend([encode(record.to_json())])
 

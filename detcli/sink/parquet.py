@@ -2,12 +2,13 @@
 
 import io
 import typing
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
-from detcli.files import AtomicFile, DirectFile
-from detcli.record import SCHEMA_VERSION, DetectionJson, Record, RecordJson
+from detcli.record import SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
+from detcli.sink import Encodable
 from detcli.sink.csv import BOX
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):
@@ -16,8 +17,8 @@ with loading("pyarrow", "pip install 'detcli[parquet]'"):
 
 ROW_GROUP = 20_000  # records and detections that are kept in memory before they are written
 
-LEFT_OUT = {"schema_version", "settings"}
-"""Fields without a column: one is in the file's metadata, the other only in journals."""
+LEFT_OUT = {"schema_version", "settings", "part"}
+"""Fields without a column: in the file's metadata, or only in journals and parts."""
 
 TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
@@ -50,20 +51,33 @@ SCHEMA = pa.schema(_fields(RecordJson), {"detcli.schema_version": str(SCHEMA_VER
 """The columns, which are the fields of a record in JSON."""
 
 
+class Target(Protocol):
+    """What a file is written to."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes."""
+
+    def commit(self) -> None:
+        """The file is complete."""
+
+    def discard(self) -> None:
+        """The file is not wanted."""
+
+
 class ParquetSink:
     """Writes records in row groups, so that memory does not grow with their number.
 
     The file can be read once it is complete: the end of a Parquet file says where its parts are.
     """
 
-    def __init__(self, output: AtomicFile | DirectFile) -> None:
+    def __init__(self, output: Target) -> None:
         self._output = output
         self._writer = parquet.ParquetWriter(_Stream(output), SCHEMA, compression="zstd")
         self._rows: list[Any] = []
         self._size = 0  # records and detections in `_rows`
         self._whole = True  # False once a row group could not be written
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Encodable) -> None:
         """Add a record, and write a row group if there is enough for one.
 
         Raises:
@@ -81,6 +95,10 @@ class ParquetSink:
         self._size += 1
         if self._size >= ROW_GROUP:
             self._write_rows()
+
+    def describe(self, metadata: Mapping[str, str]) -> None:
+        """Add to the file's metadata."""
+        self._writer.add_key_value_metadata(metadata)
 
     def close(self) -> None:
         """Write the rest and the end of the file, and make it visible; all of it or nothing.
@@ -113,7 +131,7 @@ class ParquetSink:
 class _Stream(io.RawIOBase):
     """An atomic file as pyarrow wants it; errors stay those of the file."""
 
-    def __init__(self, output: AtomicFile | DirectFile) -> None:
+    def __init__(self, output: Target) -> None:
         self._output = output
         self._position = 0
 
@@ -127,6 +145,31 @@ class _Stream(io.RawIOBase):
         self._output.write(bytes(data))
         self._position += len(data)
         return len(data)
+
+
+def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
+    """The records of a file that a `ParquetSink` has written, and the file's metadata.
+
+    Raises:
+        ValueError: It is something else.
+        OSError: It cannot be read.
+    """
+    reader = parquet.ParquetFile(file)
+    if not reader.schema_arrow.equals(SCHEMA):
+        raise ValueError("it has other columns")
+    metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
+    return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata
+
+
+def _record(row: dict[str, Any]) -> RecordJson:
+    """A row as JSON has it."""
+    fields: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+    fields |= {name: value for name, value in row.items() if value is not None}
+    if "time" in fields:
+        fields["time"] = iso_time(fields["time"])
+    for found in fields.get("detections", ()):
+        found["box"] = [found.pop(side) for side in BOX]
+    return cast("RecordJson", fields)
 
 
 def _encodable(value: Any) -> Any:  # noqa: ANN401 - JSON

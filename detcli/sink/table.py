@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from detcli.record import Record
-from detcli.sink import Output, TextSink
+from detcli.record import RecordJson
+from detcli.sink import Encodable, Output, TextSink
 from detcli.text import printable
 
 UNLIMITED_WIDTH = 10_000
@@ -28,26 +28,26 @@ class TableSink(TextSink):
             file=io.StringIO(), force_terminal=self._terminal or None, width=UNLIMITED_WIDTH
         )
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Encodable) -> None:
         """Write one table, or one line if nothing was found."""
-        uneventful = record.error is None and not record.warnings and not record.detections
-        if self._terminal and uneventful and record.origin.frame is not None:
+        fields = record.to_json()
+        eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
+        if self._terminal and not eventful and "frame" in fields:
             return
         with self._console.capture() as text:
-            self._console.print(*_parts(record), sep="\n")
+            self._console.print(*_parts(fields), sep="\n")
         self._output.write(text.get())
 
 
-def _parts(record: Record) -> list[Table | Text]:
-    fields = record.to_json()
+def _parts(fields: RecordJson) -> list[Table | Text]:
     if "error" in fields:
-        message = Text(printable(f"{_place(record)}: {fields['error']['message']}"), style="red")
+        message = Text(printable(f"{_place(fields)}: {fields['error']['message']}"), style="red")
         if fields["error"]["hint"]:
             message.append(printable(f"  ({fields['error']['hint']})"), style="not red dim")
         return [message]
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{printable(_place(record))}  {size}", style="bold")
-    for warning in record.warnings:
+    heading = Text(f"{printable(_place(fields))}  {size}", style="bold")
+    for warning in fields.get("warnings", ()):
         heading.append(f"  {printable(warning)}", style="not bold yellow")
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim")]
@@ -61,9 +61,8 @@ def _parts(record: Record) -> list[Table | Text]:
     return [heading, table]
 
 
-def _place(record: Record) -> str:
+def _place(fields: RecordJson) -> str:
     """Where a picture comes from: the input, and frame and time in a video."""
-    fields = record.to_json()
     parts = [fields["source"]]
     if "frame" in fields:
         parts.append(f"frame {fields['frame']}")

@@ -33,7 +33,7 @@ def test_a_name_that_comes_again_counts_once(store):
 
 @pytest.mark.parametrize(
     ("count", "given", "expected"),
-    [(0, None, 16), (1, None, 16), (2000, None, 32), (200_000, None, MAX_SHARD), (100, 7, 7)],
+    [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
 )
 def test_short_runs_have_small_shards(store, count, given, expected):
     begun = begin(store, header(), map(str, range(count)), shard_size=given)

@@ -8,21 +8,13 @@ import pytest
 
 from detcli import files
 from detcli.errors import OutputError, SourceError
-from detcli.shards.store import LocalFolder, is_folder, open_store
+from detcli.shards.store import LocalFolder, open_store
 
 CONTEXT = multiprocessing.get_context("fork")
 
 
 def names_in(folder):
     return [path.name for path in folder.iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [("boxes/", True), ("s3://bucket/boxes/", True), ("/", True), ("boxes", False), ("", False)],
-)
-def test_a_folder_is_an_output_that_ends_with_a_slash(output, expected):
-    assert is_folder(output) is expected
 
 
 def test_what_is_published_can_be_read_and_stays_as_it_is(tmp_path):

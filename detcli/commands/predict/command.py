@@ -1,30 +1,18 @@
 """`detcli predict`: boxes from pictures and videos."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import (
-    Format,
-    check_conditions,
-    choose_format,
-    parse_condition,
-    parse_labels,
-)
+from detcli.commands.predict.options import parse_labels, read_shard_options
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT
+from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
+from detcli.commands.shared.records import Format, choose_format
 from detcli.errors import InputError, UsageError
-from detcli.model.zoo import DEFAULT, LocatedModel
-
-if TYPE_CHECKING:
-    from detcli.commands.shared.setup import RunOptions
-    from detcli.detector import Detector
-    from detcli.record import SettingsJson
-    from detcli.source.item import SourceOptions
+from detcli.model.zoo import DEFAULT
 
 EXAMPLES = """
 detcli predict street.jpg --save out
@@ -121,10 +109,11 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         ),
     ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         option(
-            "FILE",
-            "Write records to this file; - is standard output.",
+            "FILE|FOLDER/",
+            "Write records to this file; - is standard output. With a / at the end it is a folder "
+            "for a run in shards.",
             "--output",
             "-o",
             panel=GOES,
@@ -184,6 +173,28 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'.", panel=GOES
         ),
     ] = None,
+    on: Annotated[
+        str | None,
+        option(
+            "ENGINE",
+            "What works the shards: local:N, for N processes here; default: local:1.",
+            panel=SHARDS,
+        ),
+    ] = None,
+    shards: Annotated[
+        str | None,
+        option("K/N", "Work every Nth shard, from the Kth on: 3/8 of eight tasks.", panel=SHARDS),
+    ] = None,
+    shard_size: Annotated[
+        int | None,
+        option("N", "Names in a shard; default: 1000, or fewer of few names.", min=1, panel=SHARDS),
+    ] = None,
+    extend: Annotated[
+        bool,
+        flag(
+            "Make names that are new since the run began further shards.", "--extend", panel=SHARDS
+        ),
+    ] = False,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
@@ -196,32 +207,46 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     set_verbosity(quiet=quiet, verbose=verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
-    from detcli.commands.predict.run import detect, suggest_openvino
-    from detcli.commands.predict.sinks import SinkOptions, open_sinks
+    from detcli.commands.predict.run import predict_here
+    from detcli.commands.predict.sinks import SinkOptions
     from detcli.commands.shared.setup import run_options, set_up_process
     from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
-    from detcli.source.sources import InputGuard, Sources
-    from detcli.timing import Stage
 
     if fail_if and resume is not None:
         raise UsageError(
             "--fail-if with --resume would count this run only", "count in the file with jq"
         )
-    if not source and files_from is None:
+    shard_options = read_shard_options(
+        output,
+        output_format,
+        on=on,
+        shards=shards,
+        size=shard_size,
+        extend=extend,
+        others={
+            "--resume": resume,
+            "--force": force,
+            "--fail-if": fail_if,
+            "--save": save,
+            "--save-txt": save_txt,
+            "--save-coco": save_coco,
+            "--save-crops": save_crops,
+            "--save-dataset": save_dataset,
+            "--show": show,
+        },
+    )
+    if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     one_picture = _is_one_picture(source, files_from)
-    if output == Path("-"):  # standard output, where records go without the option
-        output = None
-    if workers is None:  # a single picture is fastest with one detector on all cores
-        workers = 1 if one_picture else available_cores()
+    many = 1 if one_picture else available_cores()  # one is fastest with a detector on all cores
     run = run_options(
         model,
         device,
         batch=batch,
-        workers=workers,
+        workers=workers or many,
         cuda_graph=cuda_graph,
         gpu_mem_limit=gpu_mem_limit,
         half=half,
@@ -237,24 +262,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         preprocess=preprocess,
         boxes_only=boxes_only,
     )
-    sink_options = SinkOptions(
-        format=choose_format(output_format, output),
-        output=output,
-        append=any(map(is_live, source or [])),
-        journal=resume,
-        force=force,
-        pictures=save,
-        line_width=line_width,
-        label_parts=parse_labels(labels),
-        labels=save_txt,
-        label_scores=save_conf,
-        crops=save_crops,
-        dataset=save_dataset,
-        coco=save_coco,
-        coco_images=coco_images,
-        show=show,
-    )
-    decode = DecodeOptions(max_pixels=max_pixels, strict=strict, timeout_s=input_timeout)
     source_options = SourceOptions(
         recursive=recursive,
         files_from=files_from,
@@ -262,61 +269,53 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         stride=vid_stride,
         start_s=start,
         end_s=end,
-        decode=decode,
-        written=sink_options.folders,
+        decode=DecodeOptions(max_pixels=max_pixels, strict=strict, timeout_s=input_timeout),
     )
-    located = run.find_model()
-    files = [located.path, *filter(None, (names, coco_images))]
-    guard = InputGuard([*(source or []), *map(str, files)], source_options)
-    with run.open_detector(located) as detector:
-        conditions = [parse_condition(text, detector.contract.names) for text in fail_if or []]
-        if fast_decode and not sink_options.need_pixels:
-            fast = replace(decode, fast_for=detector.fast_for)
-            source_options = replace(source_options, decode=fast)
-        settings = None if resume is None else _settings(run, located, detector, source_options)
-        pipeline = run.open_pipeline(detector, input_timeout)
-        with Sources(source or [], source_options) as sources:
-            bar = not (quiet or sink_options.on_terminal or one_picture)
-            opening = open_sinks(sink_options, guard, settings, detector.contract.names)
-            tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
-        if not quiet:
-            suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
-    check_conditions(conditions, tally.found)
+    if shard_options is not None:
+        from detcli.commands.predict.shards import predict_shards
+
+        tally = predict_shards(
+            shard_options,
+            run,
+            source or [],
+            source_options,
+            fast_decode=fast_decode,
+            workers=workers,
+            quiet=quiet,
+            verbose=verbose,
+        )
+    else:
+        # A hyphen is standard output, where records go without the option.
+        file = None if output in {None, "-"} else Path(str(output))
+        sink_options = SinkOptions(
+            format=choose_format(output_format, file),
+            output=file,
+            append=any(map(is_live, source or [])),
+            journal=resume,
+            force=force,
+            pictures=save,
+            line_width=line_width,
+            label_parts=parse_labels(labels),
+            labels=save_txt,
+            label_scores=save_conf,
+            crops=save_crops,
+            dataset=save_dataset,
+            coco=save_coco,
+            coco_images=coco_images,
+            show=show,
+        )
+        tally = predict_here(
+            run,
+            source or [],
+            source_options,
+            sink_options,
+            conditions=fail_if or [],
+            fast_decode=fast_decode,
+            quiet=quiet,
+            one_picture=one_picture,
+        )
     if tally.failed:
         raise typer.Exit(InputError.exit_code)
-
-
-def _settings(
-    run: "RunOptions", model: LocatedModel, detector: "Detector", source: "SourceOptions"
-) -> "SettingsJson":
-    """What the detections of a run depend on, for its journal."""
-    from detcli.model.hub_cache import sha256
-    from detcli.model.preprocessing import written
-    from detcli.settings import class_ids
-
-    chosen, names = run.settings, detector.contract.names
-    return {
-        "model": detector.model_name,
-        "model_sha256": sha256(model.path),
-        "conf": chosen.conf,
-        "class_conf": {
-            str(class_id): least
-            for entry, least in chosen.class_conf
-            for class_id in sorted(class_ids([entry], names) or ())
-        },
-        "max_det": chosen.max_det,
-        "classes": sorted(class_ids(chosen.classes, names) or ()),
-        "nms": chosen.nms,
-        "unique": chosen.unique,
-        "imgsz": chosen.imgsz,
-        "rect": chosen.rect,
-        "box_format": chosen.box_format,
-        "preprocess": written(detector.contract.preprocessing),
-        "names": None if chosen.names is None else list(names),
-        "half": run.device_options.half,
-        "fast_decode": source.decode.fast_for is not None,
-        "vid_stride": source.stride,
-    }
 
 
 def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:

@@ -1,64 +1,18 @@
-"""Values of options: the format of records, and the conditions of `--fail-if`."""
+"""Values of options: labels, the conditions of `--fail-if`, and how a run in shards is worked."""
 
+import os
 import re
-import stat
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from operator import eq, ge, gt, le, lt, ne
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from detcli.commands.shared.messages import is_terminal
+from detcli.commands.shared.records import Format
 from detcli.errors import CheckError, UsageError
 
-
-class Format(StrEnum):
-    """A format of records; the suffix of --output can choose it too."""
-
-    TABLE = "table"
-    JSONL = "jsonl"
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-SUFFIXES = {
-    ".jsonl": Format.JSONL,
-    ".ndjson": Format.JSONL,
-    ".json": Format.JSON,
-    ".csv": Format.CSV,
-    ".parquet": Format.PARQUET,
-}
-
-
-def choose_format(wanted: Format | None, output: Path | None) -> Format:
-    """The requested format, else the one of the file's suffix, else what suits standard output.
-
-    Raises:
-        UsageError: The suffix is unknown.
-    """
-    if wanted is not None:
-        return wanted
-    if output is None:
-        return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
-    suffix = output.suffix.lower()
-    if suffix and suffix not in SUFFIXES and not is_special(output):
-        raise UsageError(
-            f"--output {output}: the suffix {output.suffix} names no format",
-            f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
-        )
-    return SUFFIXES.get(suffix, Format.JSONL)
-
-
-def is_special(path: Path) -> bool:
-    """Whether a name is that of a device or a pipe, which may be called anything."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError):  # nothing has this name
-        return False
-
+if TYPE_CHECKING:
+    from detcli.shards.engines import OpenEngine
 
 LABEL_PARTS = ("name", "score")
 
@@ -75,6 +29,90 @@ def parse_labels(text: str) -> frozenset[str]:
     if not parts <= {*LABEL_PARTS}:
         raise UsageError(f"--labels '{text}' is not a list of name and score", "or write none")
     return parts
+
+
+PART_FORMATS = (Format.JSONL, Format.PARQUET)
+
+SHARE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """How a run in shards is worked.
+
+    Attributes:
+        folder: Where manifest and parts go.
+        format: Of the parts.
+        engine: Starts the workers.
+        share: This run takes every `share[1]`-th shard, from the `share[0]`-th on, counted from 1.
+        size: Names in a shard; None for the manifest's, or what suits their number.
+        extend: Whether new names become further shards.
+    """
+
+    folder: str
+    format: Format
+    engine: "OpenEngine"
+    share: tuple[int, int]
+    size: int | None
+    extend: bool
+
+
+def read_shard_options(  # noqa: PLR0913 - one parameter an option
+    output: str | None,
+    wanted: Format | None,
+    *,
+    on: str | None,
+    shards: str | None,
+    size: int | None,
+    extend: bool,
+    others: Mapping[str, object],
+) -> ShardOptions | None:
+    """Read the options of a run in shards; None if it is none, as the output is no folder.
+
+    Args:
+        output: What records are written to.
+        wanted: Their format, if it was given.
+        on: What works the shards.
+        shards: Which of them this run works.
+        size: Names in a shard.
+        extend: Whether new names become further shards.
+        others: Options that do not go with it, and their values.
+
+    Raises:
+        UsageError: A value is malformed, or two options do not go together.
+    """
+    if output is None or not output.endswith(("/", os.sep)):
+        if on is not None or shards is not None or size is not None or extend:
+            raise UsageError(
+                "--on, --shards, --shard-size and --extend are for runs in shards",
+                "name a folder for its parts, with a / at the end: --output boxes/",
+            )
+        return None
+    for name, value in others.items():
+        if value:
+            raise UsageError(
+                f"{name} does not go with a run in shards (--output {output})",
+                "leave it out, or name a file with --output",
+            )
+    if wanted not in {None, *PART_FORMATS}:
+        raise UsageError(
+            f"--format {wanted}: parts are {' or '.join(PART_FORMATS)}",
+            f"leave it out; detcli merge {output} --format {wanted} writes it from the parts",
+        )
+    from detcli.shards.engines import parse_engine
+
+    engine, share = parse_engine(on or "local:1"), _parse_share(shards or "1/1")
+    return ShardOptions(output, wanted or Format.JSONL, engine, share, size, extend)
+
+
+def _parse_share(text: str) -> tuple[int, int]:
+    """Read `3/8`: the third of eight."""
+    found = SHARE.fullmatch(text)
+    share = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= share[0] <= share[1]:
+        hint = "write 1/8 for the first of eight tasks, and 8/8 for the last"
+        raise UsageError(f"--shards {text} is not a share", hint)
+    return share
 
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}

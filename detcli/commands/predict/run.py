@@ -2,20 +2,25 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from detcli.backend.device import Device, has_openvino
-from detcli.commands.predict.sinks import Account, SinkOptions, Skip
+from detcli.commands.predict.options import check_conditions, parse_condition
+from detcli.commands.predict.sinks import Account, SinkOptions, Skip, open_sinks
 from detcli.commands.shared.messages import is_terminal, say
 from detcli.commands.shared.progress import Tally, count, progress
+from detcli.commands.shared.setup import RunOptions
+from detcli.detector import settings_json
 from detcli.errors import OutputError
 from detcli.files import cache_folder, make_cache_folders
 from detcli.interrupts import interrupts
 from detcli.pipeline import Pipeline
 from detcli.sink import Sink, Stopped
-from detcli.source.item import Item
-from detcli.source.sources import Sources
+from detcli.source.item import Item, SourceOptions
+from detcli.source.sources import InputGuard, Sources
 from detcli.timing import Stage
 
 CPU = Device.parse("cpu")
@@ -27,6 +32,65 @@ CPUINFO = Path("/proc/cpuinfo")
 
 WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
+
+
+def predict_here(  # noqa: PLR0913 - what a run consists of
+    run: RunOptions,
+    names: list[str],
+    source_options: SourceOptions,
+    sink_options: SinkOptions,
+    *,
+    conditions: Sequence[str],
+    fast_decode: bool,
+    quiet: bool,
+    one_picture: bool,
+) -> Tally:
+    """Run in this process, and write to sinks.
+
+    Args:
+        run: Which model runs where.
+        names: What the user named.
+        source_options: How it is read.
+        sink_options: Where records go.
+        conditions: Of --fail-if.
+        fast_decode: Whether large JPEGs may be decoded at reduced size.
+        quiet: Print nothing.
+        one_picture: Whether a bar would have nothing to show.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; what was written is complete.
+        CheckError: A condition holds.
+        DetcliError: The run failed.
+    """
+    source_options = replace(source_options, written=sink_options.folders)
+    decode = source_options.decode
+    located = run.find_model()
+    files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
+    guard = InputGuard([*names, *map(str, files)], source_options)
+    with run.open_detector(located) as detector:
+        parsed = [parse_condition(text, detector.contract.names) for text in conditions]
+        if fast_decode and not sink_options.need_pixels:
+            fast = replace(decode, fast_for=detector.fast_for)
+            source_options = replace(source_options, decode=fast)
+        settings = None
+        if sink_options.journal is not None:
+            settings = settings_json(
+                detector,
+                located,
+                run.settings,
+                half=run.device_options.half,
+                fast_decode=source_options.decode.fast_for is not None,
+                stride=source_options.stride,
+            )
+        pipeline = run.open_pipeline(detector, decode.timeout_s)
+        with Sources(names, source_options) as sources:
+            bar = not (quiet or sink_options.on_terminal or one_picture)
+            opening = open_sinks(sink_options, guard, settings, detector.contract.names)
+            tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
+        if not quiet:
+            suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
+    check_conditions(parsed, tally.found)
+    return tally
 
 
 def detect(  # noqa: PLR0913 - what a run consists of

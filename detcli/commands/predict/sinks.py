@@ -10,9 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.predict.options import LABEL_PARTS, Format, is_special
+from detcli.commands.predict.options import LABEL_PARTS
 from detcli.commands.shared.messages import is_pipe, is_terminal
 from detcli.commands.shared.progress import count
+from detcli.commands.shared.records import RECORD_SINKS, Format, is_special
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
 from detcli.interrupts import interrupts
@@ -115,15 +116,6 @@ class SinkOptions:
 
 GROWING = {Format.TABLE, Format.JSONL, Format.CSV}
 """Formats that are complete after each record."""
-
-RECORD_SINKS = {
-    Format.TABLE: ("detcli.sink.table", "TableSink"),
-    Format.JSONL: ("detcli.sink.json", "JsonLinesSink"),
-    Format.JSON: ("detcli.sink.json", "JsonSink"),
-    Format.CSV: ("detcli.sink.csv", "CsvSink"),
-    Format.PARQUET: ("detcli.sink.parquet", "ParquetSink"),
-}
-"""Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
 
 
 class Account:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from detcli.model.hub_cache import Show
     from detcli.record import Record
+    from detcli.shards.work import Counts
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,18 @@ class Tally:
             self._frames += record.origin.clip is not None
             self.found.update(name for *_, name in record.detections or ())
 
+    def include(self, counts: "Counts") -> None:
+        """Add what became of the inputs of a shard."""
+        self.failed += len(counts.failed)
+        if not self._quiet:
+            for source, error in counts.failed:
+                report(error, source)
+            for source, warning in counts.warned:
+                say(f"{source}: {warning}")
+        self._pictures += counts.pictures
+        self._frames += counts.frames
+        self.found += counts.found
+
     @property
     def done(self) -> int:
         """Number of inputs so far."""
@@ -80,7 +93,7 @@ class Tally:
         rate = self.done / (time.perf_counter() - self._start)
         return ", ".join([*counts, f"{rate:.1f}/s"])
 
-    def summarise(self, stages: StageTimes, dropped: int) -> None:
+    def summarise(self, stages: StageTimes | None = None, dropped: int = 0) -> None:
         """Print how much was done, where the time went, and what was found."""
         if self._quiet:
             return
@@ -97,7 +110,8 @@ class Tally:
             counts.append(f"{count(dropped, 'frame')} dropped")
         line = f"{', '.join(counts)}, {seconds:.2f} s"
         if self.done > 1:
-            line += f", {self.done / seconds:.1f}/s; {_shares(stages)}"
+            line += f", {self.done / seconds:.1f}/s"
+            line += f"; {_shares(stages)}" if stages is not None else ""
         say(line)
         if self.done > 1 and self.found:
             shown = [f"{count} {name}" for name, count in self.found.most_common(SHOWN_CLASSES)]

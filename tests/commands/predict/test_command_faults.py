@@ -16,8 +16,8 @@ import pytest
 import terminals
 from json_lines import lines
 
-from detcli.commands.predict.options import Format
 from detcli.commands.predict.sinks import SinkOptions, open_sinks
+from detcli.commands.shared.records import Format
 from detcli.record import Clip, Origin
 from detcli.source.item import Item
 

@@ -8,12 +8,11 @@ import pytest
 
 from detcli.commands.predict.options import (
     Condition,
-    Format,
     check_conditions,
-    choose_format,
     parse_condition,
     parse_labels,
 )
+from detcli.commands.shared.records import Format, choose_format
 from detcli.errors import CheckError, UsageError
 
 

@@ -1,0 +1,1 @@
+"""`detcli merge`: the parts of a run in shards as one output."""

@@ -1,0 +1,61 @@
+"""`detcli merge`: the parts of a run in shards as one output."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from detcli.commands.shared import options
+from detcli.commands.shared.layout import GOES
+from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.options import option
+from detcli.commands.shared.records import Format, choose_format
+
+EXAMPLES = """
+detcli merge boxes/ -o all.jsonl
+detcli merge boxes/ --format csv | head
+"""
+
+
+def merge(
+    folder: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER/",
+            help="What was given to predict --output.",
+            show_default=False,
+        ),
+    ],
+    *,
+    output_format: Annotated[
+        Format | None,
+        option(
+            "|".join(Format),
+            "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
+            "--format",
+            panel=GOES,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Write records to this file; - is standard output.",
+            "--output",
+            "-o",
+            panel=GOES,
+        ),
+    ] = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
+) -> None:
+    """Put the parts of a run in shards together.
+
+    The output is what one run on one machine writes. Each name of the run's manifest is there once;
+    what is missing or damaged is listed, nothing is written, and the exit code is 6.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.commands.merge.run import merge_parts  # which loads NumPy
+
+    path = None if output == Path("-") else output
+    merge_parts(folder, choose_format(output_format, path), path, quiet=quiet)

@@ -1,0 +1,77 @@
+"""Merges: reads the parts of a folder, and writes them to one sink."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcli.commands.shared.messages import say
+from detcli.commands.shared.progress import count, progress
+from detcli.commands.shared.records import RECORD_SINKS, Format
+from detcli.errors import CheckError, UsageError
+from detcli.files import StandardOutput, open_output
+from detcli.interrupts import interrupts
+from detcli.shards.manifest import Manifest
+from detcli.shards.merging import Merge
+from detcli.shards.parts import Stored
+from detcli.shards.store import open_store
+
+if TYPE_CHECKING:
+    from detcli.sink import RecordSink
+
+
+def merge_parts(folder: str, chosen: Format, path: Path | None, *, quiet: bool) -> None:
+    """Write the records of all parts.
+
+    Args:
+        folder: The run's output.
+        chosen: The format.
+        path: The file to write; None for standard output.
+        quiet: Whether only fatal errors are printed.
+
+    Raises:
+        CheckError: A part is missing or damaged; a file is then left as it was.
+        UsageError: It is not the output of a run in shards.
+        OutputError: The output cannot be written.
+    """
+    if chosen is Format.PARQUET and path is None:
+        raise UsageError("--format parquet needs --output", "name a file for it")
+    store = open_store(folder if folder.endswith(("/", os.sep)) else f"{folder}/")
+    manifest = Manifest(store)
+    merge = Merge(store, manifest)
+    _require_whole(merge, manifest)
+    module, name = RECORD_SINKS[chosen]
+    make = getattr(import_module(module), name)
+    output = StandardOutput() if path is None else open_output(path)
+    try:
+        sink: RecordSink = make(output)
+        shown = progress(lambda: manifest.names, wanted=not quiet and path is not None)
+        with shown as advance:
+            for record in merge:
+                sink.write(Stored(record))
+                advance(record["source"])
+        _require_whole(merge, manifest)
+    except BaseException:
+        if not isinstance(output, StandardOutput):
+            output.discard()
+        raise
+    with interrupts.held():
+        sink.close()
+    if not quiet and path is not None:
+        say(f"wrote {count(merge.count, 'record')} of {count(len(manifest), 'part')} to {path}")
+
+
+def _require_whole(merge: Merge, manifest: Manifest) -> None:
+    """Refuse to go on, and say what is wrong with each part."""
+    if not merge.faults:
+        return
+    for fault in merge.faults:
+        say(f"{fault.part}: {fault.reason}")
+    damaged = sum(not fault.missing for fault in merge.faults)
+    names = sum(fault.names for fault in merge.faults)
+    raise CheckError(
+        f"{len(merge.faults)} of {count(len(manifest), 'part')} missing or damaged, "
+        f"which have {count(names, 'name')}",
+        "the command that made the others makes the missing ones, too"
+        + ("; remove the damaged ones first" if damaged else ""),
+    )

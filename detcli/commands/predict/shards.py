@@ -1,0 +1,164 @@
+"""A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from detcli import __version__
+from detcli.commands.predict.options import ShardOptions
+from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.progress import Tally, count, progress
+from detcli.commands.shared.setup import RunOptions, set_up_process
+from detcli.errors import UsageError
+from detcli.shards.begin import Begun, begin
+from detcli.shards.engines import Listen
+from detcli.shards.manifest import HeaderJson
+from detcli.shards.schedule import Schedule
+from detcli.shards.store import Store, open_store
+from detcli.shards.work import Counts, Job, Progress
+from detcli.source.address import is_live
+from detcli.source.item import STDIN, SourceOptions
+from detcli.source.sources import Sources
+
+
+def predict_shards(  # noqa: PLR0913 - what a run consists of
+    options: ShardOptions,
+    run: RunOptions,
+    names: list[str],
+    source: SourceOptions,
+    *,
+    fast_decode: bool,
+    workers: int | None,
+    quiet: bool,
+    verbose: int,
+) -> Tally:
+    """Work what is left of a run in shards.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; what was published stays.
+        UsageError: The folder belongs to another run, or an input cannot be worked elsewhere.
+        DetcliError: The run cannot go on.
+    """
+    for name in names:
+        if name == STDIN or is_live(name):
+            raise UsageError(
+                f"{name} cannot be cut into shards: it can be read only once",
+                "leave out the / at the end of --output",
+            )
+    store = open_store(options.folder)
+    job = Job(
+        store=store,
+        model=run.find_model(),
+        settings=run.settings,
+        device_options=run.device_options,
+        batch=run.batch,
+        source=source,
+        fast_decode=fast_decode,
+        input_timeout_s=source.decode.timeout_s,
+        half=run.device_options.half,
+    )
+    set_up = partial(_set_up, quiet=quiet, verbose=verbose)
+    with options.engine(job, run.devices, workers, set_up) as engine:
+        ready = engine.ready()
+        header = HeaderJson(
+            detcli=__version__,
+            format=options.format,
+            shard_size=0,
+            settings=ready.settings,
+            inputs={
+                "start_s": source.start_s,
+                "end_s": source.end_s,
+                "max_pixels": source.decode.max_pixels,
+                "strict": source.decode.strict,
+            },
+        )
+        with Sources(names, source) as sources:
+            entries = sources.entries() if names or source.files_from is not None else None
+            begun = begin(store, header, entries, shard_size=options.size, extend=options.extend)
+        there = begun.manifest.parts()
+        first, step = options.share
+        mine = range(first - 1, len(begun.manifest), step)
+        schedule = Schedule(store, begun.manifest, (shard for shard in mine if shard not in there))
+        if not quiet:
+            _say_begin(store, begun, schedule.total, len(mine))
+        shown = _Progress(schedule, store, quiet=quiet)
+        with shown.listening() as listen:
+            engine.run(schedule, listen)
+    return shown.tally
+
+
+def _set_up(*, quiet: bool, verbose: int) -> None:
+    """Set up a worker's process."""
+    set_verbosity(quiet=quiet, verbose=verbose)
+    set_up_process()
+
+
+def _say_begin(store: Store, begun: Begun, left: int, mine: int) -> None:
+    """Say what there is to do."""
+    if begun.added:
+        shards = count(len(begun.manifest), "shard")
+        say(f"{store}: {count(begun.added, 'name')} written down, {shards} in all")
+    if begun.repeated:
+        say(f"{count(begun.repeated, 'name')} given again, and worked once")
+    if begun.gone:
+        say(f"{count(begun.gone, 'name')} of the manifest not among the inputs: they stay in it")
+    if left < mine:
+        say(f"{store}: {mine - left} of {count(mine, 'shard')} done already")
+
+
+class _Progress:
+    """What a run shows while it goes on, and says at its end."""
+
+    def __init__(self, schedule: Schedule, store: Store, *, quiet: bool) -> None:
+        self.tally = Tally(quiet=quiet, errors_shown=False)
+        self._schedule, self._store, self._quiet = schedule, store, quiet
+        self._start_s = time.perf_counter()
+        self._records = self._shards = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[Listen]:
+        """Show progress while the block runs, and sum up; yields what takes workers' reports."""
+        interrupted = False
+        try:
+            with progress(
+                lambda: self._schedule.total - self._schedule.elsewhere,
+                wanted=not self._quiet,
+                status=self._status,
+            ) as advance:
+
+                def listen(event: Progress | Counts) -> None:
+                    if isinstance(event, Progress):
+                        self._records += event.records
+                        return
+                    self._shards += 1
+                    self.tally.include(event)
+                    advance()
+
+                yield listen
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+        finally:
+            if not self._quiet:
+                self._summarise(interrupted=interrupted)
+
+    def _status(self) -> str:
+        parts = [f"shards, {count(self._records, 'input')}"]
+        if self.tally.failed:
+            parts.append(f"{self.tally.failed} failed")
+        if self._schedule.deaths:
+            parts.append(f"{count(self._schedule.deaths, 'worker')} died")
+        rate = self._records / (time.perf_counter() - self._start_s)
+        return ", ".join([*parts, f"{rate:.1f}/s"])
+
+    def _summarise(self, *, interrupted: bool) -> None:
+        self.tally.summarise()
+        say(f"wrote {count(self._shards, 'part')} to {self._store}")
+        if self._schedule.deaths:
+            say(f"{count(self._schedule.deaths, 'worker')} died and were replaced")
+        left = self._schedule.total - self._schedule.elsewhere - self._shards
+        if interrupted:
+            say(f"interrupted with {count(left, 'shard')} left")
+        if left:
+            say("  hint: the same command goes on from here", prefix="")

@@ -1,0 +1,112 @@
+"""Merges the parts of a run: each name of the manifest is there once, in order, or is listed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from detcli.record import RecordJson
+from detcli.shards.manifest import Manifest, Shard
+from detcli.shards.names import Name, source_of
+from detcli.shards.parts import PARQUET, TornError, encodable, read
+from detcli.shards.store import Store
+from detcli.source.address import is_address, path_of
+from detcli.source.folders import is_video
+
+EXAMPLES = 3
+"""Names that are shown of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A part that lacks records, or has others.
+
+    Attributes:
+        part: Its name.
+        reason: What is wrong with it.
+        names: How many names it should have.
+        missing: Whether it is not there at all.
+    """
+
+    part: str
+    reason: str
+    names: int
+    missing: bool
+
+
+class Merge:
+    """The records of all parts, one after the other; memory does not grow with their number.
+
+    Attributes:
+        faults: What is wrong, as far as has been seen; complete when the records have ended.
+        count: How many records there were.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        """Look which parts are missing; if any are, there are faults at once."""
+        self.count = 0
+        self._store, self._manifest = store, manifest
+        self.faults: list[Fault] = []
+        there = manifest.parts()
+        if len(there) < len(manifest):
+            self.faults = [
+                Fault(
+                    manifest.part(shard.number),
+                    f"missing: {_shown(shard)}",
+                    len(shard.names),
+                    missing=True,
+                )
+                for shard in manifest
+                if shard.number not in there
+            ]
+
+    def __iter__(self) -> Iterator[RecordJson]:
+        """Yield the records, as one run on one machine prints them."""
+        for shard in self._manifest:
+            part = self._manifest.part(shard.number)
+            try:
+                yield from self._records(shard, part)
+            except TornError as error:
+                self.faults.append(Fault(part, str(error), len(shard.names), missing=False))
+
+    def _records(self, shard: Shard, part: str) -> Iterator[RecordJson]:
+        """The records of one part, each of which is held beside its name."""
+        names = iter(shard.names)
+        name: Name | None = None
+        for record in read(self._store, part, shard):
+            if name is None or not (_has_frames(name) and _is_of(record, name)):
+                name = _next(names, record)
+            if isinstance(name, str) and part.endswith(PARQUET):
+                record["source"] = source_of(name)  # which Parquet may not be able to hold
+            record["index"] = self.count
+            self.count += 1
+            yield record
+        if (left := next((name for name in names if not _has_frames(name)), None)) is not None:
+            raise TornError(f"{source_of(left)} has no record")
+
+
+def _next(names: Iterator[Name], record: RecordJson) -> Name:
+    """The next name, which a record has to belong to; a video may have no frames."""
+    for name in names:
+        if _is_of(record, name):
+            return name
+        if not _has_frames(name):
+            raise TornError(f"{record['source']} is in place of {source_of(name)}")
+    raise TornError(f"{record['source']} is not among its names")
+
+
+def _is_of(record: RecordJson, name: Name) -> bool:
+    """Whether a record belongs to a name."""
+    source = source_of(name)
+    # A file that is there may have a name that looks like a password; now it may be gone.
+    return record["source"] in {source, encodable(source), name}
+
+
+def _has_frames(name: Name) -> bool:
+    return isinstance(name, str) and is_video(path_of(name) if is_address(name) else name)
+
+
+def _shown(shard: Shard) -> str:
+    """The first names of a shard, and the last."""
+    names = [*map(source_of, shard.names)]
+    if len(names) > EXAMPLES:
+        names[EXAMPLES - 1 : -1] = ["..."]
+    return ", ".join(names)

@@ -1,0 +1,217 @@
+"""The schedule: which worker gets which shard, and what happens when one dies over it.
+
+A shard whose worker died is worked again, by a worker that has nothing else in hand. After three
+deaths it is cut in two, and so are its pieces, until single names are left; a name whose worker has
+died three times over it alone gets a record with an error. The others are worked as usual.
+
+An engine asks `next` for each worker, and tells what has become of it. It is not thread-safe.
+"""
+
+import json
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Hashable, Iterable
+from enum import Enum
+
+from detcli.errors import InferenceError
+from detcli.record import Origin, Record
+from detcli.shards.manifest import Manifest, Shard
+from detcli.shards.names import source_of
+from detcli.shards.parts import Lines
+from detcli.shards.store import Store
+from detcli.shards.work import Counts, Done, Task
+
+DEATHS = 3
+"""How many a shard may cause before it is cut, and a single name before it counts as the cause."""
+
+STARTS = 5
+"""Workers in a row that may die with nothing in hand."""
+
+FRUITLESS = 16
+"""Names in a row that may count as the cause; then the worker's surroundings are more likely."""
+
+Worker = Hashable
+"""Whatever an engine calls a worker."""
+
+
+class Rest(Enum):
+    """Why a worker gets no task."""
+
+    WAIT = "ask again when another worker has finished or died"
+    END = "there is nothing left to do"
+
+
+class Schedule:
+    """What is left to do of a run.
+
+    Attributes:
+        total: How many shards this run has to work.
+        elsewhere: How many of them another run has worked meanwhile.
+        deaths: How many workers have died.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest, shards: Iterable[int]) -> None:
+        """Plan the work.
+
+        Args:
+            store: Where the parts go.
+            manifest: What there is to do.
+            shards: Those that this run works. It takes them in random order, so that another run
+                that does the same at the same time works others.
+        """
+        self._store, self._manifest = store, manifest
+        waiting = [*shards]
+        random.shuffle(waiting)
+        self._waiting = deque(waiting)
+        self._suspects: deque[Task] = deque()  # each needs a worker of its own
+        self._held: dict[Worker, list[Task]] = defaultdict(list)
+        self._strikes: Counter[tuple[int, int, int]] = Counter()
+        self._pieces: dict[int, _Pieces] = {}
+        self._fruitless = 0
+        self.total, self.elsewhere, self.deaths = len(waiting), 0, 0
+
+    def next(self, worker: Worker) -> Task | Rest:
+        """The next task of a worker, which may have one in hand whose records are on their way.
+
+        Raises:
+            SourceError: The manifest or the store cannot be read.
+        """
+        held = self._held[worker]
+        if any(map(self._is_suspect, held)):
+            return Rest.WAIT
+        if self._suspects:
+            if held:
+                return Rest.WAIT
+            held.append(task := self._suspects.popleft())
+            return task
+        while self._waiting:
+            number = self._waiting.pop()
+            part = self._manifest.part(number)
+            if self._store.exists(part):  # another run was faster
+                self.elsewhere += 1
+                continue
+            held.append(task := Task.whole(self._manifest.shard(number), part))
+            return task
+        return Rest.WAIT if any(self._held.values()) else Rest.END
+
+    def done(self, worker: Worker, done: Done) -> Counts | None:
+        """A worker has finished a task.
+
+        Returns:
+            What became of the shard's inputs, once all of it is done.
+
+        Raises:
+            OutputError: The part of a shard that was worked in pieces cannot be published.
+        """
+        self._held[worker].remove(done.task)
+        self._fruitless = 0
+        if done.task.part is not None:
+            return done.counts
+        pieces = self._pieces[done.task.shard.number]
+        pieces.add(done.task.start, done.task.stop, done.lines, done.counts)
+        return self._put_together(pieces)
+
+    def died(self, worker: Worker, cause: str) -> Counts | None:
+        """A worker has died.
+
+        Args:
+            worker: The worker.
+            cause: What ended it, in a few words.
+
+        Returns:
+            What became of a shard's inputs, if that has completed it.
+
+        Raises:
+            InferenceError: Workers die whatever they do.
+            OutputError: A part cannot be published.
+        """
+        self.deaths += 1
+        held = self._held.pop(worker, [])
+        if not held:
+            self._fail_if_fruitless(cause, "the last one had no shard in hand", STARTS)
+        completed = None
+        for task in held:
+            self._strikes[key := _key(task)] += 1
+            if self._strikes[key] < DEATHS and (task.part is not None or task.size == 1):
+                self._suspects.append(task)
+            elif task.size > 1:
+                shard = task.shard
+                self._pieces.setdefault(shard.number, _Pieces(shard))
+                middle = (task.start + task.stop) // 2
+                for start, stop in ((task.start, middle), (middle, task.stop)):
+                    self._suspects.append(Task(shard, None, start, stop))
+            else:
+                completed = self._condemn(task, cause)
+        return completed
+
+    def _condemn(self, task: Task, cause: str) -> Counts | None:
+        """Give a name the record of an error."""
+        source = source_of(task.shard.names[task.start])
+        self._fail_if_fruitless(cause, f"the last picture was {source}", FRUITLESS)
+        error = InferenceError(
+            f"the process that worked it died {DEATHS} times: {cause}",
+            "look at it alone, with detcli predict",
+        )
+        record = Record(Origin(source), 0, "", "", error=error)
+        counts = Counts()
+        counts.add(record)
+        pieces = self._pieces.setdefault(task.shard.number, _Pieces(task.shard))
+        pieces.add(task.start, task.stop, json.dumps(record.to_json()).encode(), counts)
+        return self._put_together(pieces)
+
+    def _fail_if_fruitless(self, cause: str, when: str, limit: int) -> None:
+        self._fruitless += 1
+        if self._fruitless >= limit:
+            raise futile(cause, when)
+
+    def _is_suspect(self, task: Task) -> bool:
+        return task.part is None or self._strikes[_key(task)] > 0
+
+    def _put_together(self, pieces: "_Pieces") -> Counts | None:
+        """Publish the part of a shard if all its pieces are there."""
+        if not pieces.complete:
+            return None
+        del self._pieces[pieces.shard.number]
+        pieces.publish(self._store, self._manifest.part(pieces.shard.number))
+        return pieces.counts
+
+
+def futile(cause: str, when: str) -> InferenceError:
+    """The error of a run whose workers die whatever they do."""
+    return InferenceError(
+        f"workers die whatever they do: {cause}; {when}",
+        "check the memory and the device; detcli doctor looks at the device",
+    )
+
+
+def _key(task: Task) -> tuple[int, int, int]:
+    return task.shard.number, task.start, task.stop
+
+
+class _Pieces:
+    """What is there of a shard that is worked in pieces."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.counts = Counts()
+        self._lines: dict[int, bytes] = {}
+        self._names = 0
+
+    def add(self, start: int, stop: int, lines: bytes, counts: Counts) -> None:
+        """Add a piece."""
+        self._lines[start] = lines
+        self._names += stop - start
+        self.counts.include(counts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all pieces are there."""
+        return self._names == len(self.shard.names)
+
+    def publish(self, store: Store, part: str) -> None:
+        """Publish the part."""
+        with Lines(self.shard) as whole:
+            for _, lines in sorted(self._lines.items()):
+                for line in lines.splitlines():
+                    whole.add(json.loads(line))
+            whole.publish(store, part)

@@ -1,0 +1,280 @@
+"""Works shards: their names go through the pipeline, and their records become parts.
+
+A worker is whatever runs `work`: a process of this machine, or of another one. Shards follow each
+other without a pause: while the last pictures of one are detected on, those of the next are read.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from detcli import __version__
+from detcli.backend.device import Device, DeviceOptions
+from detcli.detector import Detector, settings_json
+from detcli.errors import DetcliError
+from detcli.model.zoo import LocatedModel
+from detcli.pipeline import Pipeline
+from detcli.record import Record, SettingsJson
+from detcli.settings import Settings
+from detcli.shards.manifest import Shard
+from detcli.shards.names import to_entry
+from detcli.shards.parts import Lines
+from detcli.shards.store import Store
+from detcli.source.item import Item, SourceOptions
+from detcli.source.sources import Sources
+
+PROGRESS_S = 0.5
+"""How often a worker says how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all workers of a run have to know.
+
+    Attributes:
+        store: Where the parts go.
+        model: The model's file.
+        settings: Which detections are kept.
+        device_options: How to use the device; its workers are those of all processes of a machine.
+        batch: Pictures in a batch; None for what suits the device.
+        source: How inputs are read.
+        fast_decode: Whether large JPEGs are decoded at reduced size.
+        input_timeout_s: Time to load an input; 0 for no limit.
+        half: Whether the float16 file was asked for.
+    """
+
+    store: Store
+    model: LocatedModel
+    settings: Settings
+    device_options: DeviceOptions
+    batch: int | None
+    source: SourceOptions
+    fast_decode: bool
+    input_timeout_s: float
+    half: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker runs.
+
+    Attributes:
+        devices: A detector or more run on each.
+        detectors: How many share the CPU there.
+    """
+
+    devices: tuple[Device, ...]
+    detectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A shard, or a piece of one that a worker has not survived.
+
+    Attributes:
+        shard: The shard.
+        part: The name under which its records are published; None for a piece, whose records are
+            sent back.
+        start: The first of its names that is worked.
+        stop: The first that is not.
+    """
+
+    shard: Shard
+    part: str | None
+    start: int
+    stop: int
+
+    @classmethod
+    def whole(cls, shard: Shard, part: str) -> "Task":
+        """All of a shard."""
+        return cls(shard, part, 0, len(shard.names))
+
+    @property
+    def size(self) -> int:
+        """How many names it has."""
+        return self.stop - self.start
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the inputs of a task.
+
+    Attributes:
+        pictures: How many there were; failures are not among them.
+        frames: How many frames of videos there were.
+        found: Detections of each class.
+        failed: Inputs that failed, and why.
+        warned: Inputs that have warnings, and these.
+    """
+
+    pictures: int = 0
+    frames: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    failed: list[tuple[str, DetcliError]] = field(default_factory=list)
+    warned: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        if record.error is not None:
+            self.failed.append((record.origin.source, record.error))
+            return
+        self.warned += ((record.origin.source, warning) for warning in record.warnings)
+        self.pictures += record.origin.clip is None
+        self.frames += record.origin.clip is not None
+        self.found.update(name for *_, name in record.detections or ())
+
+    def include(self, other: "Counts") -> None:
+        """Add the counts of another task."""
+        self.pictures += other.pictures
+        self.frames += other.frames
+        self.found += other.found
+        self.failed += other.failed
+        self.warned += other.warned
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has opened its detectors.
+
+    Attributes:
+        version: Of detcli.
+        settings: What detections depend on.
+    """
+
+    version: str
+    settings: SettingsJson
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A worker has made so many further records."""
+
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker has finished a task.
+
+    Attributes:
+        task: The task.
+        counts: What became of its inputs.
+        published: Whether its part is this worker's; False if it was there already.
+        lines: The records of a piece, as JSON Lines.
+    """
+
+    task: Task
+    counts: Counts
+    published: bool
+    lines: bytes = b""
+
+
+Report = Ready | Progress | Done
+
+
+def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report], None]) -> None:
+    """Work tasks until there are no more.
+
+    Args:
+        job: What all workers know.
+        place: Where this one runs.
+        tasks: Taken one by one, on another thread, when the names of the one before are read.
+        report: Called from several threads, one at a time.
+
+    Raises:
+        DetcliError: The detector cannot be opened, or a part cannot be written.
+    """
+    with Detector(job.model, place.devices[0], job.settings, job.device_options) as detector:
+        source = job.source
+        if job.fast_decode:
+            source = replace(source, decode=replace(source.decode, fast_for=detector.fast_for))
+        settings = settings_json(
+            detector,
+            job.model,
+            job.settings,
+            half=job.half,
+            fast_decode=source.decode.fast_for is not None,
+            stride=source.stride,
+        )
+        report(Ready(__version__, settings))
+        clones = [detector.device] * (min(place.detectors, detector.workers) - 1)
+        clones += map(str, place.devices[1:])
+        pipeline = Pipeline(detector, job.batch or detector.batch, clones, job.input_timeout_s)
+        with Sources([], source) as sources:
+            worker = _Worker(job.store, sources, report)
+            for record in pipeline.run(worker.items(tasks)):
+                worker.add(record)
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A task that is being worked.
+
+    Attributes:
+        last: Index of its last record in the pipeline, once that is known.
+    """
+
+    task: Task
+    lines: Lines
+    counts: Counts = field(default_factory=Counts)
+    last: int | None = None
+
+
+class _Worker:
+    """Knows which record belongs to which task."""
+
+    def __init__(self, store: Store, sources: Sources, report: Callable[[Report], None]) -> None:
+        self._store, self._sources, self._report = store, sources, report
+        self._open: deque[_Open] = deque()
+        self._lock = Lock()
+        self._records, self._said_s = 0, time.monotonic()
+
+    def items(self, tasks: Iterable[Task]) -> Iterator[Item]:
+        """The items of all tasks; runs on the pipeline's reader."""
+        count = 0
+        for task in tasks:
+            now = _Open(task, Lines(task.shard))
+            self._open.append(now)
+            names = task.shard.names[task.start : task.stop]
+            waiting: Item | None = None
+            for item in (item for name in names for item in self._sources.open(to_entry(name))):
+                if waiting is not None:
+                    yield waiting
+                    count += 1
+                waiting = item
+            # Set before the last item is handed out, so that its record ends the task.
+            now.last = count
+            if waiting is None:  # videos without frames
+                self._open.remove(now)
+                self._finish(now)
+            else:
+                yield waiting
+                count += 1
+
+    def add(self, record: Record) -> None:
+        """Add a record to its task, and finish the task if it is the last."""
+        now = self._open[0]
+        now.lines.add(record.to_json())
+        now.counts.add(record)
+        self._records += 1
+        if time.monotonic() - self._said_s >= PROGRESS_S or now.last == record.index:
+            self._tell(Progress(self._records))
+            self._records, self._said_s = 0, time.monotonic()
+        if now.last == record.index:
+            self._open.popleft()
+            self._finish(now)
+
+    def _finish(self, done: _Open) -> None:
+        task = done.task
+        with done.lines as lines:
+            if task.part is None:
+                self._tell(Done(task, done.counts, published=True, lines=lines.content()))
+            else:
+                published = lines.publish(self._store, task.part)
+                self._tell(Done(task, done.counts, published=published))
+
+    def _tell(self, report: Report) -> None:
+        with self._lock:
+            self._report(report)

@@ -1,0 +1,199 @@
+"""Runs in shards on processes of this machine, some of which are killed."""
+
+import os
+import random as rng
+import signal
+import subprocess
+import sys
+import time
+
+import cv2
+import forked
+import poison
+import psutil
+import pytest
+from colour_model import NAMES, picture
+from json_lines import lines
+
+from detcli.shards.local import _cause
+
+
+@pytest.fixture
+def make_pictures(tmp_path):
+    """Write a folder of pictures, with squares in random places."""
+
+    def make(count, poisoned=()):
+        random = rng.Random(count)  # noqa: S311 - no secret
+        folder = tmp_path / "pics"
+        for number in range(count):
+            squares = [
+                (random.choice(NAMES), random.randrange(8), random.randrange(8))
+                for _ in range(random.randrange(4))
+            ]
+            place = folder / ("more" if number % 5 == 0 else "")
+            place.mkdir(parents=True, exist_ok=True)
+            name = f"{number:04}{'-poison' * (number in poisoned)}.png"
+            cv2.imwrite(str(place / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def one_run(make_model):
+    """What one run on one machine prints, and the command without its output."""
+
+    def run(folder):
+        command = ["predict", folder, "-r", "-m", make_model(), "--conf", "0.5", "-q"]
+        done = forked.run([*command, "--format", "jsonl"])
+        assert done.returncode == 0
+        return command, done.stdout
+
+    return run
+
+
+def parts_in(folder):
+    return len([*folder.glob("part-*")])
+
+
+def children_of(process):
+    try:
+        return psutil.Process(process.pid).children()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def merged(folder):
+    done = forked.run(["merge", folder, "-q"])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("on", ["local:1", "local:3"])
+def test_the_parts_are_what_one_run_prints(make_pictures, one_run, tmp_path, on):
+    command, expected = one_run(make_pictures(50))
+    done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert parts_in(tmp_path / "boxes") == 8
+    assert merged(tmp_path / "boxes") == expected
+
+
+def test_chaos(make_pictures, one_run, tmp_path):
+    """Workers and the driver are killed again and again; every picture has its record once."""
+    command, expected = one_run(make_pictures(400))
+    boxes = tmp_path / "boxes"
+    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
+    random = rng.Random(0)  # noqa: S311 - no secret
+    killed = 0
+    for drivers_end in (15, 32, None):
+        process = forked.start(command)
+        before = parts_in(boxes)
+        while process.is_alive():
+            now = parts_in(boxes)
+            if drivers_end is not None and now >= drivers_end:
+                process.kill()
+            elif now >= before + 4 and (workers := children_of(process)):
+                before = now
+                random.choice(workers).kill()
+                killed += 1
+            time.sleep(0.002)
+        process.join()
+        assert process.exitcode == (0 if drivers_end is None else -signal.SIGKILL)
+    assert killed >= 5
+    assert merged(boxes) == expected
+    assert not [*boxes.glob(".*")]  # temporary files
+
+
+def test_workers_end_with_the_process_that_started_them(make_pictures, one_run, tmp_path):
+    command, _ = one_run(make_pictures(200))
+    process = forked.start([*command, "-o", f"{tmp_path / 'boxes'}/", "--shard-size", 1])
+    while not (workers := children_of(process)) or not parts_in(tmp_path / "boxes"):
+        assert process.is_alive()
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+
+
+def test_a_picture_that_kills_its_worker_is_an_error_record(
+    make_pictures, one_run, detcli, tmp_path
+):
+    command, expected = one_run(make_pictures(12, poisoned={7}))
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
+    done = detcli(*command, env=poison.environment(tmp_path / "site"), timeout=240)
+    assert (done.returncode, done.stderr) == (3, "")
+    records, wanted = lines(merged(tmp_path / "boxes")), lines(expected)
+    killer = [place for place, record in enumerate(wanted) if "poison" in record["source"]]
+    assert len(killer) == 1
+    error = records[killer[0]].pop("error")
+    assert error["type"] == "InferenceError"
+    assert error["message"] == "the process that worked it died 3 times: SIGSEGV"
+    assert wanted[killer[0]].items() >= records[killer[0]].items()
+    del records[killer[0]], wanted[killer[0]]
+    assert records == wanted
+
+
+def test_a_model_that_cannot_be_used_ends_the_run(make_pictures, make_model, tmp_path):
+    command = ["predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()]
+    done = forked.run([*command, "--classes", "zebra"])
+    assert done.returncode == 2
+    assert "the model has no class 'zebra'" in done.stderr
+    assert not (tmp_path / "boxes").exists()
+
+
+def test_workers_that_cannot_start_end_the_run(make_pictures, make_model, detcli, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "onnxruntime.py").write_text("import os; os.abort()")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = detcli(
+        *("predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()),
+        env=environment,
+        timeout=240,
+    )
+    assert done.returncode == 1
+    assert "workers die whatever they do: SIGABRT; none has started" in done.stderr
+
+
+PART = "part-00000.jsonl"
+
+LIMITED = """
+import resource, runpy, sys
+limit = int(sys.argv[1])
+del sys.argv[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+runpy.run_module("detcli", run_name="__main__")
+"""
+
+
+def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
+    """The disk is full when the manifest is written, and when the first part is."""
+    command, expected = one_run(make_pictures(30))
+    command += ["--shard-size", 30, "-o"]
+    assert forked.run([*command, f"{tmp_path / 'whole'}/"]).returncode == 0
+    sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("manifest.jsonl", PART)]
+    assert sizes[0] < sizes[1]
+    command.append(f"{tmp_path / 'boxes'}/")
+    for name, size in zip(("manifest.jsonl", PART), sizes, strict=True):
+        limited = [sys.executable, "-c", LIMITED, size - 1, *command]
+        done = subprocess.run(
+            [*map(str, limited)], check=False, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 1
+        assert f"boxes/{name}: File too large" in done.stderr
+        assert name not in os.listdir(tmp_path / "boxes")  # noqa: PTH208 - names
+    assert forked.run(command).returncode == 0
+    assert merged(tmp_path / "boxes") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (0, ""),
+        (3, "exit code 3"),
+        (-9, "SIGKILL (perhaps out of memory)"),
+        (-11, "SIGSEGV"),
+        (-200, "signal 200"),
+    ],
+)
+def test_an_exit_code_tells_the_cause(code, cause):
+    assert _cause(code) == cause
