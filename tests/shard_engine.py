@@ -10,7 +10,7 @@ MORE = object()
 
 
 class Here:
-    """See `detcli.shards.engines.Engine`."""
+    """See `detcli.shards.engines.ShardEngine`."""
 
     def __init__(self, job, devices, detectors, set_up):
         del detectors, set_up  # the test's process is set up

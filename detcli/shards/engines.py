@@ -14,7 +14,7 @@ Listen = Callable[[Progress | Counts], None]
 """Called with each worker's progress, and with what became of the inputs of each shard."""
 
 
-class Engine(AbstractContextManager["Engine"], Protocol):
+class ShardEngine(AbstractContextManager["ShardEngine"], Protocol):
     """Workers; leaving the context ends them."""
 
     def ready(self) -> Ready:
@@ -32,7 +32,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """
 
 
-OpenEngine = Callable[[Job, tuple[Device, ...], int | None, Callable[[], None]], Engine]
+OpenEngine = Callable[[Job, tuple[Device, ...], int | None, Callable[[], None]], ShardEngine]
 """Starts workers: for a job, on the devices of each machine, with this many detectors each (None
 for a share of the cores); what sets a process up."""
 

@@ -116,7 +116,7 @@ class Local(contextlib.AbstractContextManager["Local"]):
                 process.end()
 
     def ready(self) -> Ready:
-        """Wait until a worker has opened its detectors, see `Engine.ready`."""
+        """Wait until a worker has opened its detectors, see `ShardEngine.ready`."""
         deaths = 0
         while True:
             number, event = self._next()
@@ -130,7 +130,7 @@ class Local(contextlib.AbstractContextManager["Local"]):
                     self._start(number)
 
     def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
-        """Work all shards of a schedule, see `Engine.run`."""
+        """Work all shards of a schedule, see `ShardEngine.run`."""
         while self._processes:
             self._hand_out(schedule)
             number, event = self._next()

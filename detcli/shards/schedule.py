@@ -30,7 +30,7 @@ STARTS = 5
 FRUITLESS = 16
 """Names in a row that may count as the cause; then the worker's surroundings are more likely."""
 
-Worker = Hashable
+WorkerId = Hashable
 """Whatever an engine calls a worker."""
 
 
@@ -64,13 +64,13 @@ class Schedule:
         random.shuffle(waiting)
         self._waiting = deque(waiting)
         self._suspects: deque[Task] = deque()  # each needs a worker of its own
-        self._held: dict[Worker, list[Task]] = defaultdict(list)
+        self._held: dict[WorkerId, list[Task]] = defaultdict(list)
         self._strikes: Counter[tuple[int, int, int]] = Counter()
         self._pieces: dict[int, _Pieces] = {}
         self._fruitless = 0
         self.total, self.elsewhere, self.deaths = len(waiting), 0, 0
 
-    def next(self, worker: Worker) -> Task | Rest:
+    def next(self, worker: WorkerId) -> Task | Rest:
         """The next task of a worker, which may have one in hand whose records are on their way.
 
         Raises:
@@ -94,7 +94,7 @@ class Schedule:
             return task
         return Rest.WAIT if any(self._held.values()) else Rest.END
 
-    def done(self, worker: Worker, done: Done) -> Counts | None:
+    def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task.
 
         Returns:
@@ -111,7 +111,7 @@ class Schedule:
         pieces.add(done.task.start, done.task.stop, done.lines, done.counts)
         return self._put_together(pieces)
 
-    def died(self, worker: Worker, cause: str) -> Counts | None:
+    def died(self, worker: WorkerId, cause: str) -> Counts | None:
         """A worker has died.
 
         Args:
