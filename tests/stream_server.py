@@ -18,6 +18,7 @@ class Server(http.server.ThreadingHTTPServer):
         files: Bytes by path.
         frames: How many frames a connection to `/stream` gives; None means without end.
         pause: Waited for between frames.
+        short: How many bytes are missing at the end of a file.
         drip_s: Waited for between the bytes of a file.
         stall: Set when a stream is to stand still, with its connection open.
         password: What `user:password` has to be, if anything.
@@ -31,6 +32,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.files = {}
         self.frames = None
         self.pause = 0.01
+        self.short = 0
         self.drip_s = 0.0
         self.stall = threading.Event()
         self.over = threading.Event()
@@ -61,7 +63,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Length", str(len(self.server.files[self.path])))
             self.end_headers()
-            self.send(self.server.files[self.path])
+            content = self.server.files[self.path]
+            self.send(content[: len(content) - self.server.short])
         else:
             self.send_error(404)
 

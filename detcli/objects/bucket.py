@@ -1,7 +1,7 @@
 """Bucket: what is done with objects; the only place besides its settings that calls obstore."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO
 
 from detcli.objects.failures import ObjectError, ObjectMissingError, ObjectTornError, explained
@@ -58,7 +58,7 @@ class Bucket:
             else:
                 return
 
-    def read(self, key: str) -> tuple[int, Iterator[bytes]]:
+    def read(self, key: str) -> tuple[int, Generator[bytes]]:
         """The size of an object, and its bytes as they come.
 
         Raises:
@@ -71,7 +71,7 @@ class Bucket:
             size = result.meta["size"]
         return size, self._chunks(result, size)
 
-    def _chunks(self, result: Any, size: int) -> Iterator[bytes]:  # noqa: ANN401 - of obstore
+    def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
         received = 0
         with self._told():
             for chunk in result.stream(min_chunk_size=CHUNK):

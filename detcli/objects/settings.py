@@ -55,8 +55,6 @@ def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
         ObjectError: There are no credentials, or a setting is wrong.
     """
     require_obstore()
-    from datetime import timedelta
-
     from obstore import store
     from obstore.exceptions import BaseError
 
@@ -66,30 +64,46 @@ def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
     if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
         raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
     prefix = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}[scheme]
-    backoff = {
-        "init_backoff": timedelta(seconds=0.1),
-        "max_backoff": timedelta(seconds=5),
-        "base": 2,
-    }
     try:
         opened: Store = kinds[scheme](
             name,
             **found,
-            client_options={
-                "allow_http": endpoint.startswith("http://") or _is_set(f"{prefix}_ALLOW_HTTP"),
-                "connect_timeout": timedelta(seconds=5),
-                "read_timeout": timedelta(seconds=20),
-                "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
-            },
-            retry_config={
-                "max_retries": 12,
-                "backoff": backoff,
-                "retry_timeout": timedelta(seconds=RETRY_S),
-            },
+            **client_settings(endpoint, timeout_s, allow_http=_is_set(f"{prefix}_ALLOW_HTTP")),
         )
     except (BaseError, ValueError, OSError) as error:
         raise explained(error, scheme) from None
     return opened
+
+
+def client_settings(
+    endpoint: str, timeout_s: float = 0, *, allow_http: bool = False
+) -> dict[str, Any]:
+    """How long obstore waits, and how often it asks again.
+
+    Args:
+        endpoint: Where it asks; may be empty.
+        timeout_s: For one request with all that it brings; 0 for no limit.
+        allow_http: Whether not to insist on encryption; implied by the endpoint.
+    """
+    from datetime import timedelta
+
+    return {
+        "client_options": {
+            "allow_http": allow_http or endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=20),
+            "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
+        },
+        "retry_config": {
+            "max_retries": 12,
+            "backoff": {
+                "init_backoff": timedelta(seconds=0.1),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+            "retry_timeout": timedelta(seconds=RETRY_S),
+        },
+    }
 
 
 def _aws() -> dict[str, Any]:

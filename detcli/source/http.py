@@ -1,16 +1,13 @@
 """Pictures at an HTTP address, fetched whole."""
 
+import contextlib
 import http.client
 import urllib.request
-from collections.abc import Iterator
-from threading import Event
+from collections.abc import Generator, Iterator
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from detcli.errors import SourceError
-from detcli.geometry import Picture
-from detcli.source.decode import DecodeOptions, load_bytes, too_slow
-from detcli.source.reading import InputTimeoutError, gather, in_time
 
 TIMEOUT_S = 10.0
 _CHUNK = 65536
@@ -18,33 +15,38 @@ _LEGAL = "%/:=&?~+!$,;'@()*[]"
 """What an address may contain unescaped."""
 
 
-def load_address(url: str, options: DecodeOptions, stop: Event) -> Picture:
-    """Fetch a picture over HTTP and decode it.
+def request(url: str) -> tuple[int, Generator[bytes]]:
+    """Ask for a picture; returns its size, 0 for unknown, and its bytes as they come.
 
     Raises:
-        SourceError: The picture cannot be fetched.
-        DecodeError: The picture is incomplete or too large, or not in a known format.
+        SourceError: It cannot be fetched; or, while its bytes come, not to its end.
     """
+    with _as_source_error():
+        answer = _open(url)
+    size, chunks = answer.length or 0, _chunks(answer)
+    next(chunks)  # from here on, who drops them closes the connection
+    return size, chunks
+
+
+def _chunks(answer: http.client.HTTPResponse) -> Generator[bytes]:
+    """Whatever has come, so that a server that drips is noticed."""
+    with _as_source_error(), answer:
+        yield b""
+        while chunk := answer.read1(_CHUNK):
+            yield chunk
+        if answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
+
+
+@contextlib.contextmanager
+def _as_source_error() -> Iterator[None]:
     try:
-        with _open(url) as answer:
-            chunks = in_time(_chunks(answer, stop), options.timeout_s)
-            data = gather(chunks, options.max_bytes)
-    except InputTimeoutError:
-        raise too_slow(options.timeout_s) from None
+        yield
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise SourceError(
             f"cannot be fetched: {_reason(error)}",
             "check the address, user name and password",
         ) from None  # the cause names the address, which may contain a password
-    return load_bytes(data, options)
-
-
-def _chunks(answer: http.client.HTTPResponse, stop: Event) -> Iterator[bytes]:
-    """Whatever has come, so that a server that drips is noticed."""
-    while chunk := answer.read1(_CHUNK):
-        yield chunk
-        if stop.is_set():
-            raise SourceError("interrupted")
 
 
 def _open(url: str) -> http.client.HTTPResponse:
@@ -87,5 +89,7 @@ def _reason(error: Exception) -> str:
         error.close()
         phrase = http.client.responses.get(error.code, "")
         return f"the server answers {error.code} {phrase}".strip()
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection broke off"
     cause = error.reason if isinstance(error, URLError) else error
     return getattr(cause, "strerror", None) or type(cause).__name__

@@ -1,16 +1,14 @@
 """Pictures in object stores: listed page by page, and fetched ahead of their turn."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 
 from detcli.errors import SourceError
 from detcli.objects.address import Address
 from detcli.objects.bucket import Bucket
 from detcli.objects.failures import ObjectError
-from detcli.record import Origin
-from detcli.source.decode import load_bytes
-from detcli.source.fetch import Fetch, Fetches
+from detcli.source.fetch import Fetches
 from detcli.source.folders import is_media
 from detcli.source.item import Item
 from detcli.text import public_name
@@ -33,11 +31,7 @@ class ObjectReader:
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
             raise SourceError("a folder, where a picture is expected", "name it as a source")
-        options = self._fetches.options
-        fetch = Fetch(self._fetches, partial(_request, bucket, key))
-        return Item(
-            Origin(public_name(url)), lambda: load_bytes(fetch.take(), options), fetch.begin
-        )
+        return self._fetches.item(public_name(url), partial(_request, bucket, key))
 
     def search(self, url: str, *, recursive: bool) -> Iterator[list[str]]:
         """Yield the addresses of pictures and videos in a folder, in the order of the store.
@@ -102,13 +96,13 @@ def _open(scheme: str, name: str, timeout_s: float) -> Bucket | ObjectError:
         return error
 
 
-def _request(bucket: Bucket, key: str) -> tuple[int, Iterator[bytes]]:
+def _request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
     with _as_source_error("cannot be fetched"):
         size, chunks = bucket.read(key)
     return size, _passed_on(chunks)
 
 
-def _passed_on(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _passed_on(chunks: Generator[bytes]) -> Generator[bytes]:
     with _as_source_error("cannot be fetched"):
         yield from chunks
 

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 from detcli.errors import InputError, SourceError, UsageError
 from detcli.objects.address import is_object
 from detcli.record import Origin
-from detcli.source.address import check_address, is_address, is_camera, is_live, path_of
+from detcli.source.address import (
+    check_address,
+    is_address,
+    is_camera,
+    is_live,
+    is_web_folder,
+    path_of,
+)
 from detcli.source.decode import load_file
 from detcli.source.folders import Identity, identity, is_media, is_video, match, search
 from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
@@ -28,6 +35,7 @@ from detcli.text import public_name
 
 if TYPE_CHECKING:
     from detcli.source.capture import Capture
+    from detcli.source.fetch import Fetches
     from detcli.source.objects import ObjectReader
 
 CLOSE_TIMEOUT_S = 7.0
@@ -127,10 +135,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _find(self, name: str) -> Iterator[Entry]:
         """The pictures and videos that a name stands for."""
         try:
-            if name == STDIN or is_address(name) or is_camera(name):
+            if is_web_folder(name) or (is_object(name) and not is_media(name)):
+                yield from self._search_remote(name)
+            elif name == STDIN or is_address(name) or is_camera(name) or is_object(name):
                 yield name
-            elif is_object(name):
-                yield from self._search_store(name)
             elif os.path.isdir(name):
                 yield from self._search(name)
             elif os.path.exists(name):
@@ -180,11 +188,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             raise _nothing_in_folder(recursive=recursive)
 
     @cached_property
-    def _objects(self) -> "ObjectReader":
+    def _fetches(self) -> "Fetches":
         from detcli.source.fetch import Fetches
+
+        return Fetches(self._options.decode, self.progress.stop)
+
+    @cached_property
+    def _objects(self) -> "ObjectReader":
         from detcli.source.objects import ObjectReader
 
-        return ObjectReader(Fetches(self._options.decode, self.progress.stop))
+        return ObjectReader(self._fetches)
 
     def _object(self, url: str) -> Iterator[Item]:
         """Read the picture or video in an object store."""
@@ -195,16 +208,17 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         else:
             yield self._objects.picture(url)
 
-    def _search_store(self, url: str) -> Iterator[Entry]:
-        """Search a folder of an object store; what has no files may be an object without suffix."""
-        if is_media(url):
-            yield url
-            return
+    def _search_remote(self, url: str) -> Iterator[Entry]:
+        """Search a folder on a server; what has no files may be an object without a suffix."""
+        if is_object(url):
+            search = self._objects.search
+        else:
+            from detcli.source.webdav import search
         recursive = self._options.recursive
         listed = found = False
         self.progress.expect(-1)
         try:
-            for names in self._objects.search(url, recursive=recursive):
+            for names in search(url, recursive=recursive):
                 if self.progress.stop.is_set():
                     return
                 listed, found = True, found or bool(names)
@@ -253,10 +267,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
             yield from self._video(public, partial(open_address, url))
         else:
-            from detcli.source.http import load_address
+            from detcli.source.http import request
 
-            load = partial(load_address, url, self._options.decode, self.progress.stop)
-            yield Item(Origin(public), load)
+            yield self._fetches.item(public, partial(request, url))
 
     def _watch(self, names: Iterable[str]) -> Iterator[Item]:
         """Watch consecutive cameras and streams at the same time."""
@@ -278,7 +291,7 @@ def _nothing_in_folder(*, recursive: bool) -> SourceError:
 
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
-    if any(map(is_object, names)):
+    if any(is_object(name) or is_web_folder(name) for name in names):
         from detcli.objects.settings import require_obstore
 
         require_obstore()

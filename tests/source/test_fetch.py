@@ -14,6 +14,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 LIMIT_S = 60
 
 
+def chunks(*parts):
+    yield from parts
+
+
 def shared(**options):
     return Fetches(DecodeOptions(**options), threading.Event())
 
@@ -23,7 +27,7 @@ def test_bytes_come_once_whether_begun_or_not():
 
     def request():
         asked.append(1)
-        return 4, iter([b"ab", b"cd"])
+        return 4, chunks(b"ab", b"cd")
 
     for begin in (True, False):
         fetch = Fetch(shared(), request)
@@ -49,10 +53,10 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
 
 def test_too_much_is_refused():
     with pytest.raises(DecodeError, match="too large"):
-        Fetch(shared(max_pixels=1), lambda: (2**40, iter([]))).take()
+        Fetch(shared(max_pixels=1), lambda: (2**40, chunks())).take()
     endless = itertools.repeat(PNG + bytes(2**20))
     with pytest.raises(DecodeError, match="too large"):
-        Fetch(shared(max_pixels=1), lambda: (0, endless)).take()
+        Fetch(shared(max_pixels=1), lambda: (0, (part for part in endless))).take()
 
 
 def test_what_never_comes_is_an_error_after_the_time_limit():
@@ -89,4 +93,5 @@ def test_pictures_ahead_of_their_turn_take_limited_memory(monkeypatch):
     for fetch in fetches:  # in their order, whichever came first
         assert fetch.take() == bytes(6)
     assert sorted(started) == [0, 1, 2, 3]
-    assert run._free == 10  # noqa: SLF001 - all is given back
+    with run._changed:  # noqa: SLF001 - all is given back
+        assert run._changed.wait_for(lambda: run._free == 10, LIMIT_S)  # noqa: SLF001

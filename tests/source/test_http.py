@@ -10,7 +10,8 @@ import stream_server
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
-from detcli.source.http import load_address
+from detcli.source.fetch import Fetches
+from detcli.source.http import request
 from detcli.source.sources import Sources
 
 
@@ -26,7 +27,8 @@ def server():
 
 
 def load(url, stop=None, **options):
-    return load_address(url, DecodeOptions(**options), stop or threading.Event())
+    fetches = Fetches(DecodeOptions(**options), stop or threading.Event())
+    return fetches.item(url, lambda: request(url)).load()
 
 
 @pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
@@ -78,11 +80,17 @@ def test_what_is_too_large_is_refused(server):
     with pytest.raises(DecodeError, match="too large"):
         load(server.url("/a.png"), max_pixels=100)
     server.files["/a.png"] = bytes(2**24 + 1000)
-    with pytest.raises(DecodeError, match="not in a known picture format"):
+    with pytest.raises(DecodeError, match="more than 16778016 bytes"):
         load(server.url("/a.png"), max_pixels=100)
     server.files["/a.png"] = b"GIF89a" + bytes(2**24 + 1000)
     with pytest.raises(DecodeError, match="more than 16778016 bytes"):
         load(server.url("/a.png"), max_pixels=100)
+
+
+def test_half_a_picture_is_not_used(server):
+    server.short = 10
+    with pytest.raises(SourceError, match="cannot be fetched: the connection broke off"):
+        load(server.url("/a.png"))
 
 
 def test_a_server_that_drips_is_given_up(server):
