@@ -16,7 +16,11 @@ from detcli.backend.failures import RUN_TIMEOUT_S, within
 from detcli.backend.preprocess import place, to_batch
 from detcli.commands.convert.options import MAX_ROWS, ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
-from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.commands.convert.passes.decode import (
+    decode_nodes,
+    first_convolutions,
+    score_convolutions,
+)
 from detcli.commands.convert.passes.guard import guard_transposes
 from detcli.commands.convert.passes.half import is_half, to_half
 from detcli.commands.convert.passes.int8 import to_int8
@@ -41,6 +45,10 @@ Tensor = npt.NDArray[Any]
 Ranges = dict[str, tuple[float, float]]
 """The lowest and the highest value of tensors, by name."""
 
+OUTLYING = 0.1
+"""Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the
+sake of few, the steps between all values would widen (see docs/convert.md)."""
+
 MAX_HALF = 65504.0
 MARGIN = 4.0
 """How much larger the values of other pictures may be."""
@@ -58,6 +66,10 @@ MAX_LISTED = 3
 FLOAT_DEPTH = 3
 """Number of convolutions that stay in float32 at the end of each branch of class scores in an int8
 model: they are little work and cause most of the error of the scores (see docs/convert.md)."""
+
+FLOAT_START = 2
+"""Number of convolutions that stay in float32 at its beginning: their values range furthest, and
+all others inherit their errors."""
 
 
 class Steps:
@@ -202,9 +214,13 @@ class Steps:
         scores = (piece.tensor for piece in head.scores)
         exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
         convolutions = [node for node in known.graph.node if node.op_type == "Conv"]
+        image, _ = find_inputs(GraphIndex(known.graph))
+        first = first_convolutions(known.graph, image.name, FLOAT_START)
+        if not {node.output[0] for node in convolutions} <= exact | first:  # a tiny network
+            exact |= first
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
-        ranges = self._observed(known, reading, sorted(tensors))
+        ranges = self._observed(known, reading, sorted(tensors), OUTLYING)
         run = partial(to_int8, self.model, ranges, exact)
         quantised = within(RUN_TIMEOUT_S, self._title, run)
         share = f"{len(chosen)} of {len(convolutions)} convolutions"
@@ -214,8 +230,10 @@ class Steps:
     def _seen_pictures(self) -> str:
         return "1 picture" if self._seen == 1 else f"{self._seen} pictures"
 
-    def _observed(self, known: ModelProto, reading: Reading, tensors: list[str]) -> Ranges:
-        """The ranges of tensors over the pictures."""
+    def _observed(
+        self, known: ModelProto, reading: Reading, tensors: list[str], outlying: float = 0.0
+    ) -> Ranges:
+        """The ranges of tensors over the pictures, see `observe`."""
         self._seen = 0
         if not tensors:
             return {}  # a network that returns nothing cannot run
@@ -225,7 +243,7 @@ class Steps:
                 self._seen += 1
                 yield tensor_of(picture, reading.contract)
 
-        ranges = observe(reading.fed(known), tensors, batches(), self._title)
+        ranges = observe(reading.fed(known), tensors, batches(), self._title, outlying)
         if not self._seen:
             raise SourceError(
                 "no picture to calibrate on", "name a folder of pictures with --calibrate"
@@ -291,17 +309,26 @@ def float_tensors(model: ModelProto) -> list[str]:
 
 
 def observe(
-    model: ModelProto, tensors: Collection[str], batches: Iterable[Tensor], title: str
+    model: ModelProto,
+    tensors: Collection[str],
+    batches: Iterable[Tensor],
+    title: str,
+    outlying: float = 0.0,
 ) -> Ranges:
-    """Run a network and return the lowest and highest value of each tensor.
+    """Run a network and return the range of each tensor.
 
-    The graph itself reduces them, since all its tensors at once would fill the memory.
+    The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
+    would fill the memory.
 
     Args:
         model: A network with one image input.
         tensors: Names of its float tensors, possibly with the input.
         batches: What to feed it.
         title: Its name in errors.
+        outlying: Share of the batches that may go below a range, and above it.
+
+    Returns:
+        The ranges; none without a batch.
 
     Raises:
         InferenceError: The network failed on a batch.
@@ -310,12 +337,14 @@ def observe(
     wanted = list(tensors)
     session = open_tensors("cpu", _reduced(model, wanted).SerializeToString(), title)
     image, _ = find_inputs(GraphIndex(model.graph))
-    lowest, highest = np.full(len(wanted), np.inf), np.full(len(wanted), -np.inf)
-    for batch in batches:
-        values = np.array([*session.run_watched(image.name, batch).values()], np.float64)
-        lowest = np.minimum(lowest, values[: len(wanted)])
-        highest = np.maximum(highest, values[len(wanted) :])
-    return {name: (low, high) for name, low, high in zip(wanted, lowest, highest, strict=True)}
+    found = [[*session.run_watched(image.name, batch).values()] for batch in batches]
+    if not found:
+        return {}
+    lows, highs = np.split(np.array(found, np.float64), 2, axis=1)  # (batches, tensors) each
+    # Of the values themselves: between infinite ones nothing can be interpolated.
+    lowest = np.quantile(lows, outlying, axis=0, method="lower")
+    highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+    return dict(zip(wanted, zip(lowest.tolist(), highest.tolist(), strict=True), strict=True))
 
 
 def _reduced(model: ModelProto, tensors: list[str]) -> ModelProto:

@@ -68,7 +68,7 @@ def test_int8(converted, shared, tmp_path):
     report = converted("raw", lambda: few, int8=True)
     assert report.written
     assert report.output.bytes < 0.45 * report.model.bytes
-    assert report.steps[0].finding == "73 of 83 convolutions, calibrated on 4 pictures"
+    assert report.steps[0].finding == "71 of 83 convolutions, calibrated on 4 pictures"
     with Detector(tmp_path / "out.onnx", device="cpu") as detector:
         found = detector(load_file(shared("data/images/bus.jpg")).pixels)
     assert found.class_name[:4] == ["bus", "person", "person", "person"]

@@ -9,13 +9,14 @@ import pytest
 from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
+from detcli.commands.convert import steps as module
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import Steps, serialised
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
-from detcli.model.graph import bare_transposes
+from detcli.model.graph import GraphIndex, bare_transposes
 from detcli.model.recognise import recognise
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
@@ -171,6 +172,24 @@ def test_int8_leaves_the_last_convolutions_in_float32():
     quantised = [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
     assert quantised == ["layer1", "layer2"]
     assert steps.done[0].finding == "2 of 5 convolutions, calibrated on 2 pictures"
+
+
+def test_int8_leaves_the_first_convolutions_in_float32_where_others_remain(monkeypatch):
+    monkeypatch.setattr(module, "FLOAT_DEPTH", 1)
+    steps = converted(convolution_model.build(), int8=True)
+    names = {tensor.name for tensor in steps.model.graph.initializer}
+    quantised = [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
+    assert quantised == ["layer3", "layer4"]
+
+
+def test_int8_cuts_off_the_outlying_pictures():
+    """One picture in ten sets no range: it would widen the steps of all others."""
+    dark = Picture.whole(np.full((64, 64, 3), 51, np.uint8))
+    bright = Picture.whole(np.full((64, 64, 3), 255, np.uint8))
+    for pictures, most in (([dark] * 11 + [bright], 0.2), ([dark] * 10 + [bright] * 2, 1.0)):
+        steps = converted(convolution_model.build(), int8=True, pictures=pictures)
+        scale = GraphIndex(steps.model.graph).array("layer1_scale")
+        np.testing.assert_allclose(scale, most / 255, rtol=0.01)
 
 
 def test_a_network_without_convolutions_is_not_quantised():

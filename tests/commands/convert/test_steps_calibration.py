@@ -29,6 +29,21 @@ def test_ranges_are_those_of_all_batches(model):
     np.testing.assert_allclose(ranges["scores"], (0.25, 0.75), rtol=1e-5)
 
 
+def test_a_share_of_the_pictures_may_go_beyond_a_range(model):
+    batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
+    ranges = observe(model, ["images", "layer3"], batches, "m", outlying=0.1)
+    np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
+    np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
+    few = observe(model, ["images"], batches[3:6], "m", outlying=0.1)
+    np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
+    assert observe(model, ["images"], [], "m") == {}
+
+
+def test_infinite_values_are_in_no_way_averaged(model):
+    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (1, np.inf, np.inf)]
+    assert observe(model, ["images"], batches, "m") == {"images": (1, np.inf)}
+
+
 def test_the_model_stays_unchanged(model):
     before = model.SerializeToString(deterministic=True)
     observe(model, ["layer1"], [np.zeros((1, 3, 64, 64), np.float32)], "m")

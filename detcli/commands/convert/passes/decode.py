@@ -1,4 +1,4 @@
-"""Find the nodes at the end of a network: its last convolutions and the decode of the boxes."""
+"""Find the ends of a network: first and last convolutions, and the decode of the boxes."""
 
 from collections.abc import Iterable
 
@@ -42,6 +42,25 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
         found |= nodes
         wanted = [index.producers[name].input[0] for name in sorted(nodes)]
     return {name for name in found if index.producers[name].op_type == "Conv"}
+
+
+def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
+    """First outputs of the convolutions that the image reaches through fewer than `depth` others.
+
+    Args:
+        graph: Its nodes are sorted.
+        image: The input that takes pictures.
+        depth: At least 1.
+    """
+    passed, found = {image: 0}, set[str]()
+    for node in graph.node:
+        least = min((passed[name] for name in node.input if name in passed), default=depth)
+        if node.op_type == "Conv":
+            if least < depth:
+                found.add(node.output[0])
+            least += 1
+        passed |= dict.fromkeys(node.output, least)
+    return found
 
 
 def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:

@@ -1,11 +1,15 @@
-"""The end of a network is found from its head."""
+"""The end of a network is found from its head, its beginning from its input."""
 
 import colour_model
 import convolution_model
 import onnx
 import pytest
 
-from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.commands.convert.passes.decode import (
+    decode_nodes,
+    first_convolutions,
+    score_convolutions,
+)
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import recognise
@@ -52,6 +56,19 @@ def test_the_mean_of_a_distribution_belongs_to_the_decode(distribution):
 )
 def test_score_convolutions(distribution, depth, expected):
     assert score_convolutions(distribution, ["head"], depth) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "depth", "expected"),
+    [
+        ("images", 1, {"deep"}),
+        ("images", 2, {"deep", "distances"}),
+        ("images", 9, {"deep", "distances", "expected"}),
+        ("given", 1, {"shallow"}),
+    ],
+)
+def test_first_convolutions(distribution, image, depth, expected):
+    assert first_convolutions(distribution, image, depth) == expected
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
