@@ -1,0 +1,55 @@
+"""Quantises a model with NNCF, the rival of `detcli convert --int8`; `detcli eval` measures both.
+
+    pip install nncf
+    python tests/benchmarks/int8_nncf.py MODEL FOLDER OUT
+
+NNCF calibrates on the pictures in FOLDER and corrects biases, as it does by default; the end of the
+network stays in float32, as in detcli. MODEL has a static input and is float32.
+"""
+
+import argparse
+from pathlib import Path
+
+import nncf
+
+from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.commands.convert.run import load_pictures
+from detcli.commands.convert.steps import FLOAT_DEPTH, serialised, tensor_of
+from detcli.model.editing import infer_shapes
+from detcli.model.loading import ModelFile
+from detcli.model.recognise import read_graph
+from detcli.source.sources import Sources
+
+
+def main() -> None:
+    """Quantise and write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder")
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    model = ModelFile.read(options.model).original
+    known = infer_shapes(model)
+    reading = read_graph(known, options.model.name, None)
+    head = reading.adaptation.head
+    exact = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
+    scores = (piece.tensor for piece in head.scores)
+    exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
+    with Sources([options.folder]) as sources:
+        pictures = list(load_pictures(sources, lambda: None))
+    name = reading.contract.input_name
+    tensors = [tensor_of(picture, reading.contract) for picture in pictures]
+    quantised = nncf.quantize(
+        model,
+        nncf.Dataset(tensors, lambda tensor: {name: tensor}),
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(tensors),
+        ignored_scope=nncf.IgnoredScope(
+            names=[node.name for node in model.graph.node if node.output[0] in exact]
+        ),
+    )
+    options.out.write_bytes(serialised(quantised))
+
+
+if __name__ == "__main__":
+    main()
