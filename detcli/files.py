@@ -252,7 +252,7 @@ class AtomicFile:
         OutputError: The folder cannot be written to.
     """
 
-    def __init__(self, path: Path, *, suffix: str = "", named: Path | None = None) -> None:
+    def __init__(self, path: Path, *, suffix: str = "", named: str | Path = "") -> None:
         self.path = path
         self._named = named or path
         self._size = 0  # of the writes that succeeded

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from detcli.objects.failures import ObjectError
 from detcli.text import OBJECT_SCHEMES
@@ -32,6 +33,11 @@ class Address:
         if not re.fullmatch(r"[\w.-]+", bucket):
             raise ObjectError("not a valid address", f"write it as in {scheme}://bucket/pics/")
         return cls(scheme, bucket, key)
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its last part, with its dot; empty if there is none."""
+        return PurePosixPath(self.key).suffix
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}"

@@ -4,7 +4,13 @@ import contextlib
 from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO
 
-from detcli.objects.failures import ObjectError, ObjectMissingError, ObjectTornError, explained
+from detcli.objects.failures import (
+    ObjectDeniedError,
+    ObjectError,
+    ObjectMissingError,
+    ObjectTornError,
+    explained,
+)
 from detcli.objects.settings import open_store
 
 CHUNK = 1 << 20
@@ -57,6 +63,15 @@ class Bucket:
                     raise
             else:
                 return
+
+    def require(self) -> None:
+        """Require that the bucket can be reached, as far as these credentials may tell.
+
+        Raises:
+            ObjectError: It does not exist, or there is no way to it.
+        """
+        with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
+            next(self.list("detcli-asks-for-nothing/"), None)
 
     def read(self, key: str) -> tuple[int, Generator[bytes]]:
         """The size of an object, and its bytes as they come.

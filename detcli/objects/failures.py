@@ -31,6 +31,10 @@ class ObjectError(Exception):
         self.hint = hint
 
 
+class ObjectDeniedError(ObjectError):
+    """These credentials may not do this."""
+
+
 class ObjectMissingError(ObjectError):
     """There is no such object, or no such bucket."""
 
@@ -61,9 +65,9 @@ BUSY = frozenset(["ConditionalRequestConflict", "OperationAborted"])
 UNAUTHORISED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 MOVED = frozenset([301, 302, 307, 308])
 
-NO_CREDENTIALS = (
-    *("token request", "169.254.169.254", "metadata.google.internal", "OpenCredentials"),
-    *("DecodeCredentials", "InvalidAccessKey", "az account get-access-token"),
+NO_CREDENTIALS = re.compile(
+    r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
+    r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
 )
 """What obstore says where it asked the machine for its identity, or could not read a key."""
 
@@ -91,10 +95,11 @@ def explained(error: Exception, scheme: str) -> ObjectError:
     code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
     if type(error).__name__ == "AlreadyExistsError" and code not in BUSY:
         return ObjectExistsError("it exists already", "name another")
-    if any(sign in text for sign in NO_CREDENTIALS):
+    if NO_CREDENTIALS.search(text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
     if answer := re.search(r"status code: (\d{3})(?: ([\w ]+))?", text):
         return _answered(int(answer[1]), answer[2] or "", code, scheme)
+    text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
     for sign, reason, hint in REASONS:
         if sign in text:
             return ObjectError(reason, hint)
@@ -114,7 +119,7 @@ def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
         return ObjectMissingError(f"there is no such {what}", "check its name")
     if status == FORBIDDEN:
         hint = "check the name, and what these credentials may do there"
-        return ObjectError(f"access denied: {said}", hint)
+        return ObjectDeniedError(f"access denied: {said}", hint)
     if scheme == "s3" and (code in WRONG_REGION or status in MOVED):
         hint = "set AWS_REGION to the bucket's region"
         return ObjectError(f"the bucket is in another region: {said}", hint)

@@ -18,7 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from detcli.errors import InputError, SourceError, UsageError
-from detcli.objects.address import is_object
+from detcli.objects.address import Address, is_object
 from detcli.record import Origin
 from detcli.source.address import (
     check_address,
@@ -326,9 +326,12 @@ class InputGuard:
             for name in names
             if not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
         ]
+        self._objects = frozenset(filter(is_object, names))
         self._options = options
 
     def __contains__(self, path: object) -> bool:
+        if isinstance(path, Address):
+            return str(path) in self._objects
         if not isinstance(path, Path) or (found := identity(path)) is None:
             return False
         target = os.path.realpath(path)

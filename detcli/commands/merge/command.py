@@ -1,6 +1,5 @@
 """`detcli merge`: the parts of a run in shards as one output."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,7 @@ from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
-from detcli.commands.shared.records import Format, choose_format
+from detcli.commands.shared.records import Format, choose_format, read_target
 
 EXAMPLES = """
 detcli merge boxes/ -o all.jsonl
@@ -37,7 +36,7 @@ def merge(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         option(
             "FILE",
             "Write records to this file; - is standard output.",
@@ -57,5 +56,5 @@ def merge(
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.commands.merge.run import merge_parts  # which loads NumPy
 
-    path = None if output == Path("-") else output
-    merge_parts(folder, choose_format(output_format, path), path, quiet=quiet)
+    target = read_target(output)
+    merge_parts(folder, choose_format(output_format, target), target, quiet=quiet)

@@ -2,14 +2,13 @@
 
 import os
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import count, progress
-from detcli.commands.shared.records import RECORD_SINKS, Format
+from detcli.commands.shared.records import RECORD_SINKS, Format, Target, open_target
 from detcli.errors import CheckError, UsageError
-from detcli.files import StandardOutput, open_output
+from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
 from detcli.shards.manifest import Manifest
 from detcli.shards.merging import Merge
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from detcli.sink import RecordSink
 
 
-def merge_parts(folder: str, chosen: Format, path: Path | None, *, quiet: bool) -> None:
+def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: bool) -> None:
     """Write the records of all parts.
 
     Args:
         folder: The run's output.
         chosen: The format.
-        path: The file to write; None for standard output.
+        target: What to write; None for standard output.
         quiet: Whether only fatal errors are printed.
 
     Raises:
@@ -34,7 +33,7 @@ def merge_parts(folder: str, chosen: Format, path: Path | None, *, quiet: bool) 
         UsageError: It is not the output of a run in shards.
         OutputError: The output cannot be written.
     """
-    if chosen is Format.PARQUET and path is None:
+    if chosen is Format.PARQUET and target is None:
         raise UsageError("--format parquet needs --output", "name a file for it")
     store = open_store(folder if folder.endswith(("/", os.sep)) else f"{folder}/")
     manifest = Manifest(store)
@@ -42,10 +41,10 @@ def merge_parts(folder: str, chosen: Format, path: Path | None, *, quiet: bool) 
     _require_whole(merge, manifest)
     module, name = RECORD_SINKS[chosen]
     make = getattr(import_module(module), name)
-    output = StandardOutput() if path is None else open_output(path)
+    output = StandardOutput() if target is None else open_target(target)
     try:
         sink: RecordSink = make(output)
-        shown = progress(lambda: manifest.names, wanted=not quiet and path is not None)
+        shown = progress(lambda: manifest.names, wanted=not quiet and target is not None)
         with shown as advance:
             for record in merge:
                 sink.write(Stored(record))
@@ -57,8 +56,8 @@ def merge_parts(folder: str, chosen: Format, path: Path | None, *, quiet: bool) 
         raise
     with interrupts.held():
         sink.close()
-    if not quiet and path is not None:
-        say(f"wrote {count(merge.count, 'record')} of {count(len(manifest), 'part')} to {path}")
+    if not quiet and target is not None:
+        say(f"wrote {count(merge.count, 'record')} of {count(len(manifest), 'part')} to {target}")
 
 
 def _require_whole(merge: Merge, manifest: Manifest) -> None:

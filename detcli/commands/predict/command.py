@@ -10,7 +10,7 @@ from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
-from detcli.commands.shared.records import Format, choose_format
+from detcli.commands.shared.records import Format, choose_format, read_target, require_disk
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 
@@ -112,8 +112,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         str | None,
         option(
             "FILE|FOLDER/",
-            "Write records to this file; - is standard output. With a / at the end it is a folder "
-            "for a run in shards.",
+            "Write records to this file or s3:// object; - is standard output. With a / at the end "
+            "it is a folder for a run in shards.",
             "--output",
             "-o",
             panel=GOES,
@@ -237,6 +237,16 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--show": show,
         },
     )
+    require_disk(
+        {
+            "--resume": resume,
+            "--save": save,
+            "--save-txt": save_txt,
+            "--save-coco": save_coco,
+            "--save-crops": save_crops,
+            "--save-dataset": save_dataset,
+        }
+    )
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
@@ -285,11 +295,10 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             verbose=verbose,
         )
     else:
-        # A hyphen is standard output, where records go without the option.
-        file = None if output in {None, "-"} else Path(str(output))
+        target = read_target(output)
         sink_options = SinkOptions(
-            format=choose_format(output_format, file),
-            output=file,
+            format=choose_format(output_format, target),
+            output=target,
             append=any(map(is_live, source or [])),
             journal=resume,
             force=force,

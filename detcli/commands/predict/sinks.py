@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING
 from detcli.commands.predict.options import LABEL_PARTS
 from detcli.commands.shared.messages import is_pipe, is_terminal
 from detcli.commands.shared.progress import count
-from detcli.commands.shared.records import RECORD_SINKS, Format, is_special
+from detcli.commands.shared.records import (
+    RECORD_SINKS,
+    Format,
+    Target,
+    is_special,
+    open_target,
+)
 from detcli.errors import UsageError
-from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
+from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.interrupts import interrupts
 from detcli.record import Record, SettingsJson
 from detcli.sink import Output, Sink
@@ -38,7 +44,7 @@ class SinkOptions:
     """
 
     format: Format
-    output: Path | None = None  # file for records; None for standard output
+    output: "Target | None" = None  # for records; None for standard output
     append: bool = False  # add to that file, as the run may never end; not if it is JSON or Parquet
     journal: Path | None = None  # file that an earlier run began, instead of `output`
     force: bool = False  # continue it even if it was made with other settings
@@ -94,7 +100,7 @@ class SinkOptions:
         """Whether records are added to what is in `output`."""
         return (
             self.append
-            and self.output is not None
+            and isinstance(self.output, Path)
             and self.format in GROWING
             and not is_special(self.output)
         )
@@ -109,6 +115,8 @@ class SinkOptions:
             return False
         if self.output is None:
             return is_terminal(sys.stdout) or is_pipe(sys.stdout)
+        if not isinstance(self.output, Path):
+            return False
         if self.output.is_fifo():
             return True
         return self.output.is_char_device() and str(self.output) != os.devnull
@@ -125,7 +133,9 @@ class Account:
         """Note which files are there before the run."""
         self._options = options
         self._replaced = {
-            path for path in (options.output, options.coco) if path is not None and path.is_file()
+            path
+            for path in (options.output, options.coco)
+            if isinstance(path, Path) and path.is_file()
         }
         self._files: Counter[Path] = Counter()  # by folder
         self._videos: set[Path] = set()  # which each of their frames names
@@ -160,7 +170,7 @@ class Account:
         for folder in dict.fromkeys(options.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
 
-    def _instead_of(self, path: Path) -> str:
+    def _instead_of(self, path: Target) -> str:
         return ", in place of the file that was there" if path in self._replaced else ""
 
 
@@ -216,8 +226,8 @@ def _open(  # noqa: C901 - one branch an option
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; the stack takes back what an error leaves behind."""
 
-    def open_file(path: Path) -> AtomicFile | DirectFile:
-        file = open_output(path)
+    def open_file(path: Target) -> AtomicFile | DirectFile:
+        file = open_target(path)
         undo.callback(file.discard)
         return file
 
@@ -272,11 +282,11 @@ def _open(  # noqa: C901 - one branch an option
 
 
 def _open_output(
-    options: SinkOptions, open_file: Callable[[Path], AtomicFile | DirectFile]
+    options: SinkOptions, open_file: Callable[[Target], AtomicFile | DirectFile]
 ) -> Output:
     """What records are written to."""
     if options.output is None:
         return StandardOutput()
-    if options.grows:
+    if options.grows and isinstance(options.output, Path):
         return AppendedFile(options.output)
     return open_file(options.output)

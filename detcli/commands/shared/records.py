@@ -2,11 +2,18 @@
 
 import stat
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from detcli.commands.shared.messages import is_terminal
 from detcli.errors import UsageError
+from detcli.text import OBJECT_SCHEMES, public_name
+
+if TYPE_CHECKING:
+    from detcli.files import AtomicFile, DirectFile
+    from detcli.objects.address import Address
 
 
 class Format(StrEnum):
@@ -28,7 +35,65 @@ SUFFIXES = {
 }
 
 
-def choose_format(wanted: Format | None, output: Path | None) -> Format:
+Target: TypeAlias = "Path | Address"
+"""What records are written to: a file, or an object in a store."""
+
+
+def read_target(output: str | None) -> "Target | None":
+    """The value of `--output`; None for standard output, where a hyphen sends records too.
+
+    Raises:
+        UsageError: It is a malformed address, or the folder of a store.
+    """
+    if output is None or output == "-":
+        return None
+    from detcli.objects.address import Address, is_object
+    from detcli.objects.failures import ObjectError
+
+    if not is_object(output):
+        return Path(output)
+    try:
+        address = Address.parse(output)
+    except ObjectError as error:
+        raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
+    if not address.key:
+        raise UsageError(f"--output {output} names no object", "write it as in s3://bucket/a.jsonl")
+    return address
+
+
+def require_disk(options: Mapping[str, Path | None]) -> None:
+    """Refuse objects in stores where files on a disk are wanted.
+
+    Args:
+        options: Paths by the names of their options.
+
+    Raises:
+        UsageError: One is an address, in which a path leaves one slash.
+    """
+    for name, path in options.items():
+        if path is not None and str(path).startswith(tuple(s[:-1] for s in OBJECT_SCHEMES)):
+            raise UsageError(
+                f"{name} cannot write to an object store",
+                "name a place on a disk; records can go there, with --output",
+            )
+
+
+def open_target(target: Target) -> "AtomicFile | DirectFile":
+    """Open what records are written to.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    if isinstance(target, Path):
+        from detcli.files import open_output
+
+        return open_output(target)
+    from detcli.sink.object import ObjectFile
+
+    return ObjectFile(target)
+
+
+def choose_format(wanted: Format | None, output: "Target | None") -> Format:
     """The requested format, else the one of the file's suffix, else what suits standard output.
 
     Raises:
@@ -47,10 +112,10 @@ def choose_format(wanted: Format | None, output: Path | None) -> Format:
     return SUFFIXES.get(suffix, Format.JSONL)
 
 
-def is_special(path: Path) -> bool:
+def is_special(path: Target) -> bool:
     """Whether a name is that of a device or a pipe, which may be called anything."""
     try:
-        return not stat.S_ISREG(path.stat().st_mode)
+        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # nothing has this name
         return False
 

@@ -95,3 +95,49 @@ def test_nothing_secret_is_printed(s3, detcli, make_model, tmp_path, monkeypatch
     assert SECRET not in finished.stdout + finished.stderr
     assert KEY not in finished.stdout + finished.stderr
     assert "botocore" not in finished.stderr
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
+def test_records_are_written_to_an_object(s3, make_pictures, invoke, make_model, suffix):
+    folder = make_pictures(5)
+    local = folder.with_name(f"local.{suffix}")
+    s3.put("first")
+    common = "predict", folder, "--model", make_model(), "-o"
+    assert invoke(*common, local).returncode == 0
+    finished = invoke(*common, f"s3://photos/out/all.{suffix}")
+    assert finished.returncode == 0, finished.stderr
+    assert f"wrote 5 records to s3://photos/out/all.{suffix}" in finished.stderr
+    assert s3.get(f"out/all.{suffix}") == local.read_bytes()
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize(
+    ("output", "code", "reason"),
+    [
+        ("s3://gone/a.jsonl", 1, "cannot write s3://gone/a.jsonl: there is no such bucket"),
+        ("s3://photos", 2, "--output s3://photos names no object"),
+        ("s3://photos/a.txt", 2, "the suffix .txt names no format"),
+        ("s3://me:pw@photos/a.jsonl", 2, "--output s3://photos/a.jsonl: not a valid address"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused(make_pictures, invoke, output, code, reason):
+    finished = invoke("predict", make_pictures(1), "--model", "codes", "-o", output)
+    assert (finished.returncode, reason in finished.stderr) == (code, True), finished.stderr
+
+
+def test_an_input_is_not_written_over(s3, stored, invoke, make_model):
+    stored(1)
+    name = "s3://photos/pics/0000.png"
+    before = s3.get("pics/0000.png")
+    finished = invoke("predict", name, "--model", make_model(), "-o", name, "--format", "jsonl")
+    assert finished.returncode == 2
+    assert f"{name} is one of the inputs" in finished.stderr
+    assert s3.get("pics/0000.png") == before
+
+
+@pytest.mark.parametrize("option", ["--resume", "--save", "--save-txt", "--save-coco"])
+def test_what_needs_a_disk_says_so(invoke, make_picture, option, tmp_path):
+    finished = invoke("predict", make_picture("a.png"), option, "s3://photos/out", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert f"{option} cannot write to an object store" in finished.stderr
+    assert not (tmp_path / "s3:").exists()
