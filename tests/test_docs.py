@@ -133,6 +133,10 @@ EXPECTED = [
         {json.loads(line)["source"] for line in (place / "boxes.jsonl").read_text().splitlines()}
         == {"pics/person.jpg", "pics/car.jpg", "pics/torn.jpg"}
     ),
+    lambda _, place: (
+        [json.loads(line)["source"] for line in (place / "all.jsonl").read_text().splitlines()]
+        == ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
+    ),
     lambda done, place: (
         [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
         and (place / "out/street.mp4").exists()
@@ -151,8 +155,8 @@ EXPECTED = [
 ]
 
 
-def test_there_are_nine_recipes():
-    assert len(RECIPES) == len(EXPECTED) == 9
+def test_there_are_ten_recipes():
+    assert len(RECIPES) == len(EXPECTED) == 10
 
 
 @pytest.mark.parametrize(
@@ -279,13 +283,30 @@ def test_the_first_command(workplace):
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
-@pytest.mark.parametrize(("page", "count"), [("convert", 5), ("verify", 5)])
+@pytest.mark.parametrize(("page", "count"), [("convert", 5), ("verify", 5), ("scale-out", 3)])
 def test_the_commands_of_a_page(page, count, workplace):
     (workplace / "pics/torn.jpg").unlink()
     script, *_ = blocks((ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), "sh")
     assert len(script.splitlines()) == count
     done = shell(f"set -e\n{script}")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_tasks_of_a_cluster(workplace):
+    """The first command of each job file, with the variables that its scheduler sets."""
+    (workplace / "pics/torn.jpg").unlink()
+    shutil.copytree("pics", "data/pics")
+    text = (ROOT / "docs/scale-out.md").read_text(encoding="utf-8")
+    (slurm,) = blocks(text, "bash")
+    (kubernetes,) = re.findall(r"args: \['(.+)'\]", text)
+    for variables, script, boxes in (
+        ("SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=8", slurm, "boxes/"),
+        ("JOB_COMPLETION_INDEX=0", kubernetes.replace("/data/", "data/"), "data/boxes/"),
+    ):
+        done = shell(f"export {variables}\n{script}")
+        assert done.returncode == 0, done.stderr
+        done = shell(f"detcli merge {boxes}")
+        assert len(done.stdout.splitlines()) == 2, done.stderr
 
 
 def test_the_commands_about_evaluation(workplace):

@@ -171,7 +171,10 @@ class Manifest:
     @cached_property
     def hashes(self) -> Hashes:
         """Of the names."""
-        return sorted_hashes(bytearray().join(map(hash_of, self.all_names())))
+        hashes = bytearray()
+        for name in self.all_names():
+            hashes += hash_of(name)
+        return sorted_hashes(hashes)
 
     @property
     def next_file(self) -> str:

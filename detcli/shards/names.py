@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from detcli.shards.store import temporary, told
 from detcli.source.item import Item, failed
 from detcli.source.sources import Entry
 from detcli.text import public_name
+
+LOT = 1000
+"""Names that are written at once."""
 
 HASH = np.dtype("S16")
 Hashes = npt.NDArray[np.bytes_]
@@ -70,12 +74,16 @@ def source_of(name: Name) -> str:
 
 def hash_of(name: Name) -> bytes:
     """A hash, by which names are compared."""
-    return hashlib.blake2b(json.dumps(to_json(name)).encode(), digest_size=HASH.itemsize).digest()
+    text = name if isinstance(name, str) else f"{name.source}\0{name.message}\0{name.hint}"
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=HASH.itemsize).digest()
 
 
 def sorted_hashes(hashes: bytearray) -> Hashes:
     """Hashes in order, from what `hash_of` returned of each name."""
-    return np.sort(np.frombuffer(hashes, HASH)) if hashes else np.empty(0, HASH)
+    found = np.frombuffer(hashes, HASH) if hashes else np.empty(0, HASH)
+    found.sort()  # in place: there may be many
+    return found
 
 
 class Names(contextlib.AbstractContextManager["Names"]):
@@ -91,13 +99,13 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._file = temporary()
-        hashes = bytearray()
+        hashes, remaining = bytearray(), map(_settled, entries)
         try:
-            for entry in entries:
-                name = _settled(entry)
+            while lot := [*islice(remaining, LOT)]:
+                for name in lot:
+                    hashes += hash_of(name)
                 with told():
-                    self._file.write(json.dumps(to_json(name)).encode("ascii") + b"\n")
-                hashes += hash_of(name)
+                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
             with told():
                 self._file.flush()
         except BaseException:
@@ -105,7 +113,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
             raise
         every = sorted_hashes(hashes)
         again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
-        self.hashes: Hashes = every[~again]
+        self.hashes: Hashes = every[~again] if again.any() else every
         self.repeated = int(again.sum())
         self._again = {bytes(one) for one in every[again]}
 
@@ -117,15 +125,17 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def __iter__(self) -> Iterator[Name]:
         """Yield the names; one iteration at a time."""
         self._file.seek(0)
+        names = (from_json(value) for lot in self._file for value in json.loads(lot))
+        if not self._again:
+            yield from names
+            return
         seen = set()
-        for line in self._file:
-            name = from_json(json.loads(line))
-            if self._again:
-                found = hash_of(name).rstrip(b"\0")  # as NumPy has it
-                if found in seen:
-                    continue
-                if found in self._again:
-                    seen.add(found)
+        for name in names:
+            found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+            if found in seen:
+                continue
+            if found in self._again:
+                seen.add(found)
             yield name
 
     def __len__(self) -> int:

@@ -70,7 +70,7 @@ def open_store(place: str) -> Store:
     return LocalFolder(Path(place))
 
 
-IN_MEMORY = 64 << 20
+IN_MEMORY = 8 << 20
 """Bytes of a temporary file that are kept in memory."""
 
 
