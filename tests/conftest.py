@@ -69,6 +69,7 @@ SLOW = {
     "commands/predict/test_command_faults.py",
     "commands/predict/test_command_objects.py",
     "commands/predict/test_run.py",
+    "commands/predict/test_shards_objects.py",
     "commands/shared/test_messages_stderr.py",
     "commands/shared/test_setup_fetching.py",
     "commands/verify/test_bisect.py",

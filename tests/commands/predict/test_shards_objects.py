@@ -1,0 +1,47 @@
+"""A run in shards from and to an object store that fails often is what one run here prints."""
+
+import time
+
+import forked
+import pytest
+
+
+@pytest.fixture
+def stored(s3, make_pictures):
+    folder = make_pictures(150)
+    for path in folder.iterdir():
+        s3.put(f"pics/{path.name}", path.read_bytes())
+    return folder
+
+
+def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_path):
+    model, local, merged = make_model(), tmp_path / "local.jsonl", tmp_path / "merged.jsonl"
+    assert detcli("predict", stored, "--model", model, "-o", local).returncode == 0
+    s3.faults.refuse_each, s3.faults.cut_each = 10, 20
+    command = (
+        *("predict", "s3://photos/pics/", "--model", model, "-o", "s3://photos/boxes/"),
+        *("--shard-size", 20, "--on", "local:2"),
+    )
+    killed = forked.start(command)
+    while len(s3.keys("boxes/")) < 3:
+        assert killed.is_alive()
+        time.sleep(0.05)
+    killed.kill()
+    killed.join()
+    finished = detcli(*command)
+    assert finished.returncode == 0, finished.stderr
+    finished = detcli("merge", "s3://photos/boxes/", "-o", merged)
+    assert finished.returncode == 0, finished.stderr
+    assert merged.read_text().replace("s3://photos/pics", str(stored)) == local.read_text()
+    assert s3.keys("boxes/") == [
+        "boxes/manifest.jsonl",
+        *(f"boxes/part-{number:05}.jsonl" for number in range(8)),
+    ]
+    # What is lost is worked again, and nothing else.
+    s3.client.delete_object(Bucket="photos", Key="boxes/part-00003.jsonl")
+    s3.requests.clear()
+    assert detcli("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
+    assert detcli(*command).returncode == 0
+    assert len({path for _, path in s3.requests if ".png" in path}) == 20
+    assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
+    assert s3.get("all.jsonl") == merged.read_bytes()
