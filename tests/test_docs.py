@@ -451,3 +451,18 @@ def test_the_demonstration_picture_is_what_its_script_draws(tmp_path):
     drawn = cv2.imread(tmp_path / "street.png").astype(int)
     kept = cv2.imread(ROOT / "detcli/pictures/street.jpg").astype(int)
     assert abs(drawn - kept).mean() < 3  # what JPEG loses
+
+
+def test_object_stores_are_read_and_written(workplace, s3):
+    for path in (workplace / "pics").iterdir():
+        s3.put(f"pics/{path.name}", path.read_bytes(), bucket="bucket")
+    text = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
+    (script,) = blocks(text.partition("## Object stores")[2].partition("\n## ")[0], "sh")
+    done = shell(script)
+    assert done.returncode == 0, done.stderr
+    local = shell("detcli predict pics -o local.jsonl")
+    assert local.returncode == 3  # of the torn picture
+    records = (workplace / "boxes.jsonl").read_text()
+    assert records.replace("s3://bucket/", "") == (workplace / "local.jsonl").read_text()
+    assert json.loads((workplace / "car.jsonl").read_text())["source"] == "s3://bucket/pics/car.jpg"
+    assert s3.get("boxes.csv", bucket="bucket").startswith(b"source,")

@@ -108,6 +108,9 @@ def environment(workplace, warm_detcli, title, block):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "CUDA_VISIBLE_DEVICES",
                  "DETCLI_DEVICE"):  # fmt: skip
         environment.pop(name, None)
+    if "bucket" in title:
+        environment["AWS_EC2_METADATA_DISABLED"] = "true"
+        environment["HOME"] = str(workplace)  # whoever works here may have signed in
     if title == TWO_WHEELS:
         environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))
     if title == NO_DESKTOP:
