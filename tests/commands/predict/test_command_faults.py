@@ -22,7 +22,6 @@ from detcli.record import Clip, Origin
 from detcli.source.item import Item
 
 
-@pytest.mark.usefixtures("each_device")
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at 10 moments, while it writes, ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
@@ -111,7 +110,6 @@ def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["clip.mp4"]
 
 
-@pytest.mark.usefixtures("each_device")
 def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
     """A thread inside a native library must not abort the process at its end."""
     model = make_model(size=None, batch=None, metadata={"imgsz": "[1280, 1280]", "stride": "8"})
