@@ -204,8 +204,11 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
         pipeline = Pipeline(detector, job.batch or detector.batch, clones, job.input_timeout_s)
         with Sources([], source) as sources:
             worker = _Worker(job.store, sources, report)
-            for record in pipeline.run(worker.items(tasks)):
-                worker.add(record)
+            try:
+                for record in pipeline.run(worker.items(tasks)):
+                    worker.add(record)
+            finally:
+                worker.close()
 
 
 @dataclass(eq=False, slots=True)
@@ -265,6 +268,11 @@ class _Worker:
         if now.last == record.index:
             self._open.popleft()
             self._finish(now)
+
+    def close(self) -> None:
+        """Drop what is not finished."""
+        for one in [*self._open]:
+            one.lines.__exit__()
 
     def _finish(self, done: _Open) -> None:
         task = done.task
