@@ -3,9 +3,9 @@
     python tests/benchmarks/shards.py overhead MODEL FOLDER [--rounds 5]
     python tests/benchmarks/shards.py chaos MODEL [--pictures 5000]
 
-`overhead` compares whole commands, and the time from the first record to the last: what a process
-takes to start is apart. `chaos` kills a worker every few seconds and the driver twice, and compares
-the merged output with one run's, byte for byte.
+`overhead` compares whole commands, and what is left of them without the time of the same command on
+two pictures, which is the start. `chaos` kills a worker every few seconds and the driver twice, and
+compares the merged output with one run's, byte for byte.
 """
 
 import argparse
@@ -26,49 +26,37 @@ import psutil
 DETCLI = [sys.executable, "-m", "detcli"]
 
 
-def timed(command: list[str], first: Path) -> tuple[float, float]:
-    """Seconds of a command, and those since `first` existed with something in it."""
-    start = time.perf_counter()
-    process = subprocess.Popen([*DETCLI, *command])
-    began = 0.0
-    while process.poll() is None:
-        if not began and is_begun(first):
-            began = time.perf_counter()
-        time.sleep(0.005)
-    if process.returncode not in {0, 3}:
-        raise SystemExit(process.returncode)
-    end = time.perf_counter()
-    return end - start, end - (began or start)
-
-
-def is_begun(output: Path) -> bool:
-    """Whether there is a record."""
-    if output.is_dir():
-        return any(output.glob("part-*"))
-    return output.exists() and output.stat().st_size > 0
+def timed(source: str, model: str, kind: str) -> float:
+    """Seconds of a whole command."""
+    with tempfile.TemporaryDirectory() as made:
+        command = [*DETCLI, "predict", source, "-r", "-m", model, "--device", "cpu", "-q"]
+        if kind == "predict":
+            command += ["--workers", "2", "-o", str(Path(made, "one.jsonl"))]
+        else:
+            command += ["--on", kind, "-o", f"{made}/boxes/"]
+        start = time.perf_counter()
+        code = subprocess.run(command, check=False).returncode
+        if code not in {0, 3}:
+            raise SystemExit(code)
+        return time.perf_counter() - start
 
 
 def overhead(model: str, folder: str, rounds: int) -> None:
     """Take turns, and print medians and their ratio."""
-    common = ["predict", folder, "-r", "-m", model, "--device", "cpu", "-q"]
-    whole: dict[str, list[float]] = {"one": [], "local:2": []}
-    steady: dict[str, list[float]] = {"one": [], "local:2": []}
-    for number in range(rounds):
-        for name in ("one", "local:2") if number % 2 else ("local:2", "one"):
-            with tempfile.TemporaryDirectory() as made:
-                if name == "one":
-                    journal = Path(made, "one.jsonl")  # grows with each record
-                    times = timed([*common, "--workers", "2", "--resume", str(journal)], journal)
-                else:
-                    boxes = Path(made, "boxes")
-                    times = timed([*common, "-o", f"{boxes}/", "--on", name], boxes)
-            whole[name].append(times[0])
-            steady[name].append(times[1])
-    for title, seconds in (("whole command", whole), ("after the first record", steady)):
-        one, two = (statistics.median(seconds[name]) for name in ("one", "local:2"))
-        ratio = statistics.median(
-            b / a for a, b in zip(seconds["one"], seconds["local:2"], strict=True)
-        )
+    kinds = ("predict", "local:2")
+    whole: dict[str, list[float]] = {kind: [] for kind in kinds}
+    steady: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as few:
+        for path in sorted(Path(folder).resolve().glob("*.[jp]*g"))[:2]:
+            Path(few, path.name).symlink_to(path)
+        for number in range(rounds):
+            for kind in kinds[:: 1 if number % 2 else -1]:
+                start = timed(few, model, kind)
+                whole[kind].append(timed(folder, model, kind))
+                steady[kind].append(whole[kind][-1] - start)
+    for title, seconds in (("whole command", whole), ("less that of two pictures", steady)):
+        one, two = (statistics.median(seconds[kind]) for kind in kinds)
+        ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
         print(f"{title}: predict {one:.2f} s, local:2 {two:.2f} s, median ratio {ratio:.3f}")
 
 
