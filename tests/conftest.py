@@ -77,6 +77,7 @@ SLOW = {
     "model/test_prepared.py",
     "objects/test_bucket.py",
     "objects/test_settings.py",
+    "shards/test_ray.py",
     "sink/test_dataset.py",
     "model/test_heads.py",
     "shards/test_local.py",

@@ -2,62 +2,34 @@
 
 import queue
 import threading
+import warnings
 
-from detcli.shards.schedule import Rest
-from detcli.shards.work import Done, Place, Progress, Ready, work
-
-MORE = object()
+from detcli.shards.work import Place
+from detcli.shards.workers import Ended, Workers, serve
 
 
-class Here:
-    """See `detcli.shards.engines.ShardEngine`."""
+def open_here(job, devices, detectors, set_up):
+    """Start the thread, see `detcli.shards.engines.OpenEngine`."""
+    del detectors, set_up  # the test's process is set up
+    return Workers(1, lambda _, tell: _Thread(job, Place(devices, 1), tell))
 
-    def __init__(self, job, devices, detectors, set_up):
-        del detectors, set_up  # the test's process is set up
-        self._job, self._place = job, Place(devices, 1)
-        self._events, self._tasks = queue.SimpleQueue(), queue.SimpleQueue()
 
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._work)
+class _Thread:
+    """See `detcli.shards.workers.Worker`."""
+
+    def __init__(self, job, place, tell):
+        self._tasks = queue.SimpleQueue()
+        self.send = self._tasks.put
+        self._thread = threading.Thread(target=self._work, args=[job, place, tell])
         self._thread.start()
-        return self
 
-    def __exit__(self, *_):
+    def release(self):
         self._tasks.put(None)
+
+    def end(self):
         self._thread.join()
 
-    def ready(self):
-        """Wait until the detector is open."""
-        event = self._events.get()
-        if not isinstance(event, Ready):
-            raise event
-        return event
-
-    def run(self, schedule, listen):
-        """Work all shards."""
-        waiting, task = False, None
-        while task is not Rest.END:
-            match event := self._events.get():
-                case Progress():
-                    listen(event)
-                case Done():
-                    listen(schedule.done(0, event))
-                case Exception():
-                    raise event
-            waiting = waiting or event is MORE
-            if waiting and (task := schedule.next(0)) is not Rest.WAIT:
-                waiting = False
-                self._tasks.put(None if task is Rest.END else task)
-
-    def _work(self):
-        try:
-            work(self._job, self._place, self._wanted(), self._events.put)
-        except Exception as error:  # noqa: BLE001 - raised by ready or run
-            self._events.put(error)
-
-    def _wanted(self):
-        while True:
-            self._events.put(MORE)
-            if (task := self._tasks.get()) is None:
-                return
-            yield task
+    def _work(self, job, place, tell):
+        with warnings.catch_warnings():
+            serve(lambda: None, job, place, self._tasks.get, tell)
+        tell(Ended(""))

@@ -159,6 +159,19 @@ class ModelFile:
         """
         return None if stands_alone(self.path) else Sidecar.read(self.path)
 
+    def files(self) -> dict[str, bytes]:
+        """What the model consists of: contents by names relative to its folder.
+
+        Raises:
+            ModelError: The file is not a complete ONNX model, or what lies beside it cannot be
+                read.
+        """
+        files = {self.path.name: self.content}
+        for external in self.external:
+            with open_external(self.path, external.name) as file:
+                files[external.name] = file.read()
+        return files | (self.sidecar.contents if self.sidecar else {})
+
     @cached_property
     def _reading(self) -> "Reading | ModelError":
         from detcli.model.recognise import read_graph  # imports onnx

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,6 +63,7 @@ class Sidecar:
         values: Scale, mean, std and order of the channels; None without a preprocessor_config.json.
         names: Class names by class id; None where config.json does not give all.
         model_type: What Transformers call the architecture.
+        contents: Of all files, by name.
     """
 
     path: Path | None
@@ -72,6 +73,7 @@ class Sidecar:
     values: Preprocessing | None = None
     names: tuple[str, ...] | None = None
     model_type: str | None = None
+    contents: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def read(cls, model: Path) -> Self | None:
@@ -99,14 +101,15 @@ class Sidecar:
             return None  # some other program's
         if path is None and not config.keys() & {"model_type", "id2label"}:
             return None
-        parts = [content for content in contents.values() if isinstance(content, bytes)]
-        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
+        parts = {name: part for name, part in contents.items() if isinstance(part, bytes)}
+        digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in parts.values()))
         kind = config.get("model_type")
         found = cls(
             path=path,
             sha256=digest.hexdigest(),
             names=_names(config.get("id2label")),
             model_type=kind if isinstance(kind, str) else None,
+            contents=parts,
         )
         if path is None:
             return found
@@ -119,6 +122,7 @@ class Sidecar:
             reader.values(),
             found.names,
             found.model_type,
+            parts,
         )
 
 

@@ -3,49 +3,41 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
 
 from detcli.backend.device import Device
 from detcli.errors import UsageError
-from detcli.shards.schedule import Schedule
-from detcli.shards.work import Counts, Job, Progress, Ready
+from detcli.shards.work import Job
+from detcli.shards.workers import Workers
 
-Listen = Callable[[Progress | Counts], None]
-"""Called with each worker's progress, and with what became of the inputs of each shard."""
-
-
-class ShardEngine(AbstractContextManager["ShardEngine"], Protocol):
-    """Workers; leaving the context ends them."""
-
-    def ready(self) -> Ready:
-        """Wait until a worker has opened its detectors.
-
-        Raises:
-            DetcliError: They cannot be opened.
-        """
-
-    def run(self, schedule: Schedule, listen: Listen) -> None:
-        """Work all shards of a schedule.
-
-        Raises:
-            DetcliError: No worker can go on.
-        """
-
-
-OpenEngine = Callable[[Job, tuple[Device, ...], int | None, Callable[[], None]], ShardEngine]
+OpenEngine = Callable[
+    [Job, tuple[Device, ...], int | None, Callable[[], None]], AbstractContextManager[Workers]
+]
 """Starts workers: for a job, on the devices of each machine, with this many detectors each (None
-for a share of the cores); what sets a process up."""
+for what suits the engine); what sets a process up."""
 
 
-def parse_engine(text: str) -> OpenEngine:
+def parse_engine(text: str, actors: tuple[int, int] | None = None) -> OpenEngine:
     """Read what `--on` says.
+
+    Args:
+        text: local:N, ray, or ray://HOST:PORT.
+        actors: The least and the largest number of Ray's actors.
 
     Raises:
         UsageError: It names no engine.
     """
     kind, colon, rest = text.partition(":")
     if kind == "local" and colon and rest.isascii() and rest.isdecimal() and int(rest) > 0:
-        from detcli.shards.local import Local
+        if actors is not None:
+            raise UsageError("--actors without Ray", "use --on ray, or leave it out")
+        from detcli.shards.local import open_local
 
-        return partial(Local, int(rest))
-    raise UsageError(f"--on {text} names nothing to run on", "use local:N, for N processes here")
+        return partial(open_local, int(rest))
+    if text == "ray" or (text.startswith("ray://") and ":" in rest[2:]):
+        from detcli.shards.ray import open_ray
+
+        return partial(open_ray, address=text if colon else None, actors=actors)
+    raise UsageError(
+        f"--on {text} names nothing to run on",
+        "use local:N for N processes here, ray, or ray://HOST:10001",
+    )

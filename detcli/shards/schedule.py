@@ -46,7 +46,7 @@ class Schedule:
 
     Attributes:
         total: How many shards this run has to work.
-        elsewhere: How many of them another run has worked meanwhile.
+        elsewhere: How many of them another run, or a worker that then died, has published.
         deaths: How many workers have died.
     """
 
@@ -131,6 +131,9 @@ class Schedule:
             self._fail_if_fruitless(cause, "the last one had no shard in hand", STARTS)
         completed = None
         for task in held:
+            if task.part is not None and self._store.exists(task.part):
+                self.elsewhere += 1  # it died between publishing and saying so
+                continue
             self._strikes[key := _key(task)] += 1
             if self._strikes[key] < DEATHS and (task.part is not None or task.size == 1):
                 self._suspects.append(task)

@@ -4,6 +4,7 @@ A worker is whatever runs `work`: a process of this machine, or of another one. 
 other without a pause: while the last pictures of one are detected on, those of the next are read.
 """
 
+import platform
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -139,10 +140,12 @@ class Ready:
     """A worker has opened its detectors.
 
     Attributes:
+        node: The name of its machine.
         version: Of detcli.
         settings: What detections depend on.
     """
 
+    node: str
     version: str
     settings: SettingsJson
 
@@ -198,7 +201,7 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
             fast_decode=source.decode.fast_for is not None,
             stride=source.stride,
         )
-        report(Ready(__version__, settings))
+        report(Ready(platform.node(), __version__, settings))
         clones = [detector.device] * (min(place.detectors, detector.workers) - 1)
         clones += map(str, place.devices[1:])
         pipeline = Pipeline(detector, job.batch or detector.batch, clones, job.input_timeout_s)

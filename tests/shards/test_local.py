@@ -7,53 +7,14 @@ import subprocess
 import sys
 import time
 
-import cv2
 import forked
 import poison
 import psutil
 import pytest
-from colour_model import NAMES, picture
 from json_lines import lines
+from shard_runs import merged, parts_in
 
 from detcli.shards.local import _cause
-
-
-@pytest.fixture
-def make_pictures(tmp_path):
-    """Write a folder of pictures, with squares in random places."""
-
-    def make(count, poisoned=()):
-        random = rng.Random(count)  # noqa: S311 - no secret
-        folder = tmp_path / "pics"
-        for number in range(count):
-            squares = [
-                (random.choice(NAMES), random.randrange(8), random.randrange(8))
-                for _ in range(random.randrange(4))
-            ]
-            place = folder / ("more" if number % 5 == 0 else "")
-            place.mkdir(parents=True, exist_ok=True)
-            name = f"{number:04}{'-poison' * (number in poisoned)}.png"
-            cv2.imwrite(str(place / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
-        return folder
-
-    return make
-
-
-@pytest.fixture
-def one_run(make_model):
-    """What one run on one machine prints, and the command without its output."""
-
-    def run(folder):
-        command = ["predict", folder, "-r", "-m", make_model(), "--conf", "0.5", "-q"]
-        done = forked.run([*command, "--format", "jsonl"])
-        assert done.returncode == 0
-        return command, done.stdout
-
-    return run
-
-
-def parts_in(folder):
-    return len([*folder.glob("part-*")])
 
 
 def children_of(process):
@@ -61,12 +22,6 @@ def children_of(process):
         return psutil.Process(process.pid).children()
     except psutil.NoSuchProcess:
         return []
-
-
-def merged(folder):
-    done = forked.run(["merge", folder, "-q"])
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("on", ["local:1", "local:3"])

@@ -142,14 +142,26 @@ def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     assert schedule.next("e") not in {first, second, Rest.WAIT}
 
 
+def publish_part(game, shard):
+    with Lines(shard) as lines:
+        for name in shard.names:
+            lines.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+        lines.publish(game.store, game.manifest.part(shard.number))
+
+
+def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make):
+    game = make(names=10, size=5)
+    task = game.schedule.next(0)
+    publish_part(game, task.shard)
+    assert game.schedule.died(0, "SIGKILL") is None
+    game.play(lambda _: False)
+    assert (game.schedule.elsewhere, len(game.completed)) == (1, 1)
+
+
 def test_what_another_run_has_published_is_left_out(make):
     game = make(names=30, size=5, workers=1)
     for number in (1, 4):
-        shard = game.manifest.shard(number)
-        with Lines(shard) as lines:
-            for name in shard.names:
-                lines.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
-            lines.publish(game.store, game.manifest.part(number))
+        publish_part(game, game.manifest.shard(number))
     game.play(lambda _: False)
     assert (game.schedule.total, game.schedule.elsewhere, len(game.completed)) == (6, 2, 4)
     assert len(game.records()) == 30

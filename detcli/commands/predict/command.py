@@ -177,7 +177,16 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         str | None,
         option(
             "ENGINE",
-            "What works the shards: local:N, for N processes here; default: local:1.",
+            "What works the shards: local:N, for N processes here; ray, for actors of a Ray that "
+            "is started here or that RAY_ADDRESS names; ray://HOST:PORT; default: local:1.",
+            panel=SHARDS,
+        ),
+    ] = None,
+    actors: Annotated[
+        str | None,
+        option(
+            "N..M",
+            "Begin with N actors of Ray, and go up to M; default: as many as there is room for.",
             panel=SHARDS,
         ),
     ] = None,
@@ -222,6 +231,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         output,
         output_format,
         on=on,
+        actors=actors,
         shards=shards,
         size=shard_size,
         extend=extend,

@@ -33,6 +33,7 @@ def parse_labels(text: str) -> frozenset[str]:
 
 PART_FORMATS = (Format.JSONL, Format.PARQUET)
 
+ACTORS = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", re.ASCII)
 SHARE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 
@@ -62,6 +63,7 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
     wanted: Format | None,
     *,
     on: str | None,
+    actors: str | None,
     shards: str | None,
     size: int | None,
     extend: bool,
@@ -73,6 +75,7 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         output: What records are written to.
         wanted: Their format, if it was given.
         on: What works the shards.
+        actors: How many actors of Ray do.
         shards: Which of them this run works.
         size: Names in a shard.
         extend: Whether new names become further shards.
@@ -82,9 +85,9 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         UsageError: A value is malformed, or two options do not go together.
     """
     if output is None or not output.endswith(("/", os.sep)):
-        if on is not None or shards is not None or size is not None or extend:
+        if {on, actors, shards, size} != {None} or extend:
             raise UsageError(
-                "--on, --shards, --shard-size and --extend are for runs in shards",
+                "--on, --actors, --shards, --shard-size and --extend are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
         return None
@@ -101,8 +104,21 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         )
     from detcli.shards.engines import parse_engine
 
-    engine, share = parse_engine(on or "local:1"), _parse_share(shards or "1/1")
+    engine = parse_engine(on or "local:1", _parse_actors(actors))
+    share = _parse_share(shards or "1/1")
     return ShardOptions(output, wanted or Format.JSONL, engine, share, size, extend)
+
+
+def _parse_actors(text: str | None) -> tuple[int, int] | None:
+    """Read `4` or `1..32`: the least number to begin with, and the largest."""
+    if text is None:
+        return None
+    found = ACTORS.fullmatch(text)
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not max(least, 1) <= most:
+        hint = "write 4 for four, 1..32 to begin with one and go up to 32"
+        raise UsageError(f"--actors {text} is no number of actors", hint)
+    return least, most
 
 
 def _parse_share(text: str) -> tuple[int, int]:

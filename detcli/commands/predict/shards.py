@@ -1,7 +1,7 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -12,11 +12,11 @@ from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions, set_up_process
 from detcli.errors import UsageError
 from detcli.shards.begin import Begun, begin
-from detcli.shards.engines import Listen
 from detcli.shards.manifest import HeaderJson
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Counts, Job, Progress
+from detcli.shards.workers import Workers
 from detcli.source.address import is_live
 from detcli.source.item import STDIN, SourceOptions
 from detcli.source.sources import Sources
@@ -82,7 +82,7 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
         schedule = Schedule(store, begun.manifest, (shard for shard in mine if shard not in there))
         if not quiet:
             _say_begin(store, begun, schedule.total, len(mine))
-        shown = _Progress(schedule, store, quiet=quiet)
+        shown = _Progress(schedule, store, engine, quiet=quiet)
         with shown.listening() as listen:
             engine.run(schedule, listen)
     return shown.tally
@@ -110,14 +110,15 @@ def _say_begin(store: Store, begun: Begun, left: int, mine: int) -> None:
 class _Progress:
     """What a run shows while it goes on, and says at its end."""
 
-    def __init__(self, schedule: Schedule, store: Store, *, quiet: bool) -> None:
+    def __init__(self, schedule: Schedule, store: Store, workers: Workers, *, quiet: bool) -> None:
         self.tally = Tally(quiet=quiet, errors_shown=False)
+        self._workers = workers
         self._schedule, self._store, self._quiet = schedule, store, quiet
         self._start_s = time.perf_counter()
         self._records = self._shards = 0
 
     @contextmanager
-    def listening(self) -> Iterator[Listen]:
+    def listening(self) -> Iterator[Callable[[Progress | Counts], None]]:
         """Show progress while the block runs, and sum up; yields what takes workers' reports."""
         interrupted = False
         try:
@@ -147,6 +148,8 @@ class _Progress:
         parts = [f"shards, {count(self._records, 'input')}"]
         if self.tally.failed:
             parts.append(f"{self.tally.failed} failed")
+        if self._workers.nodes > 1:
+            parts.append(f"{self._workers.nodes} nodes")
         if self._schedule.deaths:
             parts.append(f"{count(self._schedule.deaths, 'worker')} died")
         rate = self._records / (time.perf_counter() - self._start_s)

@@ -1,0 +1,368 @@
+"""Workers that are actors of Ray, on this machine or in a cluster.
+
+Ray starts actors where there is room and says when one has died. Which of them gets which shard is
+settled here, as for processes, see `schedule.py`. Their events are fetched by calls that wait in
+the actor, since Ray's client has no streams.
+"""
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import pickle
+import platform
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from detcli import __version__
+from detcli.backend.device import Device
+from detcli.errors import DeviceError, UsageError
+from detcli.files import cache_folder, make_folder, write_file
+from detcli.model.loading import ModelFile
+from detcli.shards.manifest import FIRST
+from detcli.shards.work import Job, Place, Task
+from detcli.shards.workers import Ended, Failed, Tell, Workers, serve
+from detcli.source.address import is_address
+
+log = logging.getLogger(__name__)
+
+INSTALL = "pip install 'detcli[ray]', with Python 3.11 to 3.13"
+
+CONNECT_S = 10.0
+"""How long the cluster's port may take to answer."""
+
+ROOM_S = 300.0
+"""How long the first actor may take to start."""
+
+REPLACED_S = 600.0
+"""How long the others may take, and those for which the cluster has to grow."""
+
+
+@contextmanager
+def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
+    job: Job,
+    devices: tuple[Device, ...],
+    detectors: int | None,
+    set_up: Callable[[], None],
+    *,
+    address: str | None,
+    actors: tuple[int, int] | None,
+) -> Iterator[Workers]:
+    """Connect to Ray, and start actors.
+
+    Args:
+        job: What they work.
+        devices: One device, of which each actor gets its own.
+        detectors: How many each actor runs on the CPU, with a core each; None for one.
+        set_up: Called first in each actor's process; can be pickled.
+        address: ray://HOST:PORT; None for RAY_ADDRESS or, without it, a Ray of this machine.
+        actors: The least number to begin with, and the largest; None for as many as there is room
+            for.
+
+    Raises:
+        DeviceError: The cluster cannot be reached, or has no room.
+        ModelError: The model's files cannot be read.
+        UsageError: Several devices are named, or one by its number.
+    """
+    device, cores = devices[0], detectors or 1
+    if len(devices) > 1 or device.ordinal:
+        raise UsageError(
+            f"--on ray with --device {','.join(map(str, devices))}",
+            f"use --device {device.kind}: each actor gets a device of its own",
+        )
+    on_gpu = device.ordinal is not None
+    job = replace(job, device_options=replace(job.device_options, workers=cores))
+    start = pickle.dumps((set_up, job, Place((device,), cores)))
+    model = ModelFile.read(job.model.path).files()
+    ray = _library()
+    with contextlib.redirect_stdout(_Log()), _connected(ray, address):
+        resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
+        room = int(ray.cluster_resources().get(resource, 0)) // each
+        least, most = actors or (1, room)
+        if room < least:
+            raise DeviceError(
+                f"no room for {least} of {each} {resource} each: {_nodes(ray)}",
+                "add nodes, lower --actors, or use --actors 0..N and wait for nodes to come",
+            )
+        files = ray.put(model)
+        make = ray.remote(num_cpus=0 if on_gpu else cores, num_gpus=int(on_gpu), max_concurrency=4)(
+            _actor()
+        )
+
+        one_began = threading.Event()
+        if not least:
+            one_began.set()
+
+        def begin(_: int, tell: Tell) -> _Actor:
+            return _Actor(ray, make, (start, files), tell, one_began)
+
+        with Workers(max(most, 1), begin) as workers:
+            yield workers
+
+
+def _library() -> Any:  # noqa: ANN401 - the module
+    """Import Ray.
+
+    Raises:
+        DeviceError: It is not installed.
+    """
+    # Else it sends figures about the cluster to its makers, and warns about a future default.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise DeviceError(f"--on ray needs Ray: {error}", INSTALL) from error
+    logging.getLogger("ray").setLevel(log.getEffectiveLevel() + 10)
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401 - the module
+    """Connect to a cluster, or start one on this machine.
+
+    Raises:
+        DeviceError: It cannot be reached.
+    """
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    at_sigterm = signal.getsignal(signal.SIGTERM)
+    options = {"include_dashboard": False} if address == "local" else {}
+    try:
+        _require_answer(address)
+        with warnings.catch_warnings(action="ignore"):  # they only announce the error
+            ray.init(address, log_to_driver=False, configure_logging=False, **options)
+    except (Exception, SystemExit) as error:
+        raise DeviceError(
+            f"cannot use the Ray cluster at {address}: {_first_line(error)}",
+            "check that it runs (ray status) with the same versions of Ray and Python, and set "
+            "RAY_AUTH_MODE=token if it asks for tokens",
+        ) from error
+    finally:
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray's own ends the process
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Connect to the port of an address; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+
+
+class _Log(io.TextIOBase):
+    """What Ray prints to standard output, which is the command's, goes to the log."""
+
+    def write(self, text: str) -> int:
+        """Log the lines of a text."""
+        for line in filter(None, text.splitlines()):
+            log.info("ray: %s", line)
+        return len(text)
+
+
+def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
+    """The nodes of the cluster, and what they have."""
+    nodes = [
+        f"{node['NodeManagerHostname']} has {node['Resources'].get('CPU', 0):.0f} CPU and "
+        f"{node['Resources'].get('GPU', 0):.0f} GPU"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class _Actor:
+    """A worker, as the process sees it that has started it."""
+
+    def __init__(
+        self,
+        ray: Any,  # noqa: ANN401 - the module
+        make: Any,  # noqa: ANN401 - the class of the actors, as Ray takes it
+        start: tuple[bytes, Any],
+        tell: Tell,
+        one_began: threading.Event,
+    ) -> None:
+        self._ray, self._tell, self._one_began = ray, tell, one_began
+        self._actor = make.remote()
+        begun = self._actor.begin.remote(__version__, str(Path.cwd()), *start)
+        threading.Thread(target=self._listen, args=[begun], daemon=True).start()
+
+    def send(self, task: Task | None) -> None:
+        """Send a task; None means that there are no more."""
+        with contextlib.suppress(Exception):  # it is gone, which the other thread tells
+            self._actor.give.remote(pickle.dumps(task))
+
+    def release(self) -> None:
+        """Let it end."""
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            self._ray.kill(self._actor)
+
+    def end(self) -> None:
+        """Ray ends it."""
+
+    def _listen(self, begun: Any) -> None:  # noqa: ANN401 - Ray's reference
+        try:
+            if not self._waited(begun, ROOM_S) and not self._one_began.is_set():
+                hint = "wait until other jobs end, or use --actors 0..N and wait for nodes to come"
+                self._tell(Failed(DeviceError(_no_room(self._ray, ROOM_S), hint)))
+            elif not self._waited(begun, REPLACED_S):
+                self.release()
+                self._tell(Ended(_no_room(self._ray, REPLACED_S)))
+            elif refusal := self._ray.get(begun):
+                hint = f"give all nodes what this machine has: {INSTALL}"
+                self._tell(Failed(DeviceError(refusal, hint)))
+            else:
+                self._one_began.set()
+                while not self._fetch_events():
+                    pass
+        except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
+            self._tell(Ended(_cause(error)))
+
+    def _waited(self, begun: Any, limit_s: float) -> bool:  # noqa: ANN401
+        return bool(self._ray.wait([begun], timeout=limit_s)[0])
+
+    def _fetch_events(self) -> bool:
+        """Pass on what the actor has told; True if that was the last."""
+        for content in self._ray.get(self._actor.next_events.remote()):
+            event = pickle.loads(content)  # noqa: S301 - of our actor
+            self._tell(event)
+            if isinstance(event, Ended):
+                return True
+        return False
+
+
+def _no_room(ray: Any, limit_s: float) -> str:  # noqa: ANN401 - the module
+    return f"no node has had room for an actor for {limit_s:.0f} s: {_nodes(ray)}"
+
+
+def _cause(error: Exception) -> str:
+    """What has ended an actor, in a few words."""
+    text = str(error)
+    _, found, detail = text.partition("Worker exit detail: ")
+    node = next((line.partition("ip: ")[2] for line in text.splitlines() if "ip: " in line), "")
+    said = detail.partition(".")[0] if found else _first_line(error)
+    return f"{said} ({node})" if node else said
+
+
+def _actor() -> type:
+    """The class of the actors, made in a function so that Ray sends its code.
+
+    So a node without detcli can say so.
+    """
+
+    class Detcli:
+        """Works shards on a thread."""
+
+        def __init__(self) -> None:
+            import queue
+
+            self._tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+            self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def begin(self, version: str, folder: str, start: bytes, files: dict[str, bytes]) -> str:
+            """Begin to work; returns why that is impossible, else nothing."""
+            import platform
+
+            node = platform.node()
+            try:
+                import detcli
+            except ImportError as error:
+                return f"node {node} has no detcli: {error}"
+            if detcli.__version__ != version:
+                return f"node {node} has detcli {detcli.__version__}, this machine {version}"
+            from detcli.shards.ray import work_here
+
+            work_here(folder, start, files, self._tasks.get, self._events.put)
+            return ""
+
+        def give(self, task: bytes) -> None:
+            """Take a task."""
+            self._tasks.put(task)
+
+        def next_events(self) -> list[bytes]:
+            """Wait for events, and return those that are there."""
+            events = [self._events.get()]
+            while not self._events.empty():
+                events.append(self._events.get())
+            return events
+
+    return Detcli
+
+
+def work_here(
+    folder: str,
+    start: bytes,
+    files: dict[str, bytes],
+    take: Callable[[], bytes],
+    put: Callable[[bytes], None],
+) -> None:
+    """Work tasks on a thread of an actor's process.
+
+    Args:
+        folder: Where the command was started; its relative paths count from there.
+        start: What sets up the process, the job and the place, pickled.
+        files: What the model consists of.
+        take: Waits for the next task, pickled; None if there are no more.
+        put: Takes an event, pickled.
+    """
+    with contextlib.suppress(OSError):  # absolute paths and addresses may do without
+        os.chdir(folder)
+
+    def tell(event: object) -> None:
+        put(pickle.dumps(event))
+
+    def run() -> None:
+        set_up, job, place = pickle.loads(start)  # noqa: S301 - of the engine
+        path = _unpacked(files) / job.model.path.name
+        job = replace(job, model=replace(job.model, path=path))
+
+        def next_task() -> Task | None:
+            task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
+            if task is not None:
+                _require_shared(job, task)
+            return task
+
+        serve(set_up, job, place, next_task, tell)
+        tell(Ended(""))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _unpacked(files: dict[str, bytes]) -> Path:
+    """Write a model's files to the cache of this node, under the hash of what they hold."""
+    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    folder = cache_folder() / f"sent-{hashlib.sha256(repr(hashes).encode()).hexdigest()}"
+    for name, content in files.items():
+        path = folder / name
+        if not path.exists():
+            make_folder(path.parent)
+            write_file(path, content)
+    return folder
+
+
+def _require_shared(job: Job, task: Task) -> None:
+    """Refuse a node that does not see what the others see.
+
+    Raises:
+        DeviceError: It lacks the manifest, or all files of a task.
+    """
+    node, hint = platform.node(), "use a folder that all nodes share, or a bucket"
+    if not job.store.exists(FIRST):
+        raise DeviceError(f"node {node} does not see {job.store}", hint)
+    paths = [name for name in task.shard.names if isinstance(name, str) and not is_address(name)]
+    if paths and not any(map(os.path.lexists, paths)):
+        raise DeviceError(f"node {node} does not see {paths[0]}", hint)

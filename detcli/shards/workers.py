@@ -1,0 +1,219 @@
+"""Workers: what an engine's processes or actors have in common, on both sides.
+
+They ask for a task whenever they could read on, so that the next one is there before it is needed.
+"""
+
+import contextlib
+import queue
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from detcli.errors import DetcliError, DetcliWarning
+from detcli.interrupts import interrupts
+from detcli.shards.schedule import STARTS, Rest, Schedule, futile
+from detcli.shards.work import Counts, Done, Job, Place, Progress, Ready, Report, Task, work
+from detcli.source.loading import as_error
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """A worker wants a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A worker warns."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker cannot go on, and another one could not either."""
+
+    error: DetcliError
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker is gone.
+
+    Attributes:
+        cause: What has ended it; empty if it had nothing left to do.
+    """
+
+    cause: str
+
+
+Event = Report | More | Warned | Failed | Ended
+
+Tell = Callable[[Event], None]
+"""Takes the events of a worker, from any thread."""
+
+
+class ShardWorker(Protocol):
+    """A worker, as the process sees it that has started it."""
+
+    def send(self, task: Task | None) -> None:
+        """Send a task; None means that there are no more."""
+
+    def release(self) -> None:
+        """Let it end."""
+
+    def end(self) -> None:
+        """Wait until it has ended, for a moment; then end it."""
+
+
+class Workers(contextlib.AbstractContextManager["Workers"]):
+    """The workers of an engine, each replaced when it dies; leaving the context ends them."""
+
+    def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
+        """Prepare; they start with the context.
+
+        Args:
+            count: How many.
+            begin: Starts one, by its number, which tells its events.
+        """
+        self._count, self._begin = count, begin
+        self._events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        self._workers: dict[int, ShardWorker] = {}
+        self._waiting: set[int] = set()  # for a task
+        self._warnings: set[str] = set()
+        self._nodes: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(self._count):
+                self._start(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with interrupts.held():
+            for worker in self._workers.values():
+                worker.release()
+            for worker in self._workers.values():
+                worker.end()
+
+    def ready(self) -> Ready:
+        """Wait until a worker has opened its detectors.
+
+        Raises:
+            DetcliError: They cannot be opened.
+        """
+        deaths = 0
+        while True:
+            number, event = self._next()
+            match event:
+                case Ready():
+                    return event
+                case Ended(cause):
+                    deaths += 1
+                    if deaths == STARTS:
+                        raise futile(cause, "none has started")
+                    self._start(number)
+
+    def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
+        """Work all shards of a schedule.
+
+        Args:
+            schedule: What there is to do.
+            listen: Called with each worker's progress, and with what became of the inputs of each
+                shard.
+
+        Raises:
+            DetcliError: No worker can go on.
+        """
+        while self._workers:
+            self._hand_out(schedule)
+            number, event = self._next()
+            counts = None
+            match event:
+                case Progress():
+                    listen(event)
+                case Done():
+                    counts = schedule.done(number, event)
+                case Ended(cause):
+                    del self._workers[number]
+                    self._waiting.discard(number)
+                    if cause:
+                        counts = schedule.died(number, cause)
+                        self._start(number)
+            if counts is not None:
+                listen(counts)
+
+    @property
+    def nodes(self) -> int:
+        """On how many machines there are workers now."""
+        return len({*self._nodes.values()})
+
+    def _hand_out(self, schedule: Schedule) -> None:
+        """Give tasks to those that wait, as far as there are any for them."""
+        for number in sorted(self._waiting):
+            task = schedule.next(number)
+            if task is not Rest.WAIT:
+                self._waiting.remove(number)
+                self._workers[number].send(None if task is Rest.END else task)
+
+    def _next(self) -> tuple[int, Event]:
+        """The next event of any worker; those that concern the engine alone are dealt with."""
+        number, event = self._events.get()
+        match event:
+            case Ready(node):
+                self._nodes[number] = node
+            case Ended():
+                self._nodes.pop(number, None)
+            case More():
+                self._waiting.add(number)
+            case Warned(text) if text not in self._warnings:
+                self._warnings.add(text)
+                warnings.warn(text, DetcliWarning, stacklevel=2)
+            case Failed(error):
+                raise error
+        return number, event
+
+    def _start(self, number: int) -> None:
+        with interrupts.held():
+            self._workers[number] = self._begin(
+                number, lambda event: self._events.put((number, event))
+            )
+
+
+def serve(
+    set_up: Callable[[], None],
+    job: Job,
+    place: Place,
+    take: Callable[[], Task | None],
+    tell: Tell,
+) -> None:
+    """Be a worker: work tasks until there are no more, or it cannot go on.
+
+    Args:
+        set_up: Sets up the process.
+        job: What all workers know.
+        place: Where this one runs.
+        take: Waits for the next task; None if there are no more.
+        tell: Takes events.
+    """
+
+    def tasks() -> Iterator[Task]:
+        while True:
+            tell(More())
+            if (task := take()) is None:
+                return
+            yield task
+
+    def warn(*details: Any, **_: Any) -> None:  # noqa: ANN401 - as showwarning
+        if isinstance(details[0], DetcliWarning):
+            tell(Warned(str(details[0])))
+
+    try:
+        set_up()
+        warnings.showwarning = warn
+        work(job, place, tasks(), tell)
+    except BaseException as error:  # noqa: BLE001 - raised again where it was started
+        tell(Failed(as_error(error)))

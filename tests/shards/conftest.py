@@ -1,0 +1,42 @@
+"""What tests of runs in shards share: pictures, and what one run makes of them."""
+
+import random as rng
+
+import cv2
+import forked
+import pytest
+from colour_model import NAMES, picture
+
+
+@pytest.fixture
+def make_pictures(tmp_path):
+    """Write a folder of pictures, with squares in random places."""
+
+    def make(count, poisoned=()):
+        random = rng.Random(count)  # noqa: S311 - no secret
+        folder = tmp_path / "pics"
+        for number in range(count):
+            squares = [
+                (random.choice(NAMES), random.randrange(8), random.randrange(8))
+                for _ in range(random.randrange(4))
+            ]
+            place = folder / ("more" if number % 5 == 0 else "")
+            place.mkdir(parents=True, exist_ok=True)
+            name = f"{number:04}{'-poison' * (number in poisoned)}.png"
+            cv2.imwrite(str(place / name), picture(*squares, size=(64, 64 + 8 * (number % 3))))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def one_run(make_model):
+    """What one run on one machine prints, and the command without its output."""
+
+    def run(folder):
+        command = ["predict", folder, "-r", "-m", make_model(), "--conf", "0.5", "-q"]
+        done = forked.run([*command, "--format", "jsonl"])
+        assert done.returncode == 0
+        return command, done.stdout
+
+    return run

@@ -1,0 +1,159 @@
+"""Runs in shards on Ray: a cluster of this machine, some of whose actors are killed."""
+
+import contextlib
+import fcntl
+import os
+import random as rng
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import forked
+import poison
+import psutil
+import pytest
+from json_lines import lines
+from shard_runs import merged, parts_in
+
+ray = pytest.importorskip("ray")
+
+OWN = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # else it writes into the home
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    """A head with two cores, as `ray start` starts it, whose workers poison kills."""
+    folder = tmp_path_factory.mktemp("ray")
+    port, command = free_port(), [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
+    command += ["--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    command += [f"--ray-client-server-port={free_port()}", "--object-store-memory=100000000"]
+    # One at a time on this machine: not all of their ports can be chosen.
+    with (folder.parents[1] / "ray.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        environment = poison.environment(folder / "site", "SIGKILL") | OWN
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _wait_for(port, process)
+            yield process, f"127.0.0.1:{port}"
+        finally:
+            family = [process, *psutil.Process(process.pid).children(recursive=True)]
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait()
+
+
+def _wait_for(port, process):
+    for _ in range(1200):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        assert process.poll() is None
+        time.sleep(0.1)
+    raise AssertionError("Ray does not start")
+
+
+@pytest.fixture
+def cluster(head, monkeypatch):
+    """The process of the head, which the command finds."""
+    process, address = head
+    for name, value in (OWN | {"RAY_ADDRESS": address}).items():
+        monkeypatch.setenv(name, value)
+    return process
+
+
+def actors_of(cluster):
+    found = psutil.Process(cluster.pid).children(recursive=True)
+    return [one for one in found if "ray::Detcli" in " ".join(_command(one))]
+
+
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_chaos(cluster, make_pictures, one_run, tmp_path):
+    """Actors and the driver are killed again and again; every picture has its record once."""
+    command, expected = one_run(make_pictures(300))
+    boxes = tmp_path / "boxes"
+    command += ["-o", f"{boxes}/", "--on", "ray", "--actors", "2", "--shard-size", 8]
+    random = rng.Random(0)  # noqa: S311 - no secret
+    killed = 0
+    for drivers_end in (10, 22, None):
+        process = forked.start(command)
+        before = parts_in(boxes)
+        while process.is_alive():
+            now = parts_in(boxes)
+            if drivers_end is not None and now >= drivers_end:
+                process.kill()
+            elif now >= before + 4 and (actors := actors_of(cluster)):
+                before = now
+                random.choice(actors).kill()
+                killed += 1
+            time.sleep(0.01)
+        process.join()
+        assert process.exitcode == (0 if drivers_end is None else -signal.SIGKILL)
+    assert killed >= 3
+    assert merged(boxes) == expected
+    assert not [*boxes.glob(".*")]  # temporary files
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_run, tmp_path):
+    command, expected = one_run(make_pictures(6, poisoned={3}))
+    done = forked.run(
+        [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    records, wanted = lines(merged(tmp_path / "boxes")), lines(expected)
+    errors = [record.pop("error", None) for record in records]
+    assert [error is not None for error in errors] == ["poison" in one["source"] for one in wanted]
+    assert "the process that worked it died 3 times" in str(errors)
+    for record, other in zip(records, wanted, strict=True):
+        assert other.items() >= record.items()
+
+
+def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command, expected = one_run(make_pictures(20))
+    command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
+    done = subprocess.run(
+        [*command, "--on", "ray"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **OWN},
+    )
+    assert done.stdout == ""  # Ray's own lines do not get there
+    assert merged(tmp_path / "boxes") == expected
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_without_room(make_model, make_picture, tmp_path):
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+    for options, says in (
+        (["--actors", "3"], "no room for 3 of 1 CPU each: "),
+        (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
+    ):
+        done = forked.run([*command, "--on", "ray", *options], timeout=300)
+        assert done.returncode == 5
+        assert says in done.stderr
+        assert " has 2 CPU and 0 GPU" in done.stderr
+
+
+def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+    done = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
+    assert done.returncode == 5
+    assert "cannot use the Ray cluster at ray://127.0.0.1:" in done.stderr
