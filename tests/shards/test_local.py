@@ -54,9 +54,8 @@ def test_chaos(make_pictures, one_run, tmp_path):
             time.sleep(0.002)
         process.join()
         assert process.exitcode == (0 if drivers_end is None else -signal.SIGKILL)
-    assert killed >= 5
+    assert killed >= 3
     assert merged(boxes) == expected
-    assert not [*boxes.glob(".*")]  # temporary files
 
 
 def test_workers_end_with_the_process_that_started_them(make_pictures, one_run, tmp_path):
