@@ -163,7 +163,7 @@ def test_records_of_a_stream_are_added_at_once(server, make_model, tmp_path):
     with subprocess.Popen(
         [*command, "-o", str(output)], stderr=subprocess.PIPE, text=True
     ) as process:
-        while output.read_text().count("\n") < 5:
+        while output.read_text().count("\n") < 40:  # by then, frames were dropped
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
