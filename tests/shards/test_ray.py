@@ -4,20 +4,33 @@ import contextlib
 import fcntl
 import os
 import random as rng
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import forked
 import poison
 import psutil
 import pytest
 from json_lines import lines
+from shard_headers import header
 from shard_runs import merged, parts_in
 
-ray = pytest.importorskip("ray")
+from detcli import __version__
+from detcli.errors import DeviceError
+from detcli.model.loading import ModelFile
+from detcli.shards.manifest import FIRST, Shard, publish
+from detcli.shards.ray import _actor, _require_shared, _unpacked
+from detcli.shards.store import LocalFolder
+from detcli.shards.work import Task
+
+# Not imported here: that takes a second, and every worker of the suite reads this file.
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 OWN = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # else it writes into the home
 
@@ -150,6 +163,38 @@ def test_a_cluster_without_room(make_model, make_picture, tmp_path):
         assert done.returncode == 5
         assert says in done.stderr
         assert " has 2 CPU and 0 GPU" in done.stderr
+
+
+def test_a_node_with_another_version_of_detcli(monkeypatch):
+    begin = _actor()().begin
+    assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", b"", {})
+    monkeypatch.setitem(sys.modules, "detcli", None)
+    assert re.match("node .+ has no detcli: ", begin(__version__, "/", b"", {}))
+
+
+def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
+    store = LocalFolder(tmp_path)
+    job = SimpleNamespace(store=store)
+    shard = Shard(0, 0, (str(tmp_path / "a.png"), "s3://bucket/b.png"), "")
+    task = Task.whole(shard, "part-00000.jsonl")
+    with pytest.raises(DeviceError, match=f"node .+ does not see {tmp_path}$"):
+        _require_shared(job, task)
+    publish(store, FIRST, header(), ["a"])
+    with pytest.raises(DeviceError, match=r"node .+ does not see .+a\.png"):
+        _require_shared(job, task)
+    (tmp_path / "a.png").touch()
+    _require_shared(job, task)
+
+
+def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
+    model = make_model()
+    (tmp_path / "config.json").write_text('{"model_type": "x", "id2label": {"0": "a"}}')
+    files = ModelFile.read(model).files()
+    folder = _unpacked(files)
+    assert folder.parent == cache
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == files
+    assert files.keys() == {model.name, "config.json"}
+    assert _unpacked(files) == folder
 
 
 def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):

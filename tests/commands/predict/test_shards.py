@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 
 import forked
@@ -191,3 +192,12 @@ def test_the_manifest_tells_what_the_run_depends_on(shards):
     assert head["inputs"] == {"start_s": 0, "end_s": 5, "max_pixels": 100_000, "strict": False}
     assert head["settings"]["conf"] == 0.5
     assert head["shard_size"] == 4
+
+
+def test_ray_is_not_installed(invoke, make_model, make_picture, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+    done = invoke(*command, "--on", "ray")
+    assert done.returncode == 5
+    assert "--on ray needs Ray" in done.stderr
+    assert "pip install 'detcli[ray]'" in done.stderr
