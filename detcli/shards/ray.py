@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from detcli import __version__
-from detcli.backend.device import Device
+from detcli.backend.device import Device, available_cores
 from detcli.errors import DeviceError, UsageError
 from detcli.files import cache_folder, make_folder, write_file
 from detcli.model.loading import ModelFile
@@ -79,7 +79,6 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
-    job = replace(job, device_options=replace(job.device_options, workers=cores))
     start = pickle.dumps((set_up, job, Place((device,), cores)))
     model = ModelFile.read(job.model.path).files()
     ray = _library()
@@ -328,7 +327,9 @@ def work_here(
     def run() -> None:
         set_up, job, place = pickle.loads(start)  # noqa: S301 - of the engine
         path = _unpacked(files) / job.model.path.name
-        job = replace(job, model=replace(job.model, path=path))
+        # As if this process had all cores of the node: each of its detectors runs on one.
+        options = replace(job.device_options, workers=max(place.detectors, available_cores()))
+        job = replace(job, model=replace(job.model, path=path), device_options=options)
 
         def next_task() -> Task | None:
             task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
