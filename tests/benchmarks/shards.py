@@ -1,11 +1,12 @@
 """Times a run in shards beside `predict` with two workers on the same folder, in turns.
 
-    python tests/benchmarks/shards.py overhead MODEL FOLDER [--rounds 5]
-    python tests/benchmarks/shards.py chaos MODEL [--pictures 5000]
+    python tests/benchmarks/shards.py overhead MODEL FOLDER [--on local:2 ray] [--rounds 5]
+    python tests/benchmarks/shards.py chaos MODEL [--on local:2] [--pictures 5000]
 
 `overhead` compares whole commands, and what is left of them without the time of the same command on
 two pictures, which is the start. `chaos` kills a worker every few seconds and the driver twice, and
-compares the merged output with one run's, byte for byte.
+compares the merged output with one run's, byte for byte. With Ray, RAY_ADDRESS names a cluster of
+two cores, which `ray start` has started.
 """
 
 import argparse
@@ -41,9 +42,9 @@ def timed(source: str, model: str, kind: str) -> float:
         return time.perf_counter() - start
 
 
-def overhead(model: str, folder: str, rounds: int) -> None:
-    """Take turns, and print medians and their ratio."""
-    kinds = ("predict", "local:2")
+def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
+    """Take turns, and print medians and their ratios."""
+    kinds = ("predict", *engines)
     whole: dict[str, list[float]] = {kind: [] for kind in kinds}
     steady: dict[str, list[float]] = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as few:
@@ -55,12 +56,21 @@ def overhead(model: str, folder: str, rounds: int) -> None:
                 whole[kind].append(timed(folder, model, kind))
                 steady[kind].append(whole[kind][-1] - start)
     for title, seconds in (("whole command", whole), ("less that of two pictures", steady)):
-        one, two = (statistics.median(seconds[kind]) for kind in kinds)
-        ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
-        print(f"{title}: predict {one:.2f} s, local:2 {two:.2f} s, median ratio {ratio:.3f}")
+        for kind, taken in seconds.items():
+            ratios = [a / b for a, b in zip(taken, seconds["predict"], strict=True)]
+            median, ratio = statistics.median(taken), statistics.median(ratios)
+            print(f"{title}: {kind} {median:.2f} s, median ratio {ratio:.3f}")
 
 
-def chaos(model: str, count: int) -> None:
+def workers_of(driver: psutil.Popen, engine: str) -> list[psutil.Process]:
+    """The processes that work shards."""
+    if engine != "ray":
+        return driver.children()
+    running = psutil.process_iter(["cmdline"])
+    return [one for one in running if "ray::Detcli" in " ".join(one.info["cmdline"] or [])]
+
+
+def chaos(model: str, count: int, engine: str) -> None:
     """Kill, go on, merge, compare."""
     dice = random.Random(0)  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory() as made:
@@ -73,7 +83,7 @@ def chaos(model: str, count: int) -> None:
         common = ["predict", str(folder), "-m", model, "--device", "cpu", "--max-det", "5"]
         one = Path(made, "one.jsonl")
         subprocess.run([*DETCLI, *common, "-o", str(one)], check=True)
-        command = [*DETCLI, *common, "-q", "-o", f"{boxes}/", "--on", "local:2"]
+        command = [*DETCLI, *common, "-q", "-o", f"{boxes}/", "--on", engine]
         workers = drivers = 0
         start = time.perf_counter()
         while True:
@@ -86,8 +96,8 @@ def chaos(model: str, count: int) -> None:
                 if drivers < 2 and done > share and time.perf_counter() - life > 10:
                     driver.kill()
                     drivers += 1
-                elif driver.is_running() and (children := driver.children()):
-                    dice.choice(children).kill()
+                elif driver.is_running() and (found := workers_of(driver, engine)):
+                    dice.choice(found).kill()
                     workers += 1
             if driver.wait() != -signal.SIGKILL:
                 break
@@ -110,16 +120,17 @@ def main() -> None:
     parser.add_argument("what", choices=["overhead", "chaos"])
     parser.add_argument("model")
     parser.add_argument("folder", nargs="?")
+    parser.add_argument("--on", nargs="+", default=["local:2"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pictures", type=int, default=5000)
     given = parser.parse_args()
     os.environ.setdefault("DETCLI_CONFIG", os.devnull)
     if given.what == "chaos":
-        chaos(given.model, given.pictures)
+        chaos(given.model, given.pictures, given.on[0])
     elif given.folder is None:
         parser.error("overhead needs a FOLDER")
     else:
-        overhead(given.model, given.folder, given.rounds)
+        overhead(given.model, given.folder, given.on, given.rounds)
 
 
 if __name__ == "__main__":
