@@ -159,7 +159,7 @@ class _Progress:
         self.tally.summarise()
         say(f"wrote {count(self._shards, 'part')} to {self._store}")
         if self._schedule.deaths:
-            say(f"{count(self._schedule.deaths, 'worker')} died and were replaced")
+            say(f"replaced {count(self._schedule.deaths, 'worker')} that died")
         left = self._schedule.total - self._schedule.elsewhere - self._shards
         if interrupted:
             say(f"interrupted with {count(left, 'shard')} left")
