@@ -40,10 +40,7 @@ CONNECT_S = 10.0
 """How long the cluster's port may take to answer."""
 
 ROOM_S = 300.0
-"""How long the first actor may take to start."""
-
-REPLACED_S = 600.0
-"""How long the others may take, and those for which the cluster has to grow."""
+"""How long the first actor may take to start, and the next one when none is left."""
 
 
 @contextmanager
@@ -96,12 +93,10 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
             _actor()
         )
 
-        one_began = threading.Event()
-        if not least:
-            one_began.set()
+        running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell) -> _Actor:
-            return _Actor(ray, make, (start, files), tell, one_began)
+            return _Actor(ray, make, (start, files), tell, running, patient=not least)
 
         with Workers(max(most, 1), begin) as workers:
             yield workers
@@ -187,15 +182,17 @@ def _first_line(error: BaseException) -> str:
 class _Actor:
     """A worker, as the process sees it that has started it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what all actors of a run share, and how to tell
         self,
         ray: Any,  # noqa: ANN401 - the module
         make: Any,  # noqa: ANN401 - the class of the actors, as Ray takes it
         start: tuple[bytes, Any],
         tell: Tell,
-        one_began: threading.Event,
+        running: set["_Actor"],
+        *,
+        patient: bool,
     ) -> None:
-        self._ray, self._tell, self._one_began = ray, tell, one_began
+        self._ray, self._tell, self._running, self._patient = ray, tell, running, patient
         self._actor = make.remote()
         begun = self._actor.begin.remote(__version__, str(Path.cwd()), *start)
         threading.Thread(target=self._listen, args=[begun], daemon=True).start()
@@ -215,24 +212,24 @@ class _Actor:
 
     def _listen(self, begun: Any) -> None:  # noqa: ANN401 - Ray's reference
         try:
-            if not self._waited(begun, ROOM_S) and not self._one_began.is_set():
-                hint = "wait until other jobs end, or use --actors 0..N and wait for nodes to come"
-                self._tell(Failed(DeviceError(_no_room(self._ray, ROOM_S), hint)))
-            elif not self._waited(begun, REPLACED_S):
-                self.release()
-                self._tell(Ended(_no_room(self._ray, REPLACED_S)))
-            elif refusal := self._ray.get(begun):
+            while not self._ray.wait([begun], timeout=ROOM_S)[0]:
+                if not self._running and not self._patient:
+                    reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
+                    hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
+                    nodes = _nodes(self._ray)
+                    self._tell(Failed(DeviceError(f"{reason}: {nodes}", hint)))
+                    return
+            if refusal := self._ray.get(begun):
                 hint = f"give all nodes what this machine has: {INSTALL}"
                 self._tell(Failed(DeviceError(refusal, hint)))
-            else:
-                self._one_began.set()
-                while not self._fetch_events():
-                    pass
+                return
+            self._running.add(self)
+            while not self._fetch_events():
+                pass
         except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
             self._tell(Ended(_cause(error)))
-
-    def _waited(self, begun: Any, limit_s: float) -> bool:  # noqa: ANN401
-        return bool(self._ray.wait([begun], timeout=limit_s)[0])
+        finally:
+            self._running.discard(self)
 
     def _fetch_events(self) -> bool:
         """Pass on what the actor has told; True if that was the last."""
@@ -242,10 +239,6 @@ class _Actor:
             if isinstance(event, Ended):
                 return True
         return False
-
-
-def _no_room(ray: Any, limit_s: float) -> str:  # noqa: ANN401 - the module
-    return f"no node has had room for an actor for {limit_s:.0f} s: {_nodes(ray)}"
 
 
 def _cause(error: Exception) -> str:

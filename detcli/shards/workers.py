@@ -128,8 +128,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Raises:
             DetcliError: No worker can go on.
         """
-        while self._workers:
-            self._hand_out(schedule)
+        over = False
+        while not over or self._nodes:  # those that have not begun by then are not needed
+            over = self._hand_out(schedule) or over
             number, event = self._next()
             counts = None
             match event:
@@ -151,13 +152,16 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """On how many machines there are workers now."""
         return len({*self._nodes.values()})
 
-    def _hand_out(self, schedule: Schedule) -> None:
-        """Give tasks to those that wait, as far as there are any for them."""
+    def _hand_out(self, schedule: Schedule) -> bool:
+        """Give tasks to those that wait, as far as there are any; True if nothing is left."""
+        over = False
         for number in sorted(self._waiting):
             task = schedule.next(number)
             if task is not Rest.WAIT:
                 self._waiting.remove(number)
+                over = over or task is Rest.END
                 self._workers[number].send(None if task is Rest.END else task)
+        return over
 
     def _next(self) -> tuple[int, Event]:
         """The next event of any worker; those that concern the engine alone are dealt with."""

@@ -100,7 +100,16 @@ def test_chaos(cluster, make_pictures, one_run, tmp_path):
     """Actors and the driver are killed again and again; every picture has its record once."""
     command, expected = one_run(make_pictures(300))
     boxes = tmp_path / "boxes"
-    command += ["-o", f"{boxes}/", "--on", "ray", "--actors", "2", "--shard-size", 8]
+    command += [
+        "-o",
+        f"{boxes}/",
+        "--on",
+        "ray",
+        "--actors",
+        "2..3",
+        "--shard-size",
+        8,
+    ]  # no room for 3
     random = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
     for drivers_end in (10, 22, None):
