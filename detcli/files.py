@@ -294,6 +294,12 @@ class AtomicFile:
             raise unwritable(self._named, error) from error
         self._size = self.file.tell()
 
+    def _settle(self) -> None:
+        """Put the content on the disk, before the file gets its name."""
+        sync(self.file.fileno())
+        if os.name != "posix":  # where no open file is moved
+            self.file.close()
+
     def commit(self) -> None:
         """Put the file on the disk, and move it into place.
 
@@ -302,9 +308,7 @@ class AtomicFile:
         """
         with interrupts.held():
             try:
-                sync(self.file.fileno())
-                if os.name != "posix":  # where no open file is moved
-                    self.file.close()
+                self._settle()
                 self._folder.move(self.written.name, self.path.name)
             except OSError as error:
                 self.discard()
@@ -325,9 +329,7 @@ class AtomicFile:
         """
         with interrupts.held():
             try:
-                sync(self.file.fileno())
-                if os.name != "posix":  # where no open file is moved
-                    self.file.close()
+                self._settle()
                 named = self._folder.link(self.written.name, self.path.name)
             except OSError as error:
                 raise unwritable(self._named, error) from error

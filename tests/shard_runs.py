@@ -1,5 +1,9 @@
 """What a run in shards has left."""
 
+import random as rng
+import signal
+import time
+
 import forked
 
 
@@ -11,3 +15,27 @@ def merged(folder):
     done = forked.run(["merge", folder, "-q"])
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def kill_and_go_on(command, folder, workers_of, drivers_end):
+    """Run a command until it completes, killing workers, and it when so many parts are there.
+
+    Returns how many workers were killed.
+    """
+    random = rng.Random(0)  # noqa: S311 - no secret
+    killed = 0
+    for end in (*drivers_end, None):
+        process = forked.start(command)
+        before = parts_in(folder)
+        while process.is_alive():
+            now = parts_in(folder)
+            if end is not None and now >= end:
+                process.kill()
+            elif now >= before + 4 and (workers := workers_of(process)):
+                before = now
+                random.choice(workers).kill()
+                killed += 1
+            time.sleep(0.002)
+        process.join()
+        assert process.exitcode == (0 if end is None else -signal.SIGKILL)
+    return killed

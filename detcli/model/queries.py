@@ -33,7 +33,7 @@ def queries_of(index: GraphIndex, boxes: str) -> Queries:
 
 
 def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
-    """Whether there is no attention between convolutions and what a TopK chooses from."""
+    """Whether a TopK chooses from feature maps: from convolutions, without attention between."""
     waiting, seen, reached = [str(choice.input[0])], set[str](), False
     while waiting:
         node = index.producers.get(waiting.pop())

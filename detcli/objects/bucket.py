@@ -68,7 +68,7 @@ class Bucket:
         """Require that the bucket can be reached, as far as these credentials may tell.
 
         Raises:
-            ObjectError: It does not exist, or there is no way to it.
+            ObjectError: It does not exist, or cannot be reached.
         """
         with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
             next(self.list("detcli-asks-for-nothing/"), None)

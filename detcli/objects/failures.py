@@ -36,7 +36,7 @@ class ObjectDeniedError(ObjectError):
 
 
 class ObjectMissingError(ObjectError):
-    """There is no such object, or no such bucket."""
+    """The object or its bucket does not exist."""
 
 
 class ObjectExistsError(ObjectError):

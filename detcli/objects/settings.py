@@ -52,7 +52,7 @@ def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
 
     Raises:
         DependencyError: A library is missing.
-        ObjectError: There are no credentials, or a setting is wrong.
+        ObjectError: No credentials were found, or a setting is wrong.
     """
     require_obstore()
     from obstore import store
@@ -114,7 +114,7 @@ def _aws() -> dict[str, Any]:
 
     Raises:
         DependencyError: botocore is missing.
-        ObjectError: There are no credentials.
+        ObjectError: No credentials were found.
     """
     known = os.environ
     files = (

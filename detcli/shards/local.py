@@ -69,7 +69,7 @@ class _Process:
         self._write(start)
 
     def send(self, task: Task | None) -> None:
-        """Send a task; None means that there are no more."""
+        """Send a task, or None after the last."""
         self._write(pickle.dumps(task))
 
     def release(self) -> None:
@@ -132,7 +132,7 @@ def _cause(code: int) -> str:
 
 
 def main() -> NoReturn:
-    """Be a worker: read what to do from standard input, and work tasks until there are no more."""
+    """Run as a worker: read the job from standard input, then work tasks until the last."""
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print does not belong into the pipe
     lock = threading.Lock()

@@ -198,7 +198,7 @@ class _Actor:
         threading.Thread(target=self._listen, args=[begun], daemon=True).start()
 
     def send(self, task: Task | None) -> None:
-        """Send a task; None means that there are no more."""
+        """Send a task, or None after the last."""
         with contextlib.suppress(Exception):  # it is gone, which the other thread tells
             self._actor.give.remote(pickle.dumps(task))
 
@@ -308,7 +308,7 @@ def work_here(
         folder: Where the command was started; its relative paths count from there.
         start: What sets up the process, the job and the place, pickled.
         files: What the model consists of.
-        take: Waits for the next task, pickled; None if there are no more.
+        take: Waits for the next task, pickled; returns None, pickled, after the last.
         put: Takes an event, pickled.
     """
     with contextlib.suppress(OSError):  # absolute paths and addresses may do without

@@ -178,7 +178,7 @@ Report = Ready | Progress | Done
 
 
 def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report], None]) -> None:
-    """Work tasks until there are no more.
+    """Work all tasks.
 
     Args:
         job: What all workers know.

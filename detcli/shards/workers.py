@@ -57,7 +57,7 @@ class ShardWorker(Protocol):
     """A worker, as the process sees it that has started it."""
 
     def send(self, task: Task | None) -> None:
-        """Send a task; None means that there are no more."""
+        """Send a task, or None after the last."""
 
     def release(self) -> None:
         """Let it end."""
@@ -194,13 +194,13 @@ def serve(
     take: Callable[[], Task | None],
     tell: Tell,
 ) -> None:
-    """Be a worker: work tasks until there are no more, or it cannot go on.
+    """Run as a worker: work tasks until the last, or until it cannot go on.
 
     Args:
         set_up: Sets up the process.
         job: What all workers know.
         place: Where this one runs.
-        take: Waits for the next task; None if there are no more.
+        take: Waits for the next task; returns None after the last.
         tell: Takes events.
     """
 

@@ -1,8 +1,6 @@
 """Runs in shards on processes of this machine, some of which are killed."""
 
 import os
-import random as rng
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ import poison
 import psutil
 import pytest
 from json_lines import lines
-from shard_runs import merged, parts_in
+from shard_runs import kill_and_go_on, merged, parts_in
 
 from detcli.shards.local import _cause
 
@@ -38,22 +36,7 @@ def test_chaos(make_pictures, one_run, tmp_path):
     command, expected = one_run(make_pictures(400))
     boxes = tmp_path / "boxes"
     command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
-    random = rng.Random(0)  # noqa: S311 - no secret
-    killed = 0
-    for drivers_end in (15, 32, None):
-        process = forked.start(command)
-        before = parts_in(boxes)
-        while process.is_alive():
-            now = parts_in(boxes)
-            if drivers_end is not None and now >= drivers_end:
-                process.kill()
-            elif now >= before + 4 and (workers := children_of(process)):
-                before = now
-                random.choice(workers).kill()
-                killed += 1
-            time.sleep(0.002)
-        process.join()
-        assert process.exitcode == (0 if drivers_end is None else -signal.SIGKILL)
+    killed = kill_and_go_on(command, boxes, children_of, (15, 32))
     assert killed >= 3
     assert merged(boxes) == expected
 

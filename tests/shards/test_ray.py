@@ -3,9 +3,7 @@
 import contextlib
 import fcntl
 import os
-import random as rng
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +17,7 @@ import psutil
 import pytest
 from json_lines import lines
 from shard_headers import header
-from shard_runs import merged, parts_in
+from shard_runs import kill_and_go_on, merged
 
 from detcli import __version__
 from detcli.errors import DeviceError
@@ -100,32 +98,9 @@ def test_chaos(cluster, make_pictures, one_run, tmp_path):
     """Actors and the driver are killed again and again; every picture has its record once."""
     command, expected = one_run(make_pictures(300))
     boxes = tmp_path / "boxes"
-    command += [
-        "-o",
-        f"{boxes}/",
-        "--on",
-        "ray",
-        "--actors",
-        "2..3",
-        "--shard-size",
-        8,
-    ]  # no room for 3
-    random = rng.Random(0)  # noqa: S311 - no secret
-    killed = 0
-    for drivers_end in (10, 22, None):
-        process = forked.start(command)
-        before = parts_in(boxes)
-        while process.is_alive():
-            now = parts_in(boxes)
-            if drivers_end is not None and now >= drivers_end:
-                process.kill()
-            elif now >= before + 4 and (actors := actors_of(cluster)):
-                before = now
-                random.choice(actors).kill()
-                killed += 1
-            time.sleep(0.01)
-        process.join()
-        assert process.exitcode == (0 if drivers_end is None else -signal.SIGKILL)
+    on = ["--on", "ray", "--actors", "2..3"]  # without room for the third
+    command += ["-o", f"{boxes}/", *on, "--shard-size", 8]
+    killed = kill_and_go_on(command, boxes, lambda _: actors_of(cluster), (10, 22))
     assert killed >= 3
     assert merged(boxes) == expected
     assert not [*boxes.glob(".*")]  # temporary files

@@ -69,7 +69,7 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
     extend: bool,
     others: Mapping[str, object],
 ) -> ShardOptions | None:
-    """Read the options of a run in shards; None if it is none, as the output is no folder.
+    """Read the options of a run in shards; None unless the output is a folder.
 
     Args:
         output: What records are written to.
@@ -117,7 +117,7 @@ def _parse_actors(text: str | None) -> tuple[int, int] | None:
     least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not max(least, 1) <= most:
         hint = "write 4 for four, 1..32 to begin with one and go up to 32"
-        raise UsageError(f"--actors {text} is no number of actors", hint)
+        raise UsageError(f"--actors {text} is not a number of actors", hint)
     return least, most
 
 
