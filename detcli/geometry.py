@@ -20,11 +20,13 @@ class Picture:
         pixels: `(H, W, 3)` uint8 BGR, upright.
         size: Height and width of the full picture; boxes are in its pixels.
         warnings: What is wrong with it, although it could be decoded.
+        edited: Whether the pixels are not those of its file, which then shows what they must not.
     """
 
     pixels: Image
     size: tuple[int, int]
     warnings: tuple[str, ...] = ()
+    edited: bool = False
 
     @classmethod
     def whole(cls, pixels: Image) -> Self:

@@ -79,6 +79,7 @@ SLOW = {
     "objects/test_settings.py",
     "shards/test_ray.py",
     "sink/test_dataset.py",
+    "sink/test_privacy_codes.py",
     "model/test_heads.py",
     "shards/test_local.py",
     "source/test_decode_bombs.py",

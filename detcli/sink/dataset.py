@@ -148,9 +148,9 @@ class DatasetSink:
 
 
 def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
-    """The bytes of a picture's file as they are, or a frame encoded; and the suffix."""
+    """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
     path = record.origin.path
-    if path is not None and path.is_file():
+    if path is not None and path.is_file() and not picture.edited:
         with contextlib.suppress(OSError):  # it has been removed meanwhile, but it is in memory
             data = path.read_bytes()
             for start, suffix in FORMATS.items():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import parse_labels, read_shard_options
+from detcli.commands.predict.options import Hiding, parse_labels, read_shard_options
 from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SHARDS
 from detcli.commands.shared.messages import set_verbosity
@@ -167,6 +167,27 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     show: Annotated[
         bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
+    blur: Annotated[
+        str | None,
+        option(
+            "LIST",
+            "Hide these classes in all pictures that are written or shown: person,car. Records "
+            "keep their boxes.",
+            panel=GOES,
+        ),
+    ] = None,
+    blur_with: Annotated[
+        Hiding,
+        option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=GOES),
+    ] = Hiding.BLUR,
+    only_detections: Annotated[
+        bool,
+        flag(
+            "Keep no picture or frame without detections; records stay.",
+            "--only-detections",
+            panel=GOES,
+        ),
+    ] = False,
     fail_if: Annotated[
         list[str] | None,
         option(
@@ -322,6 +343,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             coco=save_coco,
             coco_images=coco_images,
             show=show,
+            only_detections=only_detections,
+            blur=() if blur is None else options.parse_list(blur),
+            blur_with=blur_with,
         )
         tally = predict_here(
             run,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from detcli.backend.device import Device, has_openvino
 from detcli.commands.predict.options import check_conditions, parse_condition
-from detcli.commands.predict.sinks import Account, SinkOptions, Skip, open_sinks
+from detcli.commands.predict.sinks import Account, SinkOptions, Skip, hidden_classes, open_sinks
 from detcli.commands.shared.messages import is_terminal, say
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions
@@ -69,6 +69,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     guard = InputGuard([*names, *map(str, files)], source_options)
     with run.open_detector(located) as detector:
         parsed = [parse_condition(text, detector.contract.names) for text in conditions]
+        hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
         if fast_decode and not sink_options.need_pixels:
             fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
@@ -85,7 +86,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         pipeline = run.open_pipeline(detector, decode.timeout_s)
         with Sources(names, source_options) as sources:
             bar = not (quiet or sink_options.on_terminal or one_picture)
-            opening = open_sinks(sink_options, guard, settings, detector.contract.names)
+            opening = open_sinks(sink_options, guard, settings, detector.contract.names, hidden)
             tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
         if not quiet:
             suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])

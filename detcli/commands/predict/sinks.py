@@ -4,13 +4,13 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.predict.options import LABEL_PARTS
+from detcli.commands.predict.options import LABEL_PARTS, Hiding
 from detcli.commands.shared.messages import is_pipe, is_terminal
 from detcli.commands.shared.progress import count
 from detcli.commands.shared.records import (
@@ -24,6 +24,7 @@ from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.interrupts import interrupts
 from detcli.record import Record, SettingsJson
+from detcli.settings import class_ids
 from detcli.sink import Output, Sink
 from detcli.source.item import Item
 
@@ -58,6 +59,9 @@ class SinkOptions:
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
     show: bool = False  # in a window
+    only_detections: bool = False  # keep no pictures without any
+    blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
+    blur_with: Hiding = Hiding.BLUR
 
     def __post_init__(self) -> None:
         if self.journal is not None and self.output is not None:
@@ -174,12 +178,36 @@ class Account:
         return ", in place of the file that was there" if path in self._replaced else ""
 
 
+def hidden_classes(
+    hidden: Iterable[str], kept: Iterable[str | int], names: tuple[str, ...]
+) -> frozenset[int]:
+    """Ids of the classes to hide in pictures, which have to be among those that are looked for.
+
+    Args:
+        hidden: Of `--blur`, by name or id.
+        kept: Of `--classes`; empty means all.
+        names: Those of the model.
+
+    Raises:
+        UsageError: The model has no such class, or `--classes` leaves it out.
+    """
+    wanted, looked_for = class_ids(hidden, names) or frozenset(), class_ids(kept, names)
+    if looked_for is not None and not wanted <= looked_for:
+        missing = ",".join(names[class_id] for class_id in sorted(wanted - looked_for))
+        raise UsageError(
+            f"--blur {missing}: left out by --classes, and what is not looked for cannot be hidden",
+            f"add {missing} to --classes",
+        )
+    return wanted
+
+
 @contextlib.contextmanager
 def open_sinks(
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None = None,
     class_names: Sequence[str] = (),
+    hidden: frozenset[int] = frozenset(),
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
@@ -191,6 +219,7 @@ def open_sinks(
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a journal.
         class_names: The model's classes, for a dataset.
+        hidden: Ids of the classes to hide in pictures.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
@@ -208,6 +237,10 @@ def open_sinks(
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(_close, sink)
+        if hidden:
+            from detcli.sink.privacy import PrivateSinks
+
+            sinks = [PrivateSinks(sinks, hidden, options.blur_with)]
         yield sinks, skip
 
 
@@ -236,6 +269,14 @@ def _open(  # noqa: C901 - one branch an option
 
         return OutputFolder(path, guard, resumed=options.journal is not None)
 
+    def keeper(sink: Sink) -> Sink:
+        """A sink that keeps pictures, which may have to show something."""
+        if not options.only_detections:
+            return sink
+        from detcli.sink.privacy import OnlyDetections
+
+        return OnlyDetections(sink)
+
     sinks: list[Sink] = []
     windows: list[Sink] = []
     if options.show or options.pictures is not None:
@@ -251,7 +292,7 @@ def _open(  # noqa: C901 - one branch an option
         from detcli.sink.video import VideoSink
 
         folder = make_folder(options.pictures)
-        sinks += [ImageSink(folder, style), VideoSink(folder, style)]
+        sinks += [keeper(ImageSink(folder, style)), keeper(VideoSink(folder, style))]
     if options.labels is not None:
         from detcli.sink.yolo import LabelSink
 
@@ -263,7 +304,7 @@ def _open(  # noqa: C901 - one branch an option
     if options.dataset is not None:
         from detcli.sink.dataset import DatasetSink
 
-        sinks.append(DatasetSink(options.dataset, class_names))
+        sinks.append(keeper(DatasetSink(options.dataset, class_names)))
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 

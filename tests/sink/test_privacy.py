@@ -1,0 +1,260 @@
+"""What is hidden cannot be read, by any reader and at any size; and what is not kept."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import zxingcpp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import failed_frame, failure, frame, picture
+
+from detcli.commands.predict.options import Hiding
+from detcli.detections import Detections
+from detcli.geometry import Picture
+from detcli.record import Origin
+from detcli.sink.dataset import DatasetSink
+from detcli.sink.folder import OutputFolder
+from detcli.sink.image import CropSink
+from detcli.sink.privacy import GREY, SAMPLES, WAYS, OnlyDetections, PrivateSinks, hidden
+
+TEXT = "https://example.org/0123456789"
+SIZES = (16, 40, 100, 300, 1000)  # pixels a side
+NAMES = ("secret", "public")
+
+
+def noise(height, width, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def boxes(*rows):
+    return np.array(rows, np.float32).reshape(-1, 4)
+
+
+def one(image):
+    """A box around the whole of a picture."""
+    return boxes((0, 0, image.shape[1], image.shape[0]))
+
+
+def readable(image):
+    """What readers find in a picture, at several sizes."""
+    found = []
+    for scale in (0.25, 0.5, 1, 2, 4):
+        sides = [max(8, round(side * scale)) for side in image.shape[1::-1]]
+        if max(sides) <= 1200:
+            scaled = cv2.resize(image, sides, interpolation=cv2.INTER_CUBIC)
+            found += [code.text for code in zxingcpp.read_barcodes(scaled)]
+            found += filter(None, [cv2.QRCodeDetector().detectAndDecode(scaled)[0]])
+    return found
+
+
+def similarity(one, other):
+    """Structural similarity (SSIM) of two grey pictures, 1 for equal ones."""
+    one, other = np.float64(one), np.float64(other)
+    mean = {name: cv2.GaussianBlur(part, (11, 11), 1.5)
+            for name, part in {"a": one, "b": other, "aa": one**2, "bb": other**2,
+                               "ab": one * other}.items()}  # fmt: skip
+    least_a, least_b = 6.5025, 58.5225
+    spread = mean["aa"] - mean["a"] ** 2 + mean["bb"] - mean["b"] ** 2
+    shared = mean["ab"] - mean["a"] * mean["b"]
+    light = (2 * mean["a"] * mean["b"] + least_a) / (mean["a"] ** 2 + mean["b"] ** 2 + least_a)
+    return float((light * (2 * shared + least_b) / (spread + least_b)).mean())
+
+
+def qr_code(side):
+    code = cv2.QRCodeEncoder.create().encode(TEXT)
+    code = cv2.copyMakeBorder(code, 4, 4, 4, 4, cv2.BORDER_CONSTANT, value=255)
+    grey = cv2.resize(code, (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
+
+
+def test_the_option_names_all_ways():
+    assert set(Hiding) == WAYS.keys()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_the_box_and_its_margin_change(way):
+    image = noise(100, 200)
+    before = image.copy()
+    got = hidden(image, boxes((50, 20, 100, 60)), way)
+    np.testing.assert_array_equal(image, before)
+    changed = (got != before).any(axis=2)
+    rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+    assert (columns[0], columns[-1], rows[0], rows[-1]) == (45, 104, 16, 63)
+    assert changed[16:64, 45:105].mean() > 0.9
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "box",
+    [
+        (-10, -10, 300, 300),
+        (190, 90, 260, 130),
+        (10, 10, 10, 10),
+        (10.2, 10.2, 10.3, 10.3),
+        (199.5, 99.5, 200, 100),
+        (0, 0, 200, 1),
+        (0, 0, 1, 100),
+        (-50, -50, -10, -10),
+        (-3e38, -3e38, 3e38, 3e38),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_any_box_will_do(way, box):
+    image = noise(100, 200)
+    got = hidden(image, boxes(box), way)
+    assert got.shape == image.shape
+    within = Detections(boxes(box), np.float32([1]), np.array([0]), ("a",)).within((100, 200))
+    for left, top, right, bottom in within.xyxy:
+        inside = np.s_[int(top) : int(np.ceil(bottom)), int(left) : int(np.ceil(right))]
+        large = got[inside].size > 300
+        assert not large or (got[inside] != image[inside]).mean() > 0.9
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 90), st.integers(1, 90))
+def test_few_colours_are_left(height, width):
+    """Pixelated, there are 16 at most; and blurring tells nothing that pixelating does not."""
+    image = noise(height, width)
+    left = hidden(image, one(image), "pixelate")
+    parts = np.unique(left.reshape(-1, 3), axis=0)
+    assert len(parts) <= SAMPLES**2
+    assert (hidden(image, one(image), "fill") == GREY).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pixels_that_change_places_within_a_part_are_not_noticed(way):
+    """All that is left of a part is its mean."""
+    image = noise(64, 64)
+    shuffled = image.copy()
+    for row in range(0, 64, 16):
+        for column in range(0, 64, 16):
+            part = shuffled[row : row + 16, column : column + 16]
+            part[:] = np.random.default_rng(row).permutation(part.reshape(-1, 3)).reshape(16, 16, 3)
+    assert (image != shuffled).mean() > 0.9
+    np.testing.assert_array_equal(hidden(image, one(image), way), hidden(shuffled, one(image), way))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("side", SIZES)
+def test_a_qr_code_cannot_be_read(way, side):
+    code = qr_code(side)
+    assert side < 80 or set(readable(code)) == {TEXT}
+    assert readable(hidden(code, one(code), way)) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("side", SIZES)
+def test_what_is_left_is_hardly_more_like_the_original_than_its_mean_colour(way, side):
+    code = qr_code(side)
+    flat = np.full_like(code[..., 0], round(code.mean()))
+    left = hidden(code, one(code), way)[..., 0]
+    assert similarity(code[..., 0], code[..., 0]) == pytest.approx(1)
+    assert similarity(code[..., 0], left) <= similarity(code[..., 0], flat) + 0.05
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_face_of_a_person_cannot_be_told_from_another(way, shared):
+    """A person's box is left with fewer colours than a face needs, see SAMPLES."""
+    image = cv2.imread(str(shared("data/images/zidane.jpg")))
+    person = (748, 40, 1147, 711)
+    left = hidden(image, boxes(person), way)[100:300, 880:1080]  # around the face
+    few = cv2.resize(left, (SAMPLES, SAMPLES), interpolation=cv2.INTER_AREA)
+    again = cv2.resize(few, (200, 200), interpolation=cv2.INTER_LINEAR)
+    assert np.abs(np.float32(again) - left).mean() < 8
+    assert cv2.Laplacian(left, cv2.CV_32F).std() < 6  # no edges
+
+
+def secret(source="in/a.png", origin=None, *, classes=(0,)):
+    """A picture of noise whose first box, of the class `secret`, is its left half."""
+    count = len(classes)
+    table = boxes((0, 0, 30, 40), (40, 5, 50, 15))[:count]
+    found = Detections(table, np.full(count, 0.5, np.float32), np.array(classes, np.int64), NAMES)
+    record = replace(picture(source), picture=Picture.whole(noise(40, 60)), detections=found)
+    return record if origin is None else replace(record, origin=origin)
+
+
+class Kept:
+    """A sink that keeps records."""
+
+    def __init__(self):
+        self.records = []
+        self.closed = False
+
+    def write(self, record):
+        self.records.append(record)
+
+    def close(self):
+        self.closed = True
+
+
+def test_all_sinks_get_the_same_picture_and_the_records_stay():
+    sinks, record = (Kept(), Kept()), secret(classes=(0, 1))
+    PrivateSinks(sinks, frozenset({0}), "fill").write(record)
+    (got,), (other,) = (sink.records for sink in sinks)
+    assert got is other
+    assert (got.picture.pixels[:, :33] == GREY).all()
+    np.testing.assert_array_equal(got.picture.pixels[:, 33:], record.picture.pixels[:, 33:])
+    assert got.to_json() == record.to_json()
+    assert got.saved is record.saved
+
+
+@pytest.mark.parametrize(
+    "record", [secret(classes=(1,)), failure(), failed_frame(1), picture(count=0)]
+)
+def test_a_record_without_these_classes_is_handed_on_as_it_is(record):
+    sink = Kept()
+    PrivateSinks([sink], frozenset({0}), "blur").write(record)
+    assert sink.records == [record]
+
+
+def test_a_crop_is_of_the_picture_that_hides(tmp_path):
+    """That of another class too, where a hidden object is in front of it."""
+    record = secret(classes=(0, 1))
+    record = replace(
+        record, detections=replace(record.detections, xyxy=boxes((0, 0, 30, 40), (10, 0, 25, 30)))
+    )
+    crops = CropSink(OutputFolder(tmp_path / "out"))
+    PrivateSinks([crops], frozenset({0}), "fill").write(record)
+    crops.close()
+    for name in ("secret/a_0.png", "public/a_1.png"):
+        assert (cv2.imread(str(tmp_path / "out" / name)) == GREY).all()
+
+
+def test_a_dataset_gets_no_copy_of_a_file_that_shows_more(tmp_path):
+    dataset, file = tmp_path / "dataset", tmp_path / "a.png"
+    record = secret(str(file), Origin(str(file), file))
+    cv2.imwrite(str(file), record.picture.pixels)
+    for _ in range(2):  # the second time, it is known
+        sink = DatasetSink(dataset, NAMES)
+        PrivateSinks([sink], frozenset({0}), "fill").write(record)
+        sink.close()
+    assert [path.name for path in (dataset / "images").iterdir()] == ["a.png"]
+    stored = cv2.imread(str(dataset / "images/a.png"))
+    assert (stored[:, :33] == GREY).all()
+    assert (dataset / "labels/a.txt").read_text().split() == [
+        "0",
+        "0.250000",
+        "0.500000",
+        "0.500000",
+        "1.000000",
+    ]
+
+
+def test_only_records_with_detections_are_handed_on():
+    sink = Kept()
+    only = OnlyDetections(sink)
+    for record in (picture("a.jpg"), picture("b.jpg", count=0), failure(), frame(3, count=1)):
+        only.write(record)
+    only.close()
+    assert [record.origin.source for record in sink.records] == ["a.jpg", "in/film.avi"]
+    assert sink.closed
+
+
+def test_a_dataset_of_detections_only(tmp_path):
+    only = OnlyDetections(DatasetSink(tmp_path, ("cat",)))
+    for record in (picture("a.png"), picture("b.png", count=0), frame(3, count=1), frame(4)):
+        only.write(record)
+    only.close()
+    assert sorted(path.stem for path in (tmp_path / "images").iterdir()) == ["a", "film_3"]
