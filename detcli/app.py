@@ -5,36 +5,85 @@ records carry the error while the rest is complete; and 130 means that the run w
 what was written is complete and readable.
 """
 
+import importlib
 import logging
 import os
 import re
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer._click.exceptions import BadParameter, NoArgsIsHelpError, NoSuchOption
 
 from detcli import __version__
-from detcli.commands import schema
-from detcli.commands.bench import command as bench
-from detcli.commands.convert import command as convert
-from detcli.commands.doctor import command as doctor
-from detcli.commands.eval import command as evaluation
-from detcli.commands.inspect import command as inspect
-from detcli.commands.merge import command as merge
-from detcli.commands.models import command as models
-from detcli.commands.predict import command as predict
 from detcli.commands.shared import completion
 from detcli.commands.shared.defaults import DefaultsContext
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
-from detcli.commands.verify import command as verify
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.interrupts import EXIT_CODE, interrupts
 from detcli.text import public_name
 
+if TYPE_CHECKING:
+    from typer._click import HelpFormatter
+    from typer._click.core import Command as AnyCommand
+
 log = logging.getLogger(__name__)
 
+
+class CommandEntry(NamedTuple):
+    """Where a command is, whose module loads when somebody asks for it.
+
+    Attributes:
+        module: Its module in `detcli.commands`, which may have EXAMPLES.
+        function: The function there, or the `typer.Typer` of a group of commands.
+        summary: The first sentence of its help.
+    """
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS = {
+    "predict": CommandEntry("predict.command", "predict", "Detect objects in pictures and videos."),
+    "merge": CommandEntry("merge.command", "merge", "Put the parts of a run in shards together."),
+    "inspect": CommandEntry(
+        "inspect.command",
+        "inspect",
+        "Describe a model: layout, classes, size, where it runs, what deserves attention.",
+    ),
+    "convert": CommandEntry(
+        "convert.command",
+        "convert",
+        "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
+    ),
+    "verify": CommandEntry(
+        "verify.command",
+        "verify",
+        "Compare the detections of two models, two devices, or two selections.",
+    ),
+    "eval": CommandEntry(
+        "eval.command",
+        "evaluate",
+        "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
+    ),
+    "bench": CommandEntry(
+        "bench.command",
+        "bench",
+        "Measure latency by stage, throughput, or top-k beside other libraries.",
+    ),
+    "doctor": CommandEntry(
+        "doctor.command",
+        "doctor",
+        "Report which devices work here, and how to make the others work.",
+    ),
+    "schema": CommandEntry("schema", "schema", "Print the JSON Schema of a command's JSON output."),
+    "models": CommandEntry(
+        "models.command", "app", "List, fetch, locate and remove the models with names."
+    ),
+}
+"""The commands, in the order in which help lists them."""
 
 SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 
@@ -43,7 +92,25 @@ ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "va
 
 
 class Commands(Group):
-    """Turns the exception that ends a subcommand into a message on stderr and an exit code."""
+    """Loads the command that is asked for, and turns the exception that ends it into an exit code.
+
+    An exception's message goes to stderr.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as in Typer
+        """Names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> "AnyCommand | None":  # noqa: ANN401, ARG002
+        """Load a command."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            self.commands[cmd_name] = _load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: "HelpFormatter") -> None:  # noqa: ANN401, ARG002
+        """Write the list of commands, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
@@ -72,7 +139,8 @@ class Commands(Group):
         try:
             return super().parse_args(ctx, args)
         except NoSuchOption as error:
-            taken = {name for param in self.commands["predict"].params for name in param.opts}
+            predict = self.get_command(ctx, "predict")
+            taken = {name for param in predict.params for name in param.opts} if predict else ()
             if error.option_name in taken and not ctx.resilient_parsing:
                 hint = f"options follow their command: {_predicting(given)}"
                 raise UsageError(f"no command before {error.option_name}", hint) from error
@@ -81,14 +149,14 @@ class Commands(Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Find the command, or suggest one."""
         name = args[0]
-        if name in self.commands or ctx.resilient_parsing:
+        if name in COMMANDS or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         refused = f"'{public_name(name)}' is not a command"
         if _is_input(name):
             raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
         import difflib  # only errors need it
 
-        known = {one: one for one in self.commands} | ELSEWHERE
+        known = {one: one for one in COMMANDS} | ELSEWHERE
         close = difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean detcli {known[close[0]]}?" if close else "see: detcli --help"
         raise UsageError(refused, hint)
@@ -125,6 +193,20 @@ class Commands(Group):
                 )
             report(failure)
             raise typer.Exit(failure.exit_code) from error
+
+
+def _load(name: str) -> "AnyCommand":
+    """Load a command's module."""
+    entry = COMMANDS[name]
+    module = importlib.import_module(f"detcli.commands.{entry.module}")
+    found = getattr(module, entry.function)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name, cls=Command, epilog=getattr(module, "EXAMPLES", None))(found)
+        found = alone
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
 
 
 def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors are private
@@ -188,15 +270,3 @@ def detcli(
     ] = False,
 ) -> None:
     """Object detection for the shell: pictures and an ONNX file in, boxes out."""
-
-
-app.command(cls=Command, epilog=predict.EXAMPLES)(predict.predict)
-app.command(cls=Command, epilog=merge.EXAMPLES)(merge.merge)
-app.command(cls=Command)(inspect.inspect)
-app.command(cls=Command)(convert.convert)
-app.command(cls=Command)(verify.verify)
-app.command("eval", cls=Command)(evaluation.evaluate)
-app.command(cls=Command)(bench.bench)
-app.command(cls=Command)(doctor.doctor)
-app.add_typer(models.app, name="models")
-app.command(cls=Command)(schema.schema)

@@ -1,11 +1,13 @@
 """The `detcli` command as a whole: help, version, start-up, unexpected errors."""
 
 import json
+import re
 import subprocess
 import sys
 
 import jsonschema
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 import detcli as package
@@ -57,6 +59,19 @@ def imported_by(*arguments, environment=None):
 )
 def test_help_loads_nothing_heavy(arguments):
     assert imported_by(*arguments) & (HEAVY | CLOUD) == set()
+
+
+@pytest.mark.parametrize("name", app_module.COMMANDS)
+def test_the_list_of_commands_says_what_their_help_says(name):
+    command = typer.main.get_command(app_module.app).get_command(None, name)
+    assert command.name == name
+    assert app_module.COMMANDS[name].summary == command.get_short_help_str()
+
+
+def test_a_command_loads_no_other():
+    loaded = imported_by("schema")
+    assert "detcli.commands.schema" in loaded
+    assert [name for name in loaded if re.match(r"detcli\.commands\.(?!shared|schema)", name)] == []
 
 
 def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_picture):

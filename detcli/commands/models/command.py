@@ -10,7 +10,11 @@ from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
 
 app = typer.Typer(
-    cls=Group, help="List, fetch, locate and remove the models with names.", no_args_is_help=True
+    cls=Group,
+    help="List, fetch, locate and remove the models with names.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
 from detcli.errors import UsageError, system_reason
 
@@ -56,10 +57,11 @@ class DefaultsContext(typer.Context):
     @functools.cached_property
     def known(self) -> dict[str, "Parameter"]:
         """The options that the file may set, by name."""
-        commands = getattr(self.find_root().command, "commands", {})
+        root = self.find_root().command
+        predict = root.get_command(self, PREDICT) if isinstance(root, TyperGroup) else None
         return {
             name.removeprefix("--"): param
-            for param in (commands[PREDICT].params if commands else ())
+            for param in (predict.params if predict else ())
             for name in param.opts
             if name.startswith("--")
         }

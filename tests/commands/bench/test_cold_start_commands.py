@@ -31,7 +31,7 @@ def parsed(command):
     """What Typer makes of the arguments behind `python -m detcli COMMAND`."""
     assert command[1:3] == ["-m", "detcli"]
     group = typer.main.get_command(app)
-    found = group.commands[command[3]]
+    found = group.get_command(None, command[3])
     return found.make_context(command[3], command[4:]).params
 
 

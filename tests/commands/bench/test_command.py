@@ -199,7 +199,7 @@ def test_the_commands_of_the_documentation_parse():
     page = (Path(__file__).parents[3] / "docs/benchmark.md").read_text(encoding="utf-8")
     lines = re.findall(r"^detcli bench\b(.*)$", page, re.MULTILINE)
     assert len(lines) == 6
-    command = typer.main.get_command(app).commands["bench"]
+    command = typer.main.get_command(app).get_command(None, "bench")
     for line in lines:
         command.make_context("bench", shlex.split(line))
 

@@ -34,7 +34,7 @@ def parse(command, *arguments):
     """The values of a command's parameters, without running it."""
     group = typer.main.get_command(app)
     root = group.context_class(group, info_name="detcli")
-    return group.commands[command].make_context(command, list(arguments), parent=root)
+    return group.get_command(None, command).make_context(command, list(arguments), parent=root)
 
 
 @pytest.mark.parametrize(

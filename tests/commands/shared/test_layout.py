@@ -6,10 +6,11 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from detcli.app import app
+from detcli.app import COMMANDS, app
 from detcli.commands.shared.layout import PANELS
 
-COMMANDS = typer.main.get_command(app).commands
+GROUP = typer.main.get_command(app)
+LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}
 
 
 def help_of(command):
@@ -41,7 +42,7 @@ def test_shared_options_are_in_the_same_panel(command):
 
 
 def test_no_option_is_lost():
-    for name, command in COMMANDS.items():
+    for name, command in LOADED.items():
         if name != "models":
             text, _ = help_of(name)
             text = text.replace("[no-]", "")
@@ -57,7 +58,7 @@ def test_flags_that_can_be_undone_take_no_second_name():
 
 def test_an_unknown_panel_is_a_mistake():
     known = {*PANELS, None}
-    for command in COMMANDS.values():
+    for command in LOADED.values():
         assert {param.rich_help_panel for param in command.params} <= known
 
 
