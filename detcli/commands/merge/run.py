@@ -10,9 +10,9 @@ from detcli.commands.shared.records import RECORD_SINKS, Format, Target, open_ta
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
-from detcli.shards.manifest import Manifest
+from detcli.shards.manifest import NAME, PART, Manifest
 from detcli.shards.merging import Merge
-from detcli.shards.parts import Stored
+from detcli.shards.parts import DAMAGE, Stored
 from detcli.shards.store import open_store
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
     """
     if chosen is Format.PARQUET and target is None:
         raise UsageError("--format parquet needs --output", "name a file for it")
+    if target is not None and any(one.fullmatch(_last(target)) for one in (NAME, PART)):
+        raise UsageError(
+            f"--output {target} has the name of a manifest or a part", "choose another name"
+        )
     store = open_store(folder if folder.endswith(("/", os.sep)) else f"{folder}/")
     manifest = Manifest(store)
     merge = Merge(store, manifest)
@@ -45,10 +49,17 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
     try:
         sink: RecordSink = make(output)
         shown = progress(lambda: manifest.names, wanted=not quiet and target is not None)
-        with shown as advance:
-            for record in merge:
-                sink.write(Stored(record))
-                advance(record["source"])
+        records = iter(merge)
+        try:
+            with shown as advance:
+                for record in records:
+                    sink.write(Stored(record))
+                    advance(record["source"])
+        except DAMAGE:  # a record whose part may turn out to be changed
+            for _ in records:
+                pass
+            _require_whole(merge, manifest)
+            raise
         _require_whole(merge, manifest)
     except BaseException:
         if not isinstance(output, StandardOutput):
@@ -58,6 +69,11 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
         sink.close()
     if not quiet and target is not None:
         say(f"wrote {count(merge.count, 'record')} of {count(len(manifest), 'part')} to {target}")
+
+
+def _last(target: "Target") -> str:
+    """The last part of a path or a key."""
+    return str(target).rpartition("/")[2]
 
 
 def _require_whole(merge: Merge, manifest: Manifest) -> None:

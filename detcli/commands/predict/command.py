@@ -217,7 +217,13 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     shard_size: Annotated[
         int | None,
-        option("N", "Names in a shard; default: 1000, or fewer of few names.", min=1, panel=SHARDS),
+        option(
+            "N",
+            "Names in a shard; default: 1000, or fewer of few names.",
+            min=1,
+            max=10**9,
+            panel=SHARDS,
+        ),
     ] = None,
     extend: Annotated[
         bool,

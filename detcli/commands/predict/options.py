@@ -113,8 +113,8 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         )
     from detcli.shards.engines import parse_engine
 
-    engine = parse_engine(on or "local:1", _parse_actors(actors))
-    share = _parse_share(shards or "1/1")
+    engine = parse_engine("local:1" if on is None else on, _parse_actors(actors))
+    share = (1, 1) if shards is None else _parse_share(shards)
     return ShardOptions(output, wanted or Format.JSONL, engine, share, size, extend)
 
 
