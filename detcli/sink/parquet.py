@@ -72,7 +72,7 @@ class ParquetSink:
 
     def __init__(self, output: Target) -> None:
         self._output = output
-        self._writer = _Writer(_Stream(output), SCHEMA, compression="zstd")
+        self._writer = _ParquetWriter(_Stream(output), SCHEMA, compression="zstd")
         self._rows: list[Any] = []
         self._size = 0  # records and detections in `_rows`
         self._whole = True  # False once a row group could not be written
@@ -128,7 +128,7 @@ class ParquetSink:
         self._whole = True
 
 
-class _Writer(parquet.ParquetWriter):  # type: ignore[misc]
+class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
     """pyarrow's writer, which would write the end of a file that has been discarded."""
 
     def __del__(self) -> None:
