@@ -164,6 +164,10 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         Path | None,
         option("DIR", "Add pictures and labels to a dataset that trainers read.", panel=GOES),
     ] = None,
+    report: Annotated[
+        Path | None,
+        option("DIR", "Write a page to look at to this folder: open its index.html.", panel=GOES),
+    ] = None,
     show: Annotated[
         bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
@@ -271,6 +275,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save-coco": save_coco,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
+            "--report": report,
             "--show": show,
         },
     )
@@ -282,6 +287,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save-coco": save_coco,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
+            "--report": report,
         }
     )
     if not source and files_from is None and shard_options is None:
@@ -348,6 +354,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             dataset=save_dataset,
             coco=save_coco,
             coco_images=coco_images,
+            report=report,
             show=show,
             only_detections=only_detections,
             blur=() if blur is None else options.parse_list(blur),

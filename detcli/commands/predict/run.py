@@ -62,7 +62,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
-    source_options = replace(source_options, written=sink_options.folders)
+    source_options = replace(source_options, written=sink_options.written)
     decode = source_options.decode
     located = run.find_model()
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
@@ -74,7 +74,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
         settings = None
-        if sink_options.journal is not None:
+        if sink_options.journal is not None or sink_options.report is not None:
             settings = settings_json(
                 detector,
                 located,

@@ -58,6 +58,7 @@ class SinkOptions:
     dataset: Path | None = None  # folder for a dataset in YOLO's layout
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
+    report: Path | None = None  # folder for a page to look at
     show: bool = False  # in a window
     only_detections: bool = False  # keep no pictures without any
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
@@ -86,13 +87,18 @@ class SinkOptions:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Folders to write to."""
+        """Folders of files that records name."""
         return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset)))
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All folders that the run writes to."""
+        return (*self.folders, *filter(None, [self.report]))
 
     @property
     def need_pixels(self) -> bool:
         """Whether a sink shows pictures, which then have to be decoded in full size."""
-        return self.show or any((self.pictures, self.crops, self.dataset))
+        return self.show or any((self.pictures, self.crops, self.dataset, self.report))
 
     @property
     def show_errors(self) -> bool:
@@ -173,6 +179,8 @@ class Account:
             yield f"wrote COCO results to {options.coco}{self._instead_of(options.coco)}"
         for folder in dict.fromkeys(options.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
+        if options.report is not None:
+            yield f"wrote a page of {records}: {options.report / 'index.html'}"
 
     def _instead_of(self, path: Target) -> str:
         return ", in place of the file that was there" if path in self._replaced else ""
@@ -217,7 +225,7 @@ def open_sinks(
     Args:
         options: Which sinks.
         guard: Input files, which are never written over.
-        settings: What the detections depend on, for a journal.
+        settings: What the detections depend on, for a journal and a page.
         class_names: The model's classes, for a dataset.
         hidden: Ids of the classes to hide in pictures.
 
@@ -305,6 +313,21 @@ def _open(  # noqa: C901 - one branch an option
         from detcli.sink.dataset import DatasetSink
 
         sinks.append(keeper(DatasetSink(options.dataset, class_names)))
+    if options.report is not None:
+        from detcli.commands.shared.page import about_run
+        from detcli.sink.report import ReportSink
+
+        about = about_run("predict", settings)
+        resumed = options.journal is not None
+        page = ReportSink(
+            options.report,
+            about,
+            guard,
+            resumed=resumed,
+            only_detections=options.only_detections,
+        )
+        undo.callback(page.discard)
+        sinks.append(page)
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 
