@@ -258,7 +258,7 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-def _open(  # noqa: C901 - one branch an option
+def _open(  # noqa: C901, PLR0915 - one branch an option
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None,

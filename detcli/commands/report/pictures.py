@@ -38,7 +38,7 @@ class Finder:
     folder: Path | None
     options: DecodeOptions
     lost: int = 0
-    _video: "_Frames | None" = field(default=None, init=False)
+    _video: "_FrameReader | None" = field(default=None, init=False)
 
     def with_pictures(self, records: Iterable[RecordJson]) -> Iterator[tuple[RecordJson, Render]]:
         """Yield each record with a function that makes its picture; pictures are made ahead."""
@@ -88,7 +88,7 @@ class Finder:
         if self._video is None or self._video.path != path or self._video.number > record["frame"]:
             if self._video is not None:
                 self._video.close()
-            self._video = _Frames(path, self.options)
+            self._video = _FrameReader(path, self.options)
         picture = self._video.at(record["frame"])
         return None if picture is None else _rendered(record, picture)
 
@@ -113,7 +113,7 @@ def _rendered(record: RecordJson, picture: Picture) -> Rendering | None:
     return render(picture.pixels) if same else None
 
 
-class _Frames:
+class _FrameReader:
     """The frames of a video, one after the other."""
 
     def __init__(self, path: Path, options: DecodeOptions) -> None:

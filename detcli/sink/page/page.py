@@ -65,7 +65,7 @@ def _jpeg(pixels: Image, quality: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BoxKind:
     """What a comparison says of a box: that it is missing, for instance.
 
     Attributes:
@@ -122,7 +122,7 @@ class About:
 
     command: str
     facts: Sequence[tuple[str, str]] = ()
-    kinds: Sequence[Kind] = ()
+    kinds: Sequence[BoxKind] = ()
     floor: float = 0.0
 
 

@@ -9,7 +9,7 @@ import pages
 import pytest
 
 from detcli.sink.page import page as module
-from detcli.sink.page.page import About, Kind, Page, Row, Table, render
+from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
 
 
 def fields(source="a.jpg", **more):
@@ -146,7 +146,7 @@ def test_many_videos_take_no_memory(page):
 
 
 def test_a_comparison_has_kinds_counterparts_and_tables(page):
-    about = About("verify", kinds=[Kind("missing", (0, 94, 213), dashed=True)], floor=0.25)
+    about = About("verify", kinds=[BoxKind("missing", (0, 94, 213), dashed=True)], floor=0.25)
     made = Page(page, about)
     rows = [
         Row(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),

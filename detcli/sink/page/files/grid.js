@@ -29,11 +29,13 @@ function layOut() {
 
 /* Lays out anew, after the filter or the window has changed. */
 function refreshGrid() {
+  const focused = byId("grid").contains(document.activeElement);
   for (const tile of grid.tiles.values()) tile.remove();
   grid.tiles.clear();
   grid.current = Math.max(0, Math.min(grid.current, shown.length - 1));
   layOut();
   drawTiles();
+  if (focused) grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
 }
 
 function scheduleTiles() {

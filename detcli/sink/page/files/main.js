@@ -4,7 +4,7 @@
 
 const VIEWS = ["pictures", "timeline", "figures", "problems"];
 
-let currentView = "pictures";
+let currentView = null;
 let refreshing = false;
 
 /* Once a frame at most, however fast the slider moves. */
@@ -24,10 +24,8 @@ function refresh() {
 }
 
 function drawView() {
-  if (currentView === "pictures") refreshGrid();
-  else if (currentView === "figures") drawFigures();
-  else if (currentView === "timeline") drawTimeline();
-  else drawProblems();
+  const draw = { pictures: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
+  draw[currentView || "pictures"]();
 }
 
 function showCounts() {
@@ -89,6 +87,7 @@ function follow() {
   const picture = /^picture-(\d+)$/.exec(name);
   const record = picture && page.records[Number(picture[1])];
   if (record && !record.error) {
+    showView(currentView || "pictures");
     openViewer(record);
     return;
   }
@@ -97,15 +96,18 @@ function follow() {
     byId("main").focus();
     return;
   }
-  const view = VIEWS.includes(name) ? name : "pictures";
-  const changed = view !== currentView;
+  showView(VIEWS.includes(name) ? name : "pictures");
+}
+
+function showView(view) {
+  if (view === currentView) return;
   currentView = view;
   for (const one of VIEWS) byId(`view-${one}`).hidden = one !== view;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (changed) window.scrollTo(0, 0);
+  window.scrollTo(0, 0);
   drawView();
 }
 

@@ -7,7 +7,7 @@ from nasty_names import NASTY
 
 from detcli.sink.page import folder as folders
 from detcli.sink.page import page as module
-from detcli.sink.page.page import About, Kind, Page, Row, Table, render
+from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
 
 CLASSES = ("person", "car", "dog")
 
@@ -417,7 +417,10 @@ def test_a_run_that_goes_on_with_another_replaces_what_failed(browser, tmp_path)
 
 
 def test_a_comparison_shows_what_differs_first(browser, tmp_path):
-    kinds = [Kind("agree", (99, 99, 99), wrong=False), Kind("missing", (0, 94, 213), dashed=True)]
+    kinds = [
+        BoxKind("agree", (99, 99, 99), wrong=False),
+        BoxKind("missing", (0, 94, 213), dashed=True),
+    ]
     rows = [
         [Row(0, "person", 0.9, (1, 1, 9, 9), 0)],
         [Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)],
