@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.errors import loading
 from detcli.geometry import clipped, shown
 
 
@@ -60,6 +61,23 @@ class Detections:
         """Those that show in a picture of (height, width), cut off at its edges."""
         found = self[shown(self.xyxy, size)]
         return replace(found, xyxy=clipped(found.xyxy, size))
+
+    def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
+        """The same as `supervision.Detections`, with class names under "class_name".
+
+        Raises:
+            DependencyError: supervision is not installed.
+        """
+        with loading("supervision", "pip install supervision"):
+            import supervision
+
+        names = np.array(self.class_name, dtype=str)
+        return supervision.Detections(
+            xyxy=self.xyxy,
+            confidence=self.score,
+            class_id=self.class_id,
+            data={"class_name": names},
+        )
 
     def __len__(self) -> int:
         return len(self.score)

@@ -407,6 +407,70 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
         assert np.abs(ours.astype(int) - theirs).mean() < 1  # labels may say another score
 
 
+OTHER = PAGE.partition("## In other programs")[2]
+
+
+@pytest.fixture
+def results(workplace):
+    """A folder with what the page writes for other programs."""
+    done = shell(f"set -e\n{blocks(OTHER, 'sh')[0]}")
+    assert done.returncode == 0, done.stderr
+    (workplace / "coco").mkdir()
+    images = [{"id": number, "width": 640, "height": 640} for number in (1, 2)]
+    person = {"id": 1, "image_id": 2, "category_id": 0, "iscrowd": 0, "area": 64}
+    truth = {
+        "images": images,
+        "categories": [{"id": number, "name": str(number)} for number in range(3)],
+        "annotations": [person | {"bbox": [16, 24, 8, 8]}],
+    }
+    (workplace / "coco/instances.json").write_text(json.dumps(truth))
+    return workplace
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.usefixtures("results")
+def test_other_programs_read_what_is_written(number):
+    code = blocks(OTHER, "python")[number]
+    done = run([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    shown = {0: "person", 1: "person", 3: "Average Precision"}
+    assert shown.get(number, "") in done.stdout
+    if number == 2:
+        assert np.any(cv2.imread("annotated.jpg") != cv2.imread("street.jpg"))
+
+
+def test_label_studio_takes_the_tasks(results, monkeypatch):
+    readers = ROOT / ".readers"  # of `make readers`
+    if not readers.exists() and not os.environ.get("CI"):
+        pytest.skip("make readers was not run")
+    monkeypatch.syspath_prepend(readers)
+    from label_studio_sdk.label_interface import LabelInterface
+
+    tags = "".join(f'<Label value="{name}"/>' for name in ("person", "bus", "car"))
+    interface = LabelInterface(
+        '<View><Image name="image" value="$image"/>'
+        f'<RectangleLabels name="label" toName="image">{tags}</RectangleLabels></View>'
+    )
+    tasks = json.loads((results / "tasks.json").read_text())
+    assert [task["data"]["image"] for task in tasks] == ["pics/car.jpg", "pics/person.jpg"]
+    predictions = [one for task in tasks for one in task["predictions"]]
+    for one in predictions:
+        assert interface.validate_prediction(one, return_errors=True) == []
+    values = [region["value"] for one in predictions for region in one["result"]]
+    assert ["person"] in [value["rectanglelabels"] for value in values]
+    assert (2.5, 1.25) in [(value["x"], value["width"]) for value in values]  # 16 to 24 of 640
+
+
+def test_supervision_reads_the_dataset(results):
+    import supervision
+
+    found = supervision.DetectionDataset.from_yolo(
+        *(str(results / name) for name in ("dataset/images", "dataset/labels", "dataset/data.yaml"))
+    )
+    boxes = [(found.classes[row[3]], *row[0]) for _, _, rows in found for row in rows]
+    assert ("person", 16, 24, 24, 32) in boxes
+
+
 @pytest.fixture
 def generate(detcli):
     """The functions of docs/generate.py, which run `detcli` in forks."""

@@ -24,6 +24,7 @@ class Format(StrEnum):
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
+    LABELSTUDIO = "labelstudio"
 
 
 SUFFIXES = {
@@ -126,5 +127,6 @@ RECORD_SINKS = {
     Format.JSON: ("detcli.sink.json", "JsonSink"),
     Format.CSV: ("detcli.sink.csv", "CsvSink"),
     Format.PARQUET: ("detcli.sink.parquet", "ParquetSink"),
+    Format.LABELSTUDIO: ("detcli.sink.labelstudio", "LabelStudioSink"),
 }
 """Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
