@@ -142,6 +142,20 @@ def test_no_part_is_overwritten(boxes, invoke, name):
     assert {path.name: path.read_bytes() for path in boxes.iterdir()} == before
 
 
+def test_one_file_is_written(worked, invoke, tmp_path):
+    done = invoke("merge", worked / "jsonl", "-o", f"{tmp_path / 'all'}/")
+    assert done.returncode == 2
+    assert "all/ is a folder" in done.stderr
+    assert not (tmp_path / "all").exists()
+
+
+def test_an_empty_name_is_not_the_root(invoke):
+    """As where a variable is not set."""
+    done = invoke("merge", "")
+    assert done.returncode == 2
+    assert "no folder given" in done.stderr
+
+
 def test_a_folder_that_is_no_run_is_refused(invoke, tmp_path):
     for folder in (tmp_path, tmp_path / "absent"):
         done = invoke("merge", folder)
