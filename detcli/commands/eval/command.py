@@ -60,6 +60,16 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         ),
     ] = None,
     save_coco: options.SaveCocoOption = None,
+    report_page: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            "Write a page of what is false and what was missed to this folder: open its "
+            "index.html.",
+            "--report",
+            panel=GOES,
+        ),
+    ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
@@ -109,6 +119,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         advise=advise,
         plots=plots,
         coco=save_coco,
+        page=report_page,
     )
     with open_evaluation(request) as evaluation:
         tally = Tally(quiet=quiet, errors_shown=False)

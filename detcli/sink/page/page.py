@@ -180,14 +180,15 @@ class Page:
     def add(
         self,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None],
+        rendering: Callable[[], Rendering | None] | str | None,
         rows: Sequence[Row] | None = None,
     ) -> None:
         """Add a record.
 
         Args:
             fields: The record.
-            rendering: Makes its picture, if one is kept; None if there is none.
+            rendering: Makes its picture, if one is kept; or the picture's name, if it is stored
+                already; None if there is none.
             rows: Its boxes; None for its detections.
 
         Raises:
@@ -229,6 +230,23 @@ class Page:
             self._describe(state, summary, tables)
         finally:
             self._folder.close()
+
+    def store(self, rendering: Callable[[], Rendering | None]) -> str | None:
+        """Write a picture whose record comes later; returns its name, None if there is none.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        self._begin()
+        shown = rendering()
+        if shown is None:
+            return None
+        self._pictures += 1
+        return self._folder.write_picture(self._pictures - 1, *shown)
+
+    def describe(self, about: About) -> None:
+        """Say more of the run than was known when it began."""
+        self._about = about
 
     def discard(self) -> None:
         """Give the page up before it has begun: what was there stays."""
@@ -297,15 +315,19 @@ class Page:
             entry["classes"] = new
 
     def _add_picture(
-        self, entry: dict[str, Any], fields: RecordJson, rendering: Callable[[], Rendering | None]
+        self,
+        entry: dict[str, Any],
+        fields: RecordJson,
+        rendering: Callable[[], Rendering | None] | str | None,
     ) -> list[str]:
         """Write a record's picture, if one is kept; returns those that are kept no more."""
         video = self._video(entry, fields)
         if video is None or video.frames % video.stride == 0:
-            shown = rendering() if "detections" in fields else None
-            if shown is not None:
-                entry["picture"] = self._folder.write_picture(self._pictures, *shown)
-                self._pictures += 1
+            stored = rendering
+            if callable(rendering):
+                stored = self.store(rendering) if "detections" in fields else None
+            if stored is not None:
+                entry["picture"] = stored
         gone: list[str] = []
         if video is not None:
             if "picture" in entry:

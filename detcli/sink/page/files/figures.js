@@ -29,6 +29,7 @@ function drawFigures() {
     .sort((a, b) => classes[b] - classes[a]);
   byId("view-figures").replaceChildren(
     element("p", { class: "quiet" }, `${counted(boxes, "box", "boxes")} with these filters`),
+    ...tables(),
     bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores.map((count, bin) => [
       (bin / SCORE_BINS).toFixed(2), count,
     ])),
@@ -36,7 +37,6 @@ function drawFigures() {
       String(SIZES[bin]), count,
     ])),
     classFigure(listed, classes),
-    ...tables(),
   );
 }
 
