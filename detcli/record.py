@@ -91,6 +91,7 @@ class SettingsJson(TypedDict):
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
         vid_stride: Every which frame of a video is used.
+        tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles.
     """
 
     model: str
@@ -109,6 +110,7 @@ class SettingsJson(TypedDict):
     half: bool
     fast_decode: bool
     vid_stride: int
+    tile: str | None
 
 
 class PartJson(TypedDict):

@@ -32,6 +32,7 @@ LAYERS = [
         "opencv",
         "record",
         "text",
+        "tiling",
         "timing",
         "topk",
         "trust",

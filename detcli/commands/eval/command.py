@@ -40,6 +40,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
     boxes_only: options.BoxesOnlyOption = False,
+    tile: options.TileOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     batch: options.BatchOption = None,
@@ -108,6 +109,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         box_format=box_format,
         preprocess=preprocess,
         boxes_only=boxes_only,
+        tile=tile,
     )
     request = EvalRequest(
         run=run,

@@ -36,7 +36,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     device: options.DeviceOption = "auto",
     conf: options.ConfidenceOption = "0.25",
     max_det: Annotated[
-        int, option("N", "Keep at most N detections per picture.", panel=KEEP)
+        int, option("N", "Keep at most N detections per picture, or tile.", panel=KEEP)
     ] = 300,
     classes: Annotated[
         str | None,
@@ -76,6 +76,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     end: Annotated[
         float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=LOOK_AT)
     ] = None,
+    tile: options.TileOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     strict: Annotated[
@@ -294,7 +295,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     one_picture = _is_one_picture(source, files_from)
-    many = 1 if one_picture else available_cores()  # one is fastest with a detector on all cores
+    # One picture is fastest with a detector on all cores, but many tiles are not.
+    many = 1 if one_picture and tile is None else available_cores()
     run = run_options(
         model,
         device,
@@ -314,6 +316,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         box_format=box_format,
         preprocess=preprocess,
         boxes_only=boxes_only,
+        tile=tile,
     )
     source_options = SourceOptions(
         recursive=recursive,
