@@ -34,8 +34,8 @@ TileOption = Annotated[
     str | None,
     option(
         "SIZE",
-        "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says how much "
-        "of its side a tile shares with the next, at least.",
+        "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
+        "part of its side a tile shares with the next, at least.",
         panel=LOOK_AT,
     ),
 ]
