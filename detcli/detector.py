@@ -396,6 +396,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     half: bool,
     fast_decode: bool,
     stride: int,
+    zones: list[str] | None,
 ) -> SettingsJson:
     """What the detections of a run depend on, for its journal or manifest.
 
@@ -406,6 +407,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
         stride: Every which frame of a video is used.
+        zones: As they were written; None without.
     """
     names = detector.contract.names
     return {
@@ -430,6 +432,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "fast_decode": fast_decode,
         "vid_stride": stride,
         "tile": None if settings.tile is None else str(settings.tile),
+        "zones": zones,
     }
 
 

@@ -395,7 +395,11 @@ def test_the_page_about_models():
 
 
 PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
-PICTURES = {"hidden/demo.jpg": "codes-hidden.jpg", "found/sheet.jpg": "codes-tiles.jpg"}
+PICTURES = {
+    "hidden/demo.jpg": "codes-hidden.jpg",
+    "found/sheet.jpg": "codes-tiles.jpg",
+    "zones/demo.jpg": "codes-zones.jpg",
+}
 """What the recipes write, and its copy on the page, which may be smaller."""
 
 

@@ -169,9 +169,10 @@ class Stored:
 
 def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
     """Write records as Parquet."""
+    from detcli.sink.csv import WATCHED
     from detcli.sink.parquet import ParquetSink
 
-    sink = ParquetSink(_Target(file))
+    sink = ParquetSink(_Target(file), [*WATCHED])
     for line in lines:
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})

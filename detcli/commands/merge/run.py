@@ -1,12 +1,11 @@
 """Merges: reads the parts of a folder, and writes them to one sink."""
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import count, progress
-from detcli.commands.shared.records import RECORD_SINKS, Format, Target, open_target
+from detcli.commands.shared.records import Format, open_record_sink, open_target
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
@@ -14,9 +13,10 @@ from detcli.shards.manifest import NAME, PART, Manifest
 from detcli.shards.merging import Merge
 from detcli.shards.parts import DAMAGE, Stored
 from detcli.shards.store import open_store
+from detcli.sink.csv import WATCHED
 
 if TYPE_CHECKING:
-    from detcli.sink import RecordSink
+    from detcli.commands.shared.records import Target
 
 
 def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: bool) -> None:
@@ -43,11 +43,11 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
     manifest = Manifest(store)
     merge = Merge(store, manifest)
     _require_whole(merge, manifest)
-    module, name = RECORD_SINKS[chosen]
-    make = getattr(import_module(module), name)
     output = StandardOutput() if target is None else open_target(target)
     try:
-        sink: RecordSink = make(output)
+        settings = manifest.header["settings"]
+        watched = [column for column, setting in WATCHED.items() if settings.get(setting)]
+        sink = open_record_sink(chosen, output, watched)
         shown = progress(lambda: manifest.names, wanted=not quiet and target is not None)
         records = iter(merge)
         try:

@@ -7,7 +7,7 @@ import typer
 
 from detcli.commands.predict.options import Hiding, parse_labels, read_shard_options
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SHARDS
+from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SCENE, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.records import Format, choose_format, read_target, require_disk
@@ -193,10 +193,21 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=GOES,
         ),
     ] = False,
+    zone: Annotated[
+        list[str] | None,
+        option(
+            "NAME=X,Y,...|@FILE",
+            "Say which detections stand in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of "
+            "the picture, or in pixels; @FILE has one a line.",
+            panel=SCENE,
+        ),
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
         option(
-            "CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'.", panel=GOES
+            "CONDITION",
+            "Exit with 6 if this holds at the end: 'person>0', 'any==0', 'ZONE.person>0'.",
+            panel=GOES,
         ),
     ] = None,
     on: Annotated[
@@ -254,6 +265,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
+    from detcli.watch import read_watch_options
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -291,6 +303,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--report": report,
         }
     )
+    watch = read_watch_options(zone or [])
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
@@ -335,6 +348,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             run,
             source or [],
             source_options,
+            watch,
             fast_decode=fast_decode,
             workers=workers,
             quiet=quiet,
@@ -344,6 +358,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         target = read_target(output)
         sink_options = SinkOptions(
             format=choose_format(output_format, target),
+            watch=watch,
             output=target,
             append=any(map(is_live, source or [])),
             journal=resume,

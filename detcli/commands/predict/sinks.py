@@ -5,7 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from detcli.commands.shared.records import (
     Format,
     Target,
     is_special,
+    open_record_sink,
     open_target,
 )
 from detcli.errors import UsageError
@@ -26,7 +27,9 @@ from detcli.interrupts import interrupts
 from detcli.record import Record, SettingsJson
 from detcli.settings import class_ids
 from detcli.sink import Output, Sink
+from detcli.sink.csv import WATCHED
 from detcli.source.item import Item
+from detcli.watch import WatchOptions
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -45,6 +48,7 @@ class SinkOptions:
     """
 
     format: Format
+    watch: WatchOptions = field(default_factory=WatchOptions)  # what records have besides boxes
     output: "Target | None" = None  # for records; None for standard output
     append: bool = False  # add to that file, as the run may never end; not if it is JSON or Parquet
     journal: Path | None = None  # file that an earlier run began, instead of `output`
@@ -340,8 +344,8 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    module, name = RECORD_SINKS[options.format]
-    records: Sink = getattr(import_module(module), name)(_open_output(options, open_file))
+    watched = [column for column, setting in WATCHED.items() if getattr(options.watch, setting)]
+    records: Sink = open_record_sink(options.format, _open_output(options, open_file), watched)
     return [*sinks, records, *windows], lambda _: False
 
 
