@@ -1,8 +1,11 @@
 """Every kernel compiled by NVRTC, which needs no GPU; and the cache of compiled kernels."""
 
+import importlib.metadata
+import itertools
 import logging
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -13,6 +16,7 @@ from detcli.backend.cuda.program import KERNELS, compile_file, entry_points
 from detcli.errors import DependencyError, DeviceError, OutputError
 
 ARCHITECTURES = ["sm_75", "sm_120"]  # the oldest and the newest; the tests below take one between
+ALL_ARCHITECTURES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 FILES = sorted(KERNELS.glob("*.cu"))
 
 SOURCE = """#include "value.cuh"
@@ -56,6 +60,60 @@ def test_every_kernel_compiles_without_a_warning(path, architecture, caplog):
     assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
     functions = {name.decode() for name in re.findall(rb"\.text\.(\w+)\0", cubin)}
     assert functions == {name for name, file in entry_points().items() if file == path}
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "least"),
+    [
+        *itertools.product(["class_max"], ALL_ARCHITECTURES, [8]),
+        *itertools.product(["top_k"], ARCHITECTURES, [4]),  # these take seconds to compile
+    ],
+)
+def test_a_thread_waits_for_many_reads_at_once(name, architecture, least, tmp_path):
+    """Not for one after the other: a third of the bandwidth, or less, is what that reaches."""
+    for kernel, code in machine_code(KERNELS / f"{name}.cu", architecture, tmp_path).items():
+        assert reads_in_flight(code) >= least, f"{kernel} for {architecture}"
+        assert not re.search(r"\b(LDL|STL)\b", code), f"{kernel} keeps registers in memory"
+
+
+def machine_code(path, architecture, folder):
+    """NVIDIA's listing of each kernel in a file."""
+    try:
+        files = importlib.metadata.files("nvidia-cuda-nvdisasm")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("nvdisasm is not installed")
+    disassembler = next(file.locate() for file in files if file.stem == "nvdisasm")
+    (folder / "cubin").write_bytes(compile_file(path, architecture).code)
+    listing = subprocess.run(
+        [disassembler, "-c", folder / "cubin"], capture_output=True, text=True, check=True
+    ).stdout
+    _, *sections = re.split(r"^\s*\.section\s+\.text\.", listing, flags=re.MULTILINE)
+    return {section.partition(",")[0]: section for section in sections}
+
+
+INSTRUCTION = re.compile(r"\*/ +(?:@!?U?P\w+ +)?(?P<name>[A-Z]\w*)\S* *(?P<operands>[^;]*);|^\.L_")
+JUMPS = {"BRA", "BAR", "CALL", "EXIT", "RET"}
+
+
+def reads_in_flight(code):
+    """The most reads of global memory in a row, none of them needed before the last is asked for.
+
+    Between them lies no jump, and nothing that takes a register which one of them fills.
+    """
+    most, filled = 0, []
+    for line in code.splitlines():
+        if not (found := INSTRUCTION.search(line)):
+            continue
+        used = set(re.findall(r"\bR\d+", found["operands"] or ""))
+        if found["name"] == "LDG":
+            target = re.match(r"R\w+", found["operands"])[0]
+            used -= {target} if found["operands"].count(target) == 1 else set()
+        if found["name"] is None or found["name"] in JUMPS or used & set(filled):
+            filled = []
+        if found["name"] == "LDG":
+            filled.append(target)
+            most = max(most, len(filled))
+    return most
 
 
 def test_every_entry_point_is_listed():

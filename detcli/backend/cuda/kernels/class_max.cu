@@ -6,6 +6,7 @@
 
 constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
+constexpr u32 AHEAD = 10;  // reads that a thread has in flight: 80 classes in one go
 
 // The highest key, the second highest (equal to it for a tie), and the lowest class of the highest.
 struct Best {
@@ -25,14 +26,30 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
   Best best{0, 0, 0};
   if (anchor < head.anchors) {
     u32 nans = 0;
-#pragma unroll 8
-    for (u32 index = warp; index < head.classes; index += WARPS) {
-      u32 key = order_key(head.score(index, anchor));
-      nans += key == 0;
-      if (key > best.key) {
-        best = Best{key, best.key, index};
-      } else if (key > best.second) {
-        best.second = key;
+    for (u32 start = warp; start < head.classes; start += WARPS * AHEAD) {
+      // All are asked for before the first is used. Past the end, the last class is read again: a
+      // condition for each read would take more predicates than there are.
+      u32 ids[AHEAD];
+      T scores[AHEAD];
+#pragma unroll
+      for (u32 i = 0; i < AHEAD; i++) ids[i] = min(start + i * WARPS, head.classes - 1);
+      if (head.class_ids) {
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) ids[i] = head.class_ids[ids[i]];
+      }
+#pragma unroll
+      for (u32 i = 0; i < AHEAD; i++) scores[i] = head.stored(4 + ids[i], anchor);
+#pragma unroll
+      for (u32 i = 0; i < AHEAD; i++) {
+        u32 index = start + i * WARPS;
+        bool there = index < head.classes;
+        u32 key = there ? order_key(to_float(scores[i])) : 0;
+        nans += there && key == 0;
+        bool wins = key > best.key;
+        u32 loser = wins ? best.key : key;
+        best.second = loser > best.second ? loser : best.second;
+        best.class_index = wins ? index : best.class_index;
+        best.key = wins ? key : best.key;
       }
     }
     if (nans) atomicAdd(&nan_count[picture], nans);
@@ -55,7 +72,7 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
   best_class[place] = best.class_index;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     class_max_float32(const float* heads, u32 rows, u32 anchors, u32 anchors_first,
                       const u32* class_ids, u32 classes, u32* best_key, u32* second_key,
                       u32* best_class, u32* nan_count) {
@@ -64,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256)
             blockIdx.y, partial, best_key, second_key, best_class, nan_count);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     class_max_float16(const half* heads, u32 rows, u32 anchors, u32 anchors_first,
                       const u32* class_ids, u32 classes, u32* best_key, u32* second_key,
                       u32* best_class, u32* nan_count) {

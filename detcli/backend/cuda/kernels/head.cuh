@@ -10,9 +10,10 @@ struct Head {
   const u32* class_ids;           // the classes that count, ascending; null for all
   u32 anchors, classes;           // N, and how many classes count
 
-  __device__ float at(u32 row, u32 anchor) const {
-    return to_float(values[(u64)row * row_stride + (u64)anchor * anchor_stride]);
+  __device__ T stored(u32 row, u32 anchor) const {
+    return values[(u64)row * row_stride + (u64)anchor * anchor_stride];
   }
+  __device__ float at(u32 row, u32 anchor) const { return to_float(stored(row, anchor)); }
   __device__ u32 class_id(u32 index) const { return class_ids ? class_ids[index] : index; }
   __device__ float score(u32 class_index, u32 anchor) const {
     return at(4 + class_id(class_index), anchor);

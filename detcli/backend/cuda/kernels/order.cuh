@@ -19,16 +19,16 @@ __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(half value) {
   u32 magnitude = (value.bits & 0x7FFFu) << 13;
   u32 sign = (value.bits & 0x8000u) << 16;
-  if (magnitude >= 0x0F800000u) return __uint_as_float(sign | magnitude | 0x7F800000u);
-  float scaled = __uint_as_float(magnitude) * 0x1p112f;
-  return __uint_as_float(sign | __float_as_uint(scaled));
+  u32 scaled = __float_as_uint(__uint_as_float(magnitude) * 0x1p112f);
+  u32 special = magnitude | 0x7F800000u;
+  return __uint_as_float(sign | (magnitude >= 0x0F800000u ? special : scaled));
 }
 
 // An integer in the order of the score: NaN 0, below -inf; -0 equals +0.
 __device__ __forceinline__ u32 order_key(float score) {
-  if (score != score) return 0;
   u32 bits = __float_as_uint(score + 0.0f);  // -0 + 0 = +0
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  u32 key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return score != score ? 0 : key;
 }
 
 // The score of a key; exact but for the sign of zero.

@@ -40,7 +40,8 @@ __device__ __forceinline__ void each_key(const Source& source, u32 total, const 
 #pragma unroll
     for (u32 i = 0; i < AHEAD; i++) {
       u32 index = start + i * BLOCK + threadIdx.x;
-      keys[i] = index < total ? source(index) : 0;
+      u64 key = source(min(index, total - 1));  // without a branch around the read
+      keys[i] = index < total ? key : 0;
     }
 #pragma unroll
     for (u32 i = 0; i < AHEAD; i++) use(keys[i]);
