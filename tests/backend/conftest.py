@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from backend.cuda.host_gpu import HostGpu
+from backend.cuda.libcuda import FakeDriver
 from backend.cuda.shim import Shim, kernel_sources
 
 from detcli.errors import DetcliError
@@ -34,8 +35,31 @@ def host_gpu(shim: Shim, request: pytest.FixtureRequest) -> Iterator[HostGpu]:
 
 
 @pytest.fixture(scope="session")
-def real_gpu() -> Iterator:
+def _driver_on_the_cpu(shim: Shim, pytestconfig: pytest.Config) -> FakeDriver:
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    return FakeDriver(shim, pytestconfig.cache.mkdir("shim"))
+
+
+@pytest.fixture
+def driver(
+    _driver_on_the_cpu: FakeDriver,
+    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[FakeDriver]:
+    """A driver without a GPU, whose streams are late."""
+    # The compiler needs seconds for each file, and tests whether it runs are elsewhere.
+    monkeypatch.setenv("DETCLI_CACHE_DIR", str(pytestconfig.cache.mkdir("cubins")))
+    _driver_on_the_cpu.start(reverse=order_of_each_launch(request))
+    yield _driver_on_the_cpu
+    _driver_on_the_cpu.stop()
+
+
+@pytest.fixture(scope="session")
+def real_gpu(pytestconfig: pytest.Config) -> Iterator:
     """The first GPU."""
+    if pytestconfig.option.markexpr != "gpu":
+        pytest.skip("a process has one driver: pytest -m gpu takes NVIDIA's")
     try:
         from detcli.backend.cuda.driver import Gpu
 
@@ -46,12 +70,15 @@ def real_gpu() -> Iterator:
     gpu.close()
 
 
-@pytest.fixture(params=["host", pytest.param("real", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.gpu)])
 def gpu(request: pytest.FixtureRequest) -> Iterator:
-    """Each GPU to run kernels on; the real one has the marker `gpu`."""
+    """A GPU of cuda-core to run kernels on, by each driver; NVIDIA's has the marker `gpu`."""
     if request.param == "real":
         yield request.getfixturevalue("real_gpu")
         return
-    gpu = HostGpu(request.getfixturevalue("shim"), reverse=order_of_each_launch(request))
+    request.getfixturevalue("driver")
+    from detcli.backend.cuda.driver import Gpu
+
+    gpu = Gpu(0)
     yield gpu
     gpu.close()

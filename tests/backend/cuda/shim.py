@@ -113,15 +113,21 @@ class Shim:
             letter, kind = PARAMETERS[type(argument)]
             letters.append(letter)
             values.append(kind(argument if isinstance(argument, int) else argument.item()))
-        signature = library[f"{kernel}_signature"]
-        signature.restype = ctypes.c_char_p
-        if (wanted := signature().decode()) != (given := "".join(letters)):
-            raise ShimError(f"{kernel} takes {wanted}, but was given {given}")
+        wanted, _ = self.entry(kernel)
+        if wanted.decode() != (given := "".join(letters)):
+            raise ShimError(f"{kernel} takes {wanted.decode()}, but was given {given}")
         launch = library[f"{kernel}_launch"]
         launch.restype = ctypes.c_char_p
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         if error := launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers):
             raise ShimError(f"{kernel}, {error.decode()}")
+
+    def entry(self, kernel: str) -> tuple[bytes, ctypes.c_void_p]:
+        """The types of a kernel's parameters, and the address of what runs it."""
+        library = self._library(self._file_of[kernel])
+        signature = library[f"{kernel}_signature"]
+        signature.restype = ctypes.c_char_p
+        return signature(), ctypes.cast(library[f"{kernel}_launch"], ctypes.c_void_p)
 
     def _open(self, name: str) -> ctypes.PyDLL:
         """The library of a .cu file, built unless it is there already."""

@@ -1,0 +1,108 @@
+"""NVIDIA's driver without a GPU, for the real cuda-core: shim/libcuda.cpp, loaded and controlled.
+
+A loader that has a library of the name libcuda.so.1 takes it, so once `FakeDriver` is made, this
+process has that driver. Between tests it says that there is no GPU.
+"""
+
+import ctypes
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from backend.cuda.shim import RUNTIME, Shim
+
+SOURCE = RUNTIME / "libcuda.cpp"
+COMPILE = [
+    *"g++ -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Werror".split(),
+    "-Wl,-soname,libcuda.so.1",
+]
+UNLIMITED = (1 << 64) - 1
+
+
+class FakeDriver:
+    """The driver of this process.
+
+    Args:
+        shim: The kernels.
+        folder: Where the library is kept.
+    """
+
+    def __init__(self, shim: Shim, folder: Path) -> None:
+        content = repr(COMPILE).encode() + SOURCE.read_bytes()
+        path = folder / f"libcuda-{hashlib.sha256(content).hexdigest()[:16]}.so"
+        if not path.exists():
+            built = path.with_suffix(f".{id(self)}")
+            subprocess.run([*COMPILE, SOURCE, "-o", built], check=True)
+            built.replace(path)
+        self._library = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        self._shim = shim
+        resolve = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._bring)
+        self._kept: list[object] = [resolve]  # as long as the driver may call them
+        self._library.fake_resolver(resolve)
+        self._library.fake_calls.restype = ctypes.c_char_p
+        self._library.fake_faults.restype = ctypes.c_char_p
+        self.stop()
+
+    def start(
+        self,
+        *,
+        late: bool = True,
+        reverse: Callable[[], bool] = lambda: False,
+        capacity: int | None = None,
+    ) -> None:
+        """Have two GPUs.
+
+        Args:
+            late: Do work only when it is waited for, instead of at once.
+            reverse: Says for each launch whether blocks and threads run from the last to the first.
+            capacity: Bytes of device memory; None for no limit.
+        """
+        order = ctypes.CFUNCTYPE(ctypes.c_bool)(reverse)
+        self._kept[1:] = [order]
+        size = ctypes.c_size_t(UNLIMITED if capacity is None else capacity)
+        self._library.fake_reset(2, int(late), size, order)
+
+    def stop(self) -> None:
+        """Have no GPU.
+
+        Raises:
+            AssertionError: A kernel or its caller did what is not allowed, since `start`.
+        """
+        faults = self._library.fake_faults().decode()
+        self._library.fake_free_kept()
+        self.start()
+        self._library.fake_reset(0, 1, ctypes.c_size_t(UNLIMITED), self._kept[1])
+        assert not faults, faults
+
+    def fail(self, function: str, error: int) -> None:
+        """Let a function of the driver fail from now on."""
+        self._kept[2:] = [name := function.encode()]
+        self._library.fake_fail(name, error)
+
+    def drop_work(self, *, on: bool = True) -> None:
+        """Do nothing that is enqueued from now on: what is left is the host's cost."""
+        self._library.fake_idle(int(on))
+
+    def record(self, *, on: bool = True) -> None:
+        """Write calls down from now on, or no longer."""
+        self._library.fake_record(int(on))
+
+    @property
+    def calls(self) -> list[str]:
+        """What was called since `record`: the function and, of some, what it was given."""
+        return self._library.fake_calls().decode().splitlines()
+
+    @property
+    def held(self) -> int:
+        """Pieces of memory that are allocated."""
+        return self._library.fake_held()
+
+    @property
+    def waiting(self) -> int:
+        """Pieces of work that are not done."""
+        return self._library.fake_waiting()
+
+    def _bring(self, name: bytes) -> None:
+        """Hand over a kernel that was compiled for the CPU."""
+        self._library.fake_kernel(name, *self._shim.entry(name.decode()))

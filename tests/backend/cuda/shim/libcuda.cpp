@@ -1,0 +1,390 @@
+// NVIDIA's driver without a GPU: as much of libcuda.so.1 as cuda-core asks for. Kernels run by the
+// shim on the CPU, memory is the host's.
+//
+// There is one queue, however many streams. A real GPU may do work at any moment; this one does it
+// at the latest, when somebody waits for it, or at once where a test asks for that. What is read
+// too early, or filled again too early, is then wrong every time instead of once in a while.
+//
+// Memory lies between guards, holds rubbish at first, and again once it is freed. What a program
+// gets wrong without being told by an error code stands in `faults`. libcuda.py controls all this.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define API extern "C" __attribute__((visibility("default")))
+
+enum Result {  // as in cuda.h
+  SUCCESS = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201,
+  NOT_FOUND = 500,
+  NOT_SUPPORTED = 801,
+};
+
+namespace {
+
+constexpr size_t kGuard = 256, kFirstContext = 0x1000, kContextStep = 16;
+constexpr int kRubbish = 0xCD;
+
+using Launch = const char* (*)(const unsigned*, unsigned, int, void**);
+
+struct Kernel {
+  std::string name, signature;
+  Launch launch;
+};
+
+struct Block {  // of memory, of the device or page-locked
+  char* whole;
+  size_t size;
+  bool pinned;
+};
+
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+};
+
+std::recursive_mutex turn;
+std::deque<std::function<void()>> queue;
+size_t issued, done;
+std::map<uintptr_t, Block> held;
+std::vector<Block> freed;  // kept: work in flight may still point there
+std::map<std::string, Kernel> kernels;
+std::string faults, calls, failing;
+int failure, devices, late = 1, recording, idle;
+size_t capacity = ~size_t(0), in_use;
+bool (*reversed)() = [] { return false; };
+void (*resolve)(const char*);  // asks libcuda.py to bring a kernel
+thread_local size_t current;
+thread_local int capture_mode;
+
+void fault(const std::string& what) { faults += what + "\n"; }
+
+void run_until(size_t position) {
+  while (done < position) {
+    auto work = std::move(queue.front());
+    queue.pop_front();
+    done++;
+    work();
+  }
+}
+
+Result enqueue(std::function<void()> work) {
+  if (idle) return SUCCESS;
+  queue.push_back(std::move(work));
+  issued++;
+  if (!late) run_until(issued);
+  return SUCCESS;
+}
+
+// What a call does first: it is written down, and may be told to fail.
+Result begin(const char* name, const char* detail = "") {
+  if (recording) calls += std::string(name) + (*detail ? " " : "") + detail + "\n";
+  return failing == name ? Result(failure) : SUCCESS;
+}
+
+#define BEGIN(detail)                                \
+  std::lock_guard<std::recursive_mutex> guard(turn); \
+  if (Result failed = begin(__func__, detail)) return failed
+#define NEEDS_CONTEXT \
+  if (!current) return INVALID_CONTEXT
+
+Result allocate(uintptr_t* address, size_t size, bool pinned) {
+  if (size == 0) return INVALID_VALUE;
+  if (!pinned && (size > capacity || in_use > capacity - size)) return OUT_OF_MEMORY;
+  char* whole = static_cast<char*>(aligned_alloc(kGuard, (size / kGuard + 3) * kGuard));
+  if (!whole) return OUT_OF_MEMORY;
+  memset(whole, kRubbish, (size / kGuard + 3) * kGuard);
+  *address = reinterpret_cast<uintptr_t>(whole + kGuard);
+  held[*address] = {whole, size, pinned};
+  if (!pinned) in_use += size;
+  return SUCCESS;
+}
+
+void release(uintptr_t address) {
+  auto found = held.find(address);
+  if (found == held.end()) return fault("memory is freed that nobody allocated");
+  Block block = found->second;
+  held.erase(found);
+  if (!block.pinned) in_use -= block.size;
+  memset(block.whole + kGuard, kRubbish, block.size);
+  for (size_t at = 0; at < (block.size / kGuard + 3) * kGuard; at++) {
+    if (static_cast<unsigned char>(block.whole[at]) == kRubbish) continue;
+    fault("byte " + std::to_string(long(at) - long(kGuard)) + " of memory of " +
+          std::to_string(block.size) + " bytes was written");
+    break;
+  }
+  freed.push_back(block);
+}
+
+Result launch(const Kernel& kernel, const unsigned* grid, unsigned block, void** arguments) {
+  std::vector<uint64_t> values(kernel.signature.size());
+  for (size_t i = 0; i < values.size(); i++)
+    memcpy(&values[i], arguments[i], strchr("PqQ", kernel.signature[i]) ? 8 : 4);
+  std::array<unsigned, 3> blocks{grid[0], grid[1], grid[2]};
+  if (!blocks[0] || !blocks[1] || !blocks[2] || !block) return INVALID_VALUE;
+  return enqueue([&kernel, blocks, block, values]() mutable {
+    std::vector<void*> pointers;
+    for (uint64_t& value : values) pointers.push_back(&value);
+    if (const char* wrong = kernel.launch(blocks.data(), block, reversed(), pointers.data()))
+      fault(kernel.name + ": " + wrong);
+  });
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- for libcuda.py
+
+API void fake_reset(int count, int is_late, size_t bytes, bool (*order)()) {
+  std::lock_guard<std::recursive_mutex> guard(turn);
+  devices = count, late = is_late, capacity = bytes, reversed = order;
+  failing = "", recording = 0, idle = 0, calls = faults = "";
+}
+API void fake_fail(const char* name, int error) { failing = name, failure = error; }
+API void fake_idle(int on) { idle = on; }
+API void fake_record(int on) { recording = on, calls = ""; }
+API void fake_resolver(void (*ask)(const char*)) { resolve = ask; }
+API void fake_kernel(const char* name, const char* signature, Launch launch) {
+  kernels[name] = {name, signature, launch};
+}
+API const char* fake_calls() { return calls.c_str(); }
+API const char* fake_faults() { return faults.c_str(); }
+API size_t fake_held() { return held.size(); }
+API size_t fake_waiting() { return issued - done; }
+API void fake_free_kept() {
+  for (Block& block : freed) free(block.whole);
+  freed.clear();
+}
+
+// ---------------------------------------------------------------- the driver: device and context
+
+API Result cuInit(unsigned) { return devices ? SUCCESS : NO_DEVICE; }
+API Result cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+API Result cuDeviceGetCount(int* count) { return *count = devices, SUCCESS; }
+API Result cuDeviceGet(int* device, int ordinal) {
+  return *device = ordinal, ordinal < devices ? SUCCESS : INVALID_DEVICE;
+}
+API Result cuDeviceGetName(char* name, int length, int) {
+  return snprintf(name, size_t(length), "CPU in disguise"), SUCCESS;
+}
+API Result cuDeviceTotalMem(size_t* bytes, int) { return *bytes = size_t(1) << 33, SUCCESS; }
+API Result cuDeviceTotalMem_v2(size_t* bytes, int device) {
+  return cuDeviceTotalMem(bytes, device);
+}
+API Result cuDeviceGetUuid(void* uuid, int device) { return memset(uuid, device, 16), SUCCESS; }
+API Result cuDeviceGetAttribute(int* value, int attribute, int) {
+  constexpr int kUnifiedAddressing = 41, kMajor = 75, kMinor = 76, kMemoryPools = 115;
+  *value = attribute == kMajor                                            ? 7
+           : attribute == kMinor                                          ? 5
+           : attribute == kUnifiedAddressing || attribute == kMemoryPools ? 1
+                                                                          : 0;
+  return SUCCESS;
+}
+API Result cuDevicePrimaryCtxRetain(size_t* context, int device) {
+  return *context = kFirstContext + size_t(device) * kContextStep, SUCCESS;
+}
+API Result cuDevicePrimaryCtxRelease(int) { return SUCCESS; }
+API Result cuCtxGetCurrent(size_t* context) { return *context = current, SUCCESS; }
+API Result cuCtxSetCurrent(size_t context) {
+  BEGIN(std::to_string((context - kFirstContext) / kContextStep).c_str());
+  return current = context, SUCCESS;
+}
+API Result cuCtxPushCurrent(size_t context) { return current = context, SUCCESS; }
+API Result cuCtxPopCurrent(size_t* context) { return *context = current, current = 0, SUCCESS; }
+API Result cuCtxGetDevice(int* device) {
+  NEEDS_CONTEXT;
+  return *device = int((current - kFirstContext) / kContextStep), SUCCESS;
+}
+API Result cuCtxGetId(size_t context, uint64_t* id) { return *id = context, SUCCESS; }
+API Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, SUCCESS;
+}
+API Result cuCtxSynchronize() {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return run_until(issued), SUCCESS;
+}
+API Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  BEGIN(std::to_string(*mode).c_str());
+  return std::swap(*mode, capture_mode), SUCCESS;
+}
+
+// ---------------------------------------------------------------- streams and events
+
+API Result cuStreamCreateWithPriority(size_t* stream, unsigned, int) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  static size_t last = 0x5000;
+  return *stream = last += 16, SUCCESS;
+}
+API Result cuStreamCreate(size_t* stream, unsigned flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
+}
+API Result cuStreamDestroy(size_t) {
+  BEGIN("");
+  return SUCCESS;
+}
+API Result cuStreamSynchronize(size_t) {
+  BEGIN("");
+  return run_until(issued), SUCCESS;
+}
+API Result cuStreamGetCtx(size_t, size_t* context) { return *context = current, SUCCESS; }
+API Result cuStreamIsCapturing(size_t, int* status) { return *status = 0, SUCCESS; }
+API Result cuStreamWaitEvent(size_t, size_t*, unsigned) { return SUCCESS; }  // one queue
+API Result cuLaunchHostFunc(size_t, void (*function)(void*), void* data) {
+  BEGIN("");
+  return enqueue([=] { function(data); });
+}
+API Result cuEventCreate(size_t** event, unsigned) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return *event = new size_t(0), SUCCESS;
+}
+API Result cuEventDestroy(size_t* event) {
+  BEGIN("");
+  return delete event, SUCCESS;
+}
+API Result cuEventRecord(size_t* event, size_t) {
+  BEGIN("");
+  return *event = issued, SUCCESS;
+}
+API Result cuEventSynchronize(size_t* event) {
+  BEGIN("");
+  return run_until(*event), SUCCESS;
+}
+API Result cuEventElapsedTime(float* milliseconds, size_t*, size_t*) {
+  return *milliseconds = 1, SUCCESS;
+}
+
+// ---------------------------------------------------------------- memory
+
+API Result cuMemAllocAsync(uintptr_t* address, size_t size, size_t) {
+  BEGIN("");
+  return allocate(address, size, false);
+}
+API Result cuMemAllocFromPoolAsync(uintptr_t* address, size_t size, size_t, size_t stream) {
+  return cuMemAllocAsync(address, size, stream);
+}
+API Result cuMemFreeAsync(uintptr_t address, size_t) {
+  BEGIN("");
+  return enqueue([=] { release(address); });
+}
+API Result cuMemAlloc(uintptr_t* address, size_t size) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return allocate(address, size, false);
+}
+API Result cuMemFree(uintptr_t address) {
+  BEGIN("");
+  run_until(issued);
+  return release(address), SUCCESS;
+}
+API Result cuMemAllocHost(uintptr_t* address, size_t size) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return allocate(address, size, true);
+}
+API Result cuMemFreeHost(uintptr_t address) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return release(address), SUCCESS;
+}
+API Result cuMemcpyAsync(char* target, const char* source, size_t size, size_t) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return enqueue([=] { memcpy(target, source, size); });
+}
+API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, size_t) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return enqueue([=] { memset(target, value, size); });
+}
+API Result cuDeviceGetMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
+API Result cuDeviceGetDefaultMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
+API Result cuMemGetMemPool(size_t* pool, void*, int) { return *pool = 7, SUCCESS; }
+API Result cuMemPoolGetAttribute(size_t, int, uint64_t* value) { return *value = 0, SUCCESS; }
+API Result cuMemPoolSetAttribute(size_t, int attribute, uint64_t* value) {
+  BEGIN((std::to_string(attribute) + " " + std::to_string(*value)).c_str());
+  return SUCCESS;
+}
+
+// ---------------------------------------------------------------- kernels
+
+API Result cuLibraryLoadData(size_t* library, const void* code, void*, void*, unsigned, void*,
+                             void*, unsigned) {
+  BEGIN("");
+  return *library = 9, memcmp(code,
+                              "\x7f"
+                              "ELF",
+                              4)
+                           ? INVALID_VALUE
+                           : SUCCESS;
+}
+API Result cuLibraryUnload(size_t) { return SUCCESS; }
+API Result cuLibraryGetKernel(const Kernel** kernel, size_t, const char* name) {
+  if (!kernels.count(name)) resolve(name);
+  if (!kernels.count(name)) return NOT_FOUND;
+  return *kernel = &kernels[name], SUCCESS;
+}
+API Result cuKernelGetFunction(const Kernel** function, const Kernel* kernel) {
+  return *function = kernel, SUCCESS;
+}
+API Result cuLaunchKernelEx(const LaunchConfig* config, const Kernel* kernel, void** arguments,
+                            void**) {
+  BEGIN(kernel->name.c_str());
+  NEEDS_CONTEXT;
+  return launch(*kernel, config->grid, config->block[0], arguments);
+}
+API Result cuLaunchKernel(const Kernel* kernel, unsigned x, unsigned y, unsigned z, unsigned block,
+                          unsigned, unsigned, unsigned, size_t, void** arguments, void**) {
+  BEGIN(kernel->name.c_str());
+  NEEDS_CONTEXT;
+  const unsigned grid[] = {x, y, z};
+  return launch(*kernel, grid, block, arguments);
+}
+
+// ---------------------------------------------------------------- the rest
+
+API Result cuGetErrorName(int error, const char** name) {
+  static const std::map<int, const char*> names = {
+      {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+      {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+      {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+      {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+      {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+      {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+  };
+  auto found = names.find(error);
+  return *name = found == names.end() ? "CUDA_ERROR_UNKNOWN" : found->second, SUCCESS;
+}
+API Result cuGetErrorString(int, const char** text) { return *text = "by the fake", SUCCESS; }
+API Result cuGetExportTable(const void** table, const void*) { return *table = nullptr, NOT_FOUND; }
+static Result unsupported() { return NOT_SUPPORTED; }
+API Result cuGetProcAddress_v2(const char* name, void** address, int, uint64_t, int* status) {
+  if (status) *status = 0;
+  static void* self = [] {
+    Dl_info info;
+    dladdr(reinterpret_cast<void*>(cuInit), &info);
+    return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  }();
+  bool itself = !strcmp(name, "cuGetProcAddress");
+  *address = itself ? reinterpret_cast<void*>(cuGetProcAddress_v2) : dlsym(self, name);
+  if (!*address) *address = reinterpret_cast<void*>(unsupported);
+  return SUCCESS;
+}
