@@ -57,10 +57,7 @@ def from_json(value: str | list[str]) -> Name:
     Raises:
         TypeError: It is something else.
     """
-    if isinstance(value, str):
-        return value
-    source, message, hint = map(str, value)
-    return Unusable(source, message, hint)
+    return value if isinstance(value, str) else Unusable(*value)
 
 
 def to_entry(name: Name) -> Entry:

@@ -27,7 +27,8 @@ class Slot:
         self._gpu = gpu
         self._device: dict[str, DeviceMemory] = {}
         self._pinned: dict[str, PinnedMemory] = {}
-        self._event: Event | None = None
+        self._event: Event | None = None  # made once, and moved
+        self._waits = False
         self.generation = 0
         self.finish: Callable[[], None] | None = None
 
@@ -53,13 +54,17 @@ class Slot:
         try:
             yield
         finally:
-            self._event = self._gpu.record()
+            if self._event is None:
+                self._event = self._gpu.record()
+            else:
+                self._event.record()
+            self._waits = True
 
     def wait(self) -> None:
         """Wait until the slot's work is done."""
-        if self._event is not None:
+        if self._event is not None and self._waits:
             self._event.wait()
-            self._event = None
+            self._waits = False
 
     def close(self) -> None:
         """Free the memory; the stream must be idle."""

@@ -31,12 +31,13 @@ from detcli.backend.postprocess import (
 from detcli.model.contract import Contract
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Argument, Gpu
+    from detcli.backend.cuda.driver import Argument, Gpu, Launch
 
     Arguments = tuple[Argument, ...]
 
 ANCHORS_IN_A_BLOCK = 32
 ALIGNMENT = 256  # bytes
+MAX_PREPARED = 16  # pairs of addresses; each slot has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,60 +104,72 @@ class SelectionKernels:
         for part, size in sizes.items():
             self._offset[part] = end
             end += -(-size // ALIGNMENT) * ALIGNMENT
+        self._prepared: dict[tuple[int, int], list[Launch]] = {}
         self._memory = gpu.allocate(end)
         gpu.clear(self._address("nan_count"), sizes["nan_count"])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def enqueue(self, heads: int, result: int) -> None:
         """Launch the kernels; `heads` and `result`, of `result_size` bytes, are addresses."""
-        head, unsigned, at = self._head, np.uint32, self._address
-        if not head.anchors:  # a grid without blocks would be an error
+        if not self._head.anchors:  # a grid without blocks would be an error
             self._gpu.clear(result, self.result_size)
             return
-        self._shape = (
+        if (heads, result) not in self._prepared:
+            if len(self._prepared) == MAX_PREPARED:
+                self._prepared.clear()
+            self._prepared[heads, result] = self._prepare(heads, result)
+        for launch in self._prepared[heads, result]:
+            launch()
+
+    def _prepare(self, heads: int, result: int) -> "list[Launch]":
+        """The launches for one pair of addresses, in their order."""
+        head, unsigned, at = self._head, np.uint32, self._address
+        shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
             *(self._class_ids.address if self._class_ids else 0, unsigned(self._class_count)),
         )
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
         best = (at("best_key"), at("second_key"), at("best_class"))
-        maxima = (*self._shape, *best, at("nan_count"))
-        self._gpu.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
+        maxima = (*shape, *best, at("nan_count"))
+        first = self._gpu.prepare(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
         rest = self._select if self._options.nms_iou is None else self._suppress
-        rest((at("nan_count"), result, result + 8 * head.batch))
+        return [first, *rest(shape, (at("nan_count"), result, result + 8 * head.batch))]
 
-    def _select(self, found: tuple[int, int, int]) -> None:
-        """Launch steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
+    def _select(self, shape: "Arguments", found: tuple[int, int, int]) -> "list[Launch]":
+        """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         wanted = (unsigned(self.max_det), unsigned(options.unique), np.float32(options.confidence))
         best = (at("best_key"), at("second_key"), at("best_class"))
         space = (at("ranked"), at("wide"), at("spill"), unsigned(self._spill))
-        arguments = (*self._shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
-        self._gpu.launch(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)
+        arguments = (*shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
+        return [self._gpu.prepare(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)]
 
-    def _suppress(self, found: tuple[int, int, int]) -> None:
-        """Launch non-maximum suppression instead."""
+    def _suppress(self, shape: "Arguments", found: tuple[int, int, int]) -> "list[Launch]":
+        """Non-maximum suppression instead."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         grid = (head.batch, 1, 1)
         ranked = (at("ranked"), at("ranked_count"))
         spill = (at("spill"), unsigned(self._spill))
         least = np.float32(options.confidence)
         candidates = (unsigned(head.anchors), least, at("best_key"), *ranked, *spill)
-        self._gpu.launch("rank_anchors", grid, 1024, *candidates)
         wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(options.nms_iou or 0))
         best = (at("best_key"), at("best_class"))
-        arguments = (*self._shape, *wanted, *ranked, *best, at("row_class"), *found)
-        self._gpu.launch(f"nms_{head.dtype}", grid, 1024, *arguments)
+        arguments = (*shape, *wanted, *ranked, *best, at("row_class"), *found)
+        return [
+            self._gpu.prepare("rank_anchors", grid, 1024, *candidates),
+            self._gpu.prepare(f"nms_{head.dtype}", grid, 1024, *arguments),
+        ]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list["Rows"]:
         """Copy the rows of each picture out of a downloaded result."""
-        batch, max_det = self._head.batch, self.max_det
-        counts, rows = np.split(result[: self.result_size], [8 * batch])
-        values = rows.view(np.float32).reshape(batch, max_det, 6)
-        row_and_nan_counts = counts.view(np.uint32).reshape(batch, 2).tolist()
-        return [
-            Rows(own[:count].copy(), nan_count)
-            for own, (count, nan_count) in zip(values, row_and_nan_counts, strict=True)
-        ]
+        batch, found = self._head.batch, []
+        counts = np.frombuffer(result, np.uint32, 2 * batch).tolist()
+        for picture in range(batch):
+            count, nan_count = counts[2 * picture : 2 * picture + 2]
+            start = 8 * batch + 24 * picture * self.max_det
+            own = np.frombuffer(result, np.float32, 6 * count, start)
+            found.append(Rows(own.reshape(-1, 6).copy(), nan_count))
+        return found
 
     def choose(self, rows: Rows) -> SelectedRows:
         """What was selected from one picture, with a warning about NaN."""

@@ -12,6 +12,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from backend.cuda.shim import Shim
@@ -71,8 +72,15 @@ class HostPinned(HostMemory):
 class HostEvent:
     """A point in the stream."""
 
-    def __init__(self, wait: Callable[[], None]) -> None:
-        self.wait = wait
+    def __init__(self, gpu: "HostGpu") -> None:
+        self._gpu = gpu
+        self.record()
+
+    def record(self) -> None:
+        self._here = self._gpu._issued  # noqa: SLF001 - the two are one unit
+
+    def wait(self) -> None:
+        self._gpu._run(self._here)  # noqa: SLF001
 
 
 class HostGpu:
@@ -139,6 +147,9 @@ class HostGpu:
             lambda: self._shim.launch(kernel, grid, block, *arguments, reverse=self._reverse())
         )
 
+    def prepare(self, *launch: object) -> Callable[[], None]:
+        return partial(self.launch, *launch)
+
     def enqueue(self, operation: Callable[[], object]) -> None:
         """Put anything on the stream, for doubles of other things that run there."""
         with self._turn:
@@ -148,8 +159,7 @@ class HostGpu:
             self.synchronize()
 
     def record(self) -> HostEvent:
-        here = self._issued
-        return HostEvent(lambda: self._run(here))
+        return HostEvent(self)
 
     def synchronize(self) -> None:
         self._run(self._issued)

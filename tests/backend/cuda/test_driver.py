@@ -1,8 +1,5 @@
 """driver.Gpu: what its double promises, checked on a real one too; and CUDA's failures."""
 
-import threading
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -14,145 +11,93 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install
 from detcli.backend.cuda import driver as module
 from detcli.backend.cuda.program import KERNELS
 
-
-class CUDAError(Exception):
-    """Named like cuda-core's, which is not public."""
-
-
-class FakeDevice:
-    """A device of cuda-core that cannot do what `failing` names."""
-
-    failing: frozenset = frozenset()
-    reason = "CUDA_ERROR_OUT_OF_MEMORY: The API call failed because it was unable to allocate"
-    arch, name = "90", "fake"
-
-    def __init__(self, ordinal):
-        self.ordinal, self.threads, self.closed_streams = ordinal, [], 0
-
-    def set_current(self):
-        self.attempt("set_current")
-        self.threads.append(threading.get_ident())
-
-    def create_stream(self):
-        return SimpleNamespace(handle=7, record=self.record, close=self.close_stream)
-
-    def allocate(self, size, *, stream):  # noqa: ARG002 - cuda-core's signature
-        self.attempt("allocate")
-        return SimpleNamespace(handle=4096, size=size, close=lambda: None)
-
-    def record(self):
-        self.attempt("record")
-        return SimpleNamespace(sync=lambda: self.attempt("sync"))
-
-    def close_stream(self):
-        self.closed_streams += 1
-
-    def attempt(self, what):
-        if what in self.failing:
-            raise CUDAError(f"{self.reason}\nand more")
-
-
-@pytest.fixture
-def open_fake(monkeypatch):
-    """Open a GPU whose driver fails in some way."""
-
-    def open_gpu(*failing, reason=FakeDevice.reason, gpus=1, ordinal=0):
-        device = type("Device", (FakeDevice,), {"failing": frozenset(failing), "reason": reason})
-        monkeypatch.setattr(module, "Device", device)
-        monkeypatch.setattr(module, "count_gpus", lambda: gpus)
-        success = (module.driver.CUresult.CUDA_SUCCESS,)
-        monkeypatch.setattr(module.driver, "cuCtxSynchronize", lambda: success)
-        return module.Gpu(ordinal)
-
-    return open_gpu
+INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
 
 
 @pytest.mark.parametrize(
     ("gpus", "ordinal", "why", "hint"),
     [(0, 0, "NVIDIA's driver shows none", "--device cpu"), (2, 2, "only 2", "cuda:0 to cuda:1")],
 )
-def test_a_missing_gpu(open_fake, gpus, ordinal, why, hint):
+def test_a_missing_gpu(driver, gpus, ordinal, why, hint):
+    if not gpus:
+        driver.stop()
     with pytest.raises(DeviceError, match=f"no GPU number {ordinal}, {why}") as caught:
-        open_fake(gpus=gpus, ordinal=ordinal)
+        module.Gpu(ordinal)
     assert hint in caught.value.hint
 
 
-def test_a_gpu_that_does_not_work(open_fake):
+@pytest.mark.parametrize("call", ["cuCtxSetCurrent", "cuStreamCreateWithPriority"])
+def test_a_gpu_that_does_not_work(driver, call):
+    driver.fail(call, OUT_OF_MEMORY)
     with pytest.raises(DeviceError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-        open_fake("set_current")
+        module.Gpu(0)
 
 
-def test_too_little_memory_is_a_memory_error(open_fake):
-    with pytest.raises(MemoryError, match=r"unable to allocate$"):
-        open_fake("allocate").allocate(100)
+@pytest.fixture
+def own(driver):
+    """A GPU on the driver that a test controls."""
+    gpu = module.Gpu(0)
+    yield gpu
+    driver.fail("", 0)
+    gpu.close()
 
 
-@pytest.mark.parametrize("call", ["record", "sync"])
-def test_a_failure_raises_inference_error(open_fake, call):
-    gpu = open_fake(call, reason="CUDA_ERROR_ILLEGAL_ADDRESS: while executing a kernel")
+def test_too_little_memory_is_a_memory_error(own, driver):
+    driver.fail("cuMemAllocHost", OUT_OF_MEMORY)
+    with pytest.raises(MemoryError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        own.pin(100)
+
+
+@pytest.mark.parametrize(
+    ("function", "use"),
+    [
+        ("cuEventRecord", lambda gpu: gpu.record()),
+        ("cuEventSynchronize", lambda gpu: gpu.record().wait()),
+        ("cuMemcpyAsync", lambda gpu: gpu.copy(1, 2, 3)),
+        ("cuMemsetD8Async", lambda gpu: gpu.clear(1, 3)),
+        ("cuCtxSynchronize", lambda gpu: gpu.synchronize()),
+        ("cuLaunchKernel", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
+    ],
+)
+def test_a_failure_raises_inference_error(own, driver, function, use):
+    driver.fail(function, ILLEGAL_ADDRESS)
     with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
-        gpu.record().wait()
+        use(own)
     assert "--device cpu" in caught.value.hint
 
 
-def test_a_failing_copy_raises_inference_error(open_fake, monkeypatch):
-    result = module.driver.CUresult.CUDA_ERROR_INVALID_VALUE
-    calls = []
-    gpu = open_fake()
-    for name in ("cuMemcpyAsync", "cuMemsetD8Async", "cuCtxSynchronize"):
-        monkeypatch.setattr(module.driver, name, lambda *given: calls.append(given) or (result,))
-    with pytest.raises(InferenceError, match="CUDA_ERROR_INVALID_VALUE"):
-        gpu.copy(1, 2, 3)
-    with pytest.raises(InferenceError, match="CUDA_ERROR_INVALID_VALUE"):
-        gpu.clear(1, 3)
-    with pytest.raises(InferenceError, match="CUDA_ERROR_INVALID_VALUE"):
-        gpu.synchronize()
-    assert calls == [(1, 2, 3, gpu.stream), (1, 0, 3, gpu.stream), ()]
-
-
-def test_python_errors_are_not_translated(open_fake, monkeypatch):
-    gpu = open_fake()
-    monkeypatch.setattr(gpu._device, "allocate", None)  # noqa: SLF001
+def test_python_errors_are_not_translated(own):
     with pytest.raises(TypeError):
-        gpu.allocate(1)
+        own.allocate("1")
 
 
-def test_the_device_is_made_current_for_each_call(open_fake):
+def test_the_device_is_made_current_for_each_call(own, driver):
     """Another library, or another GPU's work, may have made another one current meanwhile."""
-    gpu = open_fake()
-    before = len(gpu._device.threads)  # noqa: SLF001
-    gpu.record()
-    gpu.allocate(10)
-    other = threading.Thread(target=gpu.record)
-    other.start()
-    other.join()
-    me = threading.get_ident()
-    assert gpu._device.threads[before:] == [me, me, other.ident]  # noqa: SLF001
+    other = module.Gpu(1)
+    driver.record()
+    for gpu in (own, other, own):
+        gpu.record()
+    seen = [call for call in driver.calls if call.startswith(("cuCtxSet", "cuEventRecord"))]
+    record = "cuEventRecord"
+    current = [f"cuCtxSetCurrent {ordinal}" for ordinal in (0, 1, 0)]
+    assert seen == [call for one in current for call in (one, record)]
+    other.close()
 
 
-def test_each_file_of_kernels_is_loaded_once(open_fake, monkeypatch):
-    compiled = []
-
-    def compile_file(path, architecture):
-        compiled.append((path.name, architecture))
-        return SimpleNamespace(get_kernel=lambda name: name)
-
-    monkeypatch.setattr(module, "compile_file", compile_file)
-    gpu = open_fake()
-    for _ in range(2):
-        gpu.load_kernels()
-    assert compiled == [
-        (name, "sm_90") for name in sorted(path.name for path in KERNELS.glob("*.cu"))
-    ]
+def test_each_file_of_kernels_is_loaded_once(own, driver):
+    driver.record()
+    own.load_kernels()
+    own.load_kernels()
+    assert driver.calls.count("cuLibraryLoadData") == len(list(KERNELS.glob("*.cu")))
 
 
-def test_closing_twice(open_fake):
-    gpu = open_fake()
-    memory = gpu.allocate(10)
-    gpu.close()
-    gpu.close()
+def test_closing_twice(own, driver):
+    memory = own.allocate(10)
+    driver.record()
+    own.close()
+    own.close()
     memory.close()
-    assert gpu._device.closed_streams == 1  # noqa: SLF001
+    assert driver.calls.count("cuStreamDestroy") == 1
 
 
 def test_bytes_survive_a_round_trip(gpu, random):
@@ -164,18 +109,55 @@ def test_bytes_survive_a_round_trip(gpu, random):
     memory.close()
 
 
-@pytest.mark.gpu
-def test_memory_outlives_its_gpus_stream(real_gpu):
+def test_memory_outlives_its_gpus_stream(gpu):
     """As results of top_k do, which their owner may drop at any time."""
-    gpu = module.Gpu(real_gpu.ordinal)
-    memory, pinned = gpu.allocate(1000), gpu.pin(1000)
-    gpu.close()
+    other = module.Gpu(gpu.ordinal)
+    memory, pinned = other.allocate(1000), other.pin(1000)
+    other.close()
     memory.close()
     pinned.close()
 
 
-@pytest.mark.gpu
-def test_more_memory_than_any_gpu_has(real_gpu):
+def test_more_memory_than_any_gpu_has(gpu):
     with pytest.raises(MemoryError):
-        real_gpu.allocate(1 << 50)
-    real_gpu.allocate(1000).close()  # it still works
+        gpu.allocate(1 << 50)
+    gpu.allocate(1000).close()  # it still works
+
+
+@pytest.mark.parametrize("place", [-1, 128, 128 + 255])
+def test_the_driver_on_the_cpu_notices_a_write_outside(own, driver, place):
+    memory, one = own.allocate(128), own.pin(1)
+    one.array[:] = 1
+    own.copy(memory.address + place, one.address, 1)
+    own.synchronize()
+    memory.close()
+    own.synchronize()
+    with pytest.raises(AssertionError, match=f"byte {place} of memory of 128 bytes was written"):
+        driver.stop()
+    driver.start()
+
+
+def test_the_driver_on_the_cpu_is_late(own, driver):
+    """What is read before anybody waited is rubbish, and the same afterwards is right."""
+    device, there, back = own.allocate(4), own.pin(4), own.pin(4)
+    there.array[:] = 7
+    own.copy(device.address, there.address, 4)
+    there.array[:] = 8  # too early: the copy has not run
+    own.copy(back.address, device.address, 4)
+    event = own.record()
+    own.clear(back.address, 4)
+    assert (back.array == 0xCD).all()
+    assert driver.waiting == 3
+    event.wait()
+    assert (back.array == 8).all()
+    own.synchronize()
+    assert (back.array == 0).all()
+    assert driver.waiting == 0
+
+
+def test_the_driver_on_the_cpu_notices_a_wrong_kernel(own, driver):
+    own.launch("rank_anchors", (1, 1, 1), 1025, *[0] * 2, *[0] * 5)
+    own.synchronize()
+    with pytest.raises(AssertionError, match=r"rank_anchors: .*CUDA refuses a grid"):
+        driver.stop()
+    driver.start()

@@ -9,6 +9,7 @@ clock      CUDA events around work that is queued behind a delay
 peers      PyTorch on our stream
 devices    the machine, downloads, recorded launches
 report     JSON and Markdown
+host_cost  a batch's cost for the host, which needs no GPU
 """
 
 DONE = "every kernel was launched, every answer is right"

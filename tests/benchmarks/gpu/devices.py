@@ -97,6 +97,10 @@ class Watched:
         self.launches.append(arguments)
         self._gpu.launch(*arguments)
 
+    def prepare(self, *arguments):
+        """Prepare a launch that is recorded when it is made."""
+        return partial(self.launch, *arguments)
+
     def again(self):
         """Each launched kernel's name, and a function that launches it again."""
         return [

@@ -1,1 +1,0 @@
-"""A static page of a run: opens from a disk, without a server and without network."""
