@@ -15,7 +15,7 @@ TRAIN ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # they share .venv
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the package
-.PHONY: help setup demo quick test test-train check docs bench gpu-check model test-lowest clean
+.PHONY: help setup demo quick test readers test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,16 @@ test: setup ## Run all tests, in parallel
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
 	$(BIN)/pytest tests/models
 	MYPYPATH=models $(BIN)/mypy -p codes
+
+# Label Studio's library requires another OpenCV than ours, so what its reader of tasks needs is listed here.
+READERS := label-studio-sdk==2.1.2 appdirs==1.4.4 faker==40.54.0 jsf==0.11.2 lxml==6.1.3 pyjwt==2.10.1 \
+	rstr==3.2.2 smart-open==9.0.2 wrapt==2.5.2 xmljson==0.2.1
+
+readers: .readers/installed ## Install what a test reads tasks for Label Studio with
+
+.readers/installed: Makefile | setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .readers $(READERS)
+	touch $@
 
 check: setup ## Formatting, lint, types
 	$(BIN)/ruff format --check .
@@ -111,4 +121,4 @@ test-lowest: ## Run the tests with the lowest versions that pyproject.toml admit
 	.venv-lowest/bin/pytest -n auto --dist worksteal
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-lowest build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .readers build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -48,6 +48,11 @@ class CommandEntry(NamedTuple):
 COMMANDS = {
     "predict": CommandEntry("predict.command", "predict", "Detect objects in pictures and videos."),
     "merge": CommandEntry("merge.command", "merge", "Put the parts of a run in shards together."),
+    "report": CommandEntry(
+        "report.command",
+        "report",
+        "Make a page to look at, from the records of an earlier run.",
+    ),
     "inspect": CommandEntry(
         "inspect.command",
         "inspect",

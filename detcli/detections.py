@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.errors import loading
 from detcli.geometry import clipped, shown
 
 
@@ -20,6 +21,8 @@ class Detections:
         score: `(N,)` float32 confidence from 0 to 1, descending.
         class_id: `(N,)` int64, an index into `names`.
         names: The names of all classes of the model, by class id.
+        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None where
+            there are no zones.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -35,12 +38,15 @@ class Detections:
     score: npt.NDArray[np.float32]
     class_id: npt.NDArray[np.int64]
     names: tuple[str, ...]
+    zones: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.score)
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
             raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
+        if self.zones is not None and self.zones.shape != (count,):
+            raise ValueError(f"zones must be (N,), got {self.zones.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
 
@@ -56,10 +62,33 @@ class Detections:
         """The class name of each detection."""
         return [self.names[index] for index in self.class_id]
 
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each zone that a detection is in, and of its class."""
+        if self.zones is not None:
+            for name, zones in zip(self.class_name, self.zones, strict=True):
+                yield from ((zone, name) for zone in zones)
+
     def within(self, size: tuple[int, int]) -> Self:
         """Those that show in a picture of (height, width), cut off at its edges."""
         found = self[shown(self.xyxy, size)]
         return replace(found, xyxy=clipped(found.xyxy, size))
+
+    def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
+        """The same as `supervision.Detections`, with class names under "class_name".
+
+        Raises:
+            DependencyError: supervision is not installed.
+        """
+        with loading("supervision", "pip install supervision"):
+            import supervision
+
+        names = np.array(self.class_name, dtype=str)
+        return supervision.Detections(
+            xyxy=self.xyxy,
+            confidence=self.score,
+            class_id=self.class_id,
+            data={"class_name": names},
+        )
 
     def __len__(self) -> int:
         return len(self.score)
@@ -74,5 +103,9 @@ class Detections:
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
         return type(self)(
-            self.xyxy[index], self.score[index], self.class_id[index], names=self.names
+            self.xyxy[index],
+            self.score[index],
+            self.class_id[index],
+            names=self.names,
+            zones=None if self.zones is None else self.zones[index],
         )

@@ -1,10 +1,14 @@
 """Detector: a model on a device, the entry point of the library."""
 
+import contextlib
 import copy
+import itertools
 import logging
+import queue
+import threading
 import warnings
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, overload
@@ -26,6 +30,7 @@ from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel, find
 from detcli.record import SettingsJson
 from detcli.settings import Settings, class_ids, class_thresholds
+from detcli.tiling import merge
 from detcli.timing import Stage, StageTimes
 
 log = logging.getLogger(__name__)
@@ -118,12 +123,15 @@ class Detector:
                 f"--rect: this graph takes {width}x{height} pictures only",
                 "omit it, or export the model with dynamic axes",
             )
-        if settings.rect and self.fast_for is None:
+        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
+        if settings.rect and not self._keeps_proportions:
             raise UsageError(
                 f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
                 "omit it",
             )
         self._rect = settings.rect
+        self._tiling = settings.tile
+        self._require_large_tiles()
         self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
         self._selection = SelectionOptions(
             confidence=float(self._thresholds.min()) if settings.class_conf else settings.conf,
@@ -148,6 +156,15 @@ class Detector:
             ", ".join(f"{part}: {by}" for part, by in contract.settled) or "nothing settles it",
         )
 
+    def _require_large_tiles(self) -> None:
+        """Refuse tiles that the network cannot see anything in."""
+        tiling, stride = self._tiling, self.contract.stride
+        if tiling is not None and tiling.size < stride:
+            raise UsageError(
+                f"--tile {tiling.size}: smaller than the model's stride, {stride}",
+                f"use the side of its input, --tile {max(self.canvas)}, or more",
+            )
+
     def _open(self, device: str | Device) -> None:
         self._backend: Backend = open_backend(device, self._model, self._options)
         self.where = Device.parse(self._backend.device)
@@ -157,7 +174,24 @@ class Detector:
         self.batch = self._backend.batch
         self.workers = self._backend.workers
         self.times = StageTimes()
+        self._batches = 0
         self._observer: Observer | None = None
+        self._helpers: list[Detector] = []
+        if self._tiling is not None:  # a picture's tiles use all backends, so one is read at a time
+            self._helpers = [self._helper() for _ in range(self.workers - 1)]
+            self.batch, self.workers = self.batch * self.workers, 1
+
+    def _helper(self) -> "Detector":
+        """Another detector on the same device, for tiles."""
+        other = copy.copy(self)
+        other._tiling = None  # noqa: SLF001 - the same class
+        other._open(self.where)  # noqa: SLF001
+        return other
+
+    @property
+    def finished(self) -> int:
+        """Batches that the device has finished so far; a large picture in tiles is many."""
+        return self._batches + sum(helper.finished for helper in self._helpers)
 
     def clone(self, device: str | Device | None = None) -> "Detector":
         """Open the same model with the same settings again, for another thread or device.
@@ -214,9 +248,44 @@ class Detector:
         A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
         the first. Any number of batches may be started, and waited for in any order.
 
+        With tiles, it returns when all are done.
+
         Raises:
             InferenceError: The runtime failed.
         """
+        if self._tiling is None:
+            return self._start(pictures)
+        areas = [self._tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
+        views = [
+            Picture.whole(picture.pixels[top:bottom, left:right])
+            for picture, parts in zip(pictures, areas, strict=True)
+            for left, top, right, bottom in parts
+        ]
+        rows = iter(self._detect_side_by_side(views, self._backend.batch))
+        with self.times.stage(Stage.SELECTION):
+            found = [merge([*itertools.islice(rows, len(parts))], parts) for parts in areas]
+        return lambda: found
+
+    def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
+        """Detect on many pictures in batches, on this detector and its helpers."""
+        work = SharedWork(views, size)
+        threads = [
+            threading.Thread(target=work.run, args=[helper._start, helper.in_flight], daemon=True)  # noqa: SLF001
+            for helper in self._helpers
+        ]
+        for thread in threads:
+            thread.start()
+        work.run(self._start, self.in_flight)
+        for thread in threads:
+            thread.join()
+        for helper in self._helpers:
+            for stage, seconds in helper.times.items():
+                self.times[stage] += seconds
+            helper.times.clear()
+        return work.results()
+
+    def _start(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch, as `submit` does without tiles."""
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
         groups = defaultdict(list)  # pictures that share a canvas
         for index, letterbox in enumerate(letterboxes):
@@ -238,6 +307,7 @@ class Detector:
             with self.times.stage(Stage.WAIT):
                 for group, pending in started:
                     found.update(zip(group, pending(), strict=True))
+            self._batches += 1
             in_order = [found[index] for index in range(len(pictures))]
             if not (self._thresholds == self._thresholds[0]).all():
                 # The backend applied the lowest confidence of all classes.
@@ -256,20 +326,60 @@ class Detector:
     def fast_for(self) -> tuple[int, int] | None:
         """Height and width for which a picture may be decoded at reduced size.
 
-        None where its proportions are not kept, or the input is as large as the picture.
+        None where its proportions are not kept, the input is as large as the picture, or tiles of
+        it are looked at.
         """
-        kept = self.contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
-        return self.canvas if kept else None
+        reducible = self._keeps_proportions and self._tiling is None
+        return self.canvas if reducible else None
 
     def close(self) -> None:
         """Release the device's memory."""
-        self._backend.close()
+        for detector in (self, *self._helpers):
+            detector._backend.close()  # noqa: SLF001 - the same class
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SharedWork:
+    """Pictures in batches, of which several threads take the next one that is left."""
+
+    def __init__(self, pictures: Sequence[Picture], size: int) -> None:
+        self._pictures, self._size = pictures, size
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()  # the first of each batch
+        for first in range(0, len(pictures), size):
+            self._waiting.put(first)
+        self._found: dict[int, list[Detections]] = {}
+        self._errors: list[BaseException] = []
+
+    def run(self, start: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
+        """Start batches, so many before waiting for the first, until none is left or one failed."""
+        running: deque[tuple[int, Pending]] = deque()
+        try:
+            while (first := self._next()) is not None:
+                running.append((first, start(self._pictures[first : first + self._size])))
+                if len(running) == in_flight:
+                    done, pending = running.popleft()
+                    self._found[done] = pending()
+            for done, pending in running:
+                self._found[done] = pending()
+        except BaseException as error:  # noqa: BLE001 - raised by results
+            self._errors.append(error)
+
+    def _next(self) -> int | None:
+        if not self._errors:
+            with contextlib.suppress(queue.Empty):
+                return self._waiting.get_nowait()
+        return None
+
+    def results(self) -> list[Detections]:
+        """The detections of each picture, or the first error."""
+        if self._errors:
+            raise self._errors[0]
+        return [one for first in sorted(self._found) for one in self._found[first]]
 
 
 def _checked(image: Image) -> Picture:
@@ -286,6 +396,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     half: bool,
     fast_decode: bool,
     stride: int,
+    zones: list[str] | None,
 ) -> SettingsJson:
     """What the detections of a run depend on, for its journal or manifest.
 
@@ -296,6 +407,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
         stride: Every which frame of a video is used.
+        zones: As they were written; None without.
     """
     names = detector.contract.names
     return {
@@ -319,6 +431,8 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "half": half,
         "fast_decode": fast_decode,
         "vid_stride": stride,
+        "tile": None if settings.tile is None else str(settings.tile),
+        "zones": zones,
     }
 
 

@@ -13,6 +13,7 @@ Each error has a hint (what to do next) and the exit code of the command line:
     │   └── DeviceMemoryError   1  the device has too little memory
     ├── CheckError              6  a requested check failed
     ├── OutputError             1  a result cannot be written
+    ├── StoreError              1  a run in shards cannot read its folder or list its inputs
     └── DependencyError         1  a library is missing or cannot be loaded
 
 Warnings are `DetcliWarning`: the result stands, but deserves a look.
@@ -88,21 +89,27 @@ class OutputError(DetcliError):
     """A result cannot be written."""
 
 
+class StoreError(DetcliError):
+    """A run in shards cannot read its folder, or list its inputs."""
+
+
 class DependencyError(DetcliError):
     """A library is missing or cannot be loaded."""
 
 
 @contextlib.contextmanager
-def loading(library: str, hint: str) -> Iterator[None]:
+def loading(
+    library: str, hint: str, error_type: type[DetcliError] = DependencyError
+) -> Iterator[None]:
     """Turn the ImportError of a library into an error with a hint that says how to install it.
 
     Raises:
-        DependencyError: The library does not load.
+        DetcliError: The library does not load; of this type.
     """
     try:
         yield
     except ImportError as error:
-        raise DependencyError(f"{library} does not load: {error}", hint) from error
+        raise error_type(f"{library} does not load: {error}", hint) from error
 
 
 def system_reason(error: Exception) -> str:

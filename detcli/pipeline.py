@@ -112,6 +112,7 @@ class Pipeline:
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()
+        self._finished = 0  # batches, when it was last looked at
 
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
@@ -138,7 +139,7 @@ class Pipeline:
         for thread in (*threads, reader):
             thread.start()
         try:
-            yield from self._gather()
+            yield from self._gather(workers)
             self._require_opened(workers)
         finally:
             self._over.set()
@@ -158,7 +159,7 @@ class Pipeline:
             return nullcontext(self._detector)
         return closing(self._detector.clone(device))
 
-    def _gather(self) -> Iterator[Record]:
+    def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
         gathered: list[Entry] = []
         expected: deque[Entry] = deque()
         end = None
@@ -170,9 +171,7 @@ class Pipeline:
                 silent_s = 0.0
             except queue.Empty:
                 event = None
-                # The time in which inputs are loaded is not the device's.
-                waiting = bool(expected) and all(one.load.settled.is_set() for one in expected)
-                silent_s += timeout if waiting else 0
+                silent_s = self._silence(silent_s, timeout, expected, workers)
                 if silent_s > STALL_TIMEOUT_S:
                     raise InferenceError(
                         f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
@@ -195,6 +194,21 @@ class Pipeline:
                 self._room.release()
         if end.error is not None:
             raise end.error
+
+    def _silence(
+        self,
+        silent_s: float,
+        more_s: float,
+        expected: Iterable[Entry],
+        workers: Iterable["Worker"],
+    ) -> float:
+        """For how long no device has finished anything, some seconds later."""
+        before, self._finished = self._finished, sum(worker.finished for worker in workers)
+        if self._finished > before:  # one of many batches of a picture in tiles, perhaps
+            return 0.0
+        # The time in which inputs are loaded is not the device's.
+        loads = [entry.load.settled.is_set() for entry in expected]
+        return silent_s + more_s if loads and all(loads) else silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
         """Refuse a device that cannot be used, even if the run was over before it was needed."""
@@ -242,15 +256,21 @@ class Worker:
     ) -> None:
         self.times = StageTimes()  # of the detector; complete when the thread has ended
         self.opened = threading.Event()  # set when it is open, or cannot be opened
+        self._detector: Detector | None = None
         self._opening = opening
         self._batches, self._inbox, self._over = batches, inbox, over
+
+    @property
+    def finished(self) -> int:
+        """How many batches its device has finished."""
+        return 0 if self._detector is None else self._detector.finished
 
     def run(self) -> None:
         """Open the detector, run batches on it, and close it."""
         try:
             with self._opening() as detector:
                 self.opened.set()
-                self.times = detector.times
+                self.times, self._detector = detector.times, detector
                 self._work(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
             self._inbox.put(as_error(error))

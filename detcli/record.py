@@ -8,6 +8,7 @@ from typing import NotRequired, TypedDict
 from detcli.detections import Detections
 from detcli.errors import DetcliError
 from detcli.geometry import Picture
+from detcli.places import Scene
 
 SCHEMA_VERSION = 1
 
@@ -52,12 +53,14 @@ class DetectionJson(TypedDict):
     Attributes:
         score: To 4 decimals.
         box: x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals.
+        zones: Names of the zones that the middle of its lower side is in; with --zone.
     """
 
     class_id: int
     class_name: str
     score: float
     box: list[float]
+    zones: NotRequired[list[str]]
 
 
 class FailureJson(TypedDict):
@@ -91,6 +94,8 @@ class SettingsJson(TypedDict):
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
         vid_stride: Every which frame of a video is used.
+        tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles.
+        zones: Named polygons; null without.
     """
 
     model: str
@@ -109,6 +114,8 @@ class SettingsJson(TypedDict):
     half: bool
     fast_decode: bool
     vid_stride: int
+    tile: str | None
+    zones: list[str] | None
 
 
 class PartJson(TypedDict):
@@ -180,6 +187,7 @@ class Record:
         detections: What was found; None in case of an error.
         error: Why there are no detections; None if there are.
         saved: Files that were made for it; each sink that makes some adds them.
+        scene: What pictures show besides its detections.
     """
 
     origin: Origin
@@ -190,6 +198,7 @@ class Record:
     detections: Detections | None = None
     error: DetcliError | None = None
     saved: list[Path] = field(default_factory=list)
+    scene: Scene = field(default_factory=Scene)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -221,6 +230,9 @@ class Record:
             }
             for box, score, class_id, name in self.detections
         ]
+        if self.detections.zones is not None:
+            for row, zones in zip(rows, self.detections.zones, strict=True):
+                row["zones"] = list(zones)
         record: RecordJson = {
             **head,
             "width": width,

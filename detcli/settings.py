@@ -11,6 +11,7 @@ import numpy.typing as npt
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 from detcli.model.preprocessing import parse
+from detcli.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Settings:
             stays as it is.
         boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
             rest.
+        tile: Look at large pictures in tiles, and once whole. `max_det` is then that of a tile.
 
     Raises:
         UsageError: A value is out of range.
@@ -51,6 +53,7 @@ class Settings:
     rect: bool = False
     preprocess: str | None = None
     boxes_only: bool = False
+    tile: Tiling | None = None
 
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):

@@ -78,6 +78,7 @@ SLOW = {
     "objects/test_bucket.py",
     "objects/test_settings.py",
     "shards/test_ray.py",
+    "sink/page/test_page_browser.py",
     "sink/test_dataset.py",
     "sink/test_privacy_codes.py",
     "model/test_heads.py",

@@ -1,11 +1,13 @@
 """Detections: parallel arrays that stay parallel."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
 
 from detcli.detections import Detections
+from detcli.errors import DependencyError
 
 NAMES = ("person", "car", "猫")
 
@@ -125,3 +127,19 @@ def test_within_a_picture():
     assert kept.xyxy.tolist() == [[0, 1, 3, 8], [1, 2, 3, 4]]
     assert kept.class_name == ["猫", "car"]
     assert found.xyxy[0, 0] == -5
+
+
+def test_supervision_gets_the_same():
+    found = detections().to_supervision()
+    assert found["class_name"].tolist() == detections().class_name
+    assert np.array_equal(found.xyxy, detections().xyxy)
+    assert np.array_equal(found.confidence, detections().score)
+    assert np.array_equal(found.class_id, detections().class_id)
+    assert len(Detections.empty(NAMES).to_supervision()) == 0
+
+
+def test_without_supervision_it_is_asked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "supervision", None)
+    with pytest.raises(DependencyError) as caught:
+        detections().to_supervision()
+    assert caught.value.hint == "pip install supervision"

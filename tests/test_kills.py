@@ -11,6 +11,7 @@ from pathlib import Path
 import cv2
 import kills
 import numpy as np
+import pages
 import pytest
 
 import detcli.sink.folder
@@ -128,6 +129,42 @@ def test_a_resumed_run_over_a_video(scenario, folder, kill_every, tmp_path):
     files = {"clip.mp4": tmp_path / "clip.mp4"}
     resumed = scenario(*command, files=files, journals=[JOURNAL], code=0)
     check(kills.examine(resumed, folder, kill_every))
+
+
+def page_state(folder):
+    """What the page shows in the end, and the journal: pictures by content."""
+    page = folder / "page"
+    return pages.shown(page), pages.runs(page)[-1]["state"], records(folder / JOURNAL)
+
+
+def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
+    """What is wrong with a page that a kill leaves: it shows the whole of each record it has."""
+    page = here / "page"
+    if not (page / "data/runs.js").exists():
+        return []  # there is no page yet
+    try:
+        entries = pages.entries(page)
+    except (AssertionError, ValueError) as error:
+        return [f"page: {error}"]
+    names = {entry["picture"] for entry in entries if "picture" in entry}
+    lost = names.difference(pages.pictures(page, thumbnails=False))
+    journal = here / JOURNAL
+    lines = journal.read_text().splitlines()[:-1] if journal.exists() else []
+    done = {json.loads(line)["source"] for line in lines}
+    behind = done - {entry["source"] for entry in entries}
+    return [f"{name} has no picture" for name in lost] + [f"{name} is not there" for name in behind]
+
+
+@both_ways
+def test_a_resumed_run_with_a_page(scenario, folder, kill_every):
+    resumed = scenario("--resume", JOURNAL, "--report", "page")
+    check(
+        kills.examine(
+            replace(resumed, state=page_state, torn=unreadable),
+            folder,
+            kill_every,
+        )
+    )
 
 
 @both_ways

@@ -28,7 +28,10 @@ def test_the_wheel_holds_the_package_its_licence_and_metadata(wheel):
         str(path.relative_to(ROOT))
         for path in (ROOT / "detcli").rglob("*")
         if path.is_file()
-        and path.suffix in {".py", ".json", ".typed", ".cu", ".cuh", ".jpg", ".onnx"} | {""}
+        and path.suffix
+        in {".py", ".json", ".typed", ".cu", ".cuh", ".jpg", ".onnx"}
+        | {".html", ".css", ".js", ".svg"}
+        | {""}
     } | {"detcli/py.typed"}
     info = f"detcli-{detcli.__version__}.dist-info"
     extra = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}

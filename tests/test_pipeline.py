@@ -22,7 +22,7 @@ from detcli.timing import StageTimes
 class Double:
     """A stand-in for Detector that finds as many objects as the picture's first value says."""
 
-    model_name, in_flight = "stand-in", 1
+    model_name, in_flight, finished = "stand-in", 1, 0
 
     def __init__(self, device="cpu", work=lambda _: None, in_flight=1):
         self.device, self.work, self.in_flight = device, work, in_flight
@@ -234,6 +234,15 @@ def test_a_device_that_hangs_is_given_up(monkeypatch):
     with pytest.raises(InferenceError, match="has finished nothing"):
         next(records)
     released.set()
+
+
+def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
+    monkeypatch.setattr(Double, "finished", property(lambda self: next(self.tiles)), raising=False)
+    detector = Double(work=lambda _: time.sleep(0.5))
+    detector.tiles = itertools.count(1)
+    assert counts(Pipeline(detector, 1).run(items([1]))) == [1]
 
 
 def test_a_load_that_hangs_is_not_the_fault_of_the_device(monkeypatch):

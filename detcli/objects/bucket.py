@@ -82,7 +82,7 @@ class Bucket:
         import obstore
 
         with self._told():
-            result = obstore.get(self._store, _checked(key))
+            result = obstore.get(self._store, checked(key))
             size = result.meta["size"]
         return size, self._chunks(result, size)
 
@@ -105,7 +105,7 @@ class Bucket:
 
         try:
             with self._told():
-                obstore.head(self._store, _checked(key))
+                obstore.head(self._store, checked(key))
         except ObjectMissingError:
             return False
         return True
@@ -128,7 +128,7 @@ class Bucket:
         with self._told():
             obstore.put(
                 self._store,
-                _checked(key),
+                checked(key),
                 content,
                 mode="overwrite" if replace else "create",
                 chunk_size=UPLOAD_CHUNK,
@@ -146,7 +146,7 @@ class Bucket:
         import obstore
 
         with self._told():
-            signed: str = obstore.sign(self._store, "GET", _checked(key), timedelta(days=1))
+            signed: str = obstore.sign(self._store, "GET", checked(key), timedelta(days=1))
         return signed
 
     @contextlib.contextmanager
@@ -160,7 +160,7 @@ class Bucket:
             raise explained(error, self._scheme) from None  # the cause holds signed addresses
 
 
-def _checked(key: str) -> str:
+def checked(key: str) -> str:
     """A key that obstore takes as it is: it drops slashes at the ends.
 
     Raises:

@@ -84,7 +84,7 @@ REASONS = (
     ("MissingAccount", "no storage account is named", "set AZURE_STORAGE_ACCOUNT"),
     ("edirect", "the bucket is in another region", "set AWS_REGION to the bucket's"),
     ("Could not parse path", "its key has an empty part, . or ..", "copy it to another key"),
-    ("invalid path", "one of its keys has the part . or ..", "copy it to another key"),
+    ("invalid path", "one of its keys has an empty part, . or ..", "copy it to another key"),
 )
 """A word of obstore's, what it means, and what to do."""
 

@@ -5,7 +5,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from detcli.errors import loading
+from detcli.errors import DeviceError, loading
 from detcli.objects.failures import SIGN_IN, ObjectError, explained
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def require_obstore() -> None:
     """Require that the library for object stores is installed.
 
     Raises:
-        DependencyError: It is not.
+        DeviceError: It is not.
     """
-    with loading("obstore", INSTALL):
+    with loading("obstore", INSTALL, DeviceError):
         import obstore  # noqa: F401
 
 
@@ -51,7 +51,7 @@ def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
         timeout_s: For one request with all that it brings; 0 for no limit.
 
     Raises:
-        DependencyError: A library is missing.
+        DeviceError: A library is missing.
         ObjectError: No credentials were found, or a setting is wrong.
     """
     require_obstore()
@@ -113,7 +113,7 @@ def _aws() -> dict[str, Any]:
     look at than variables.
 
     Raises:
-        DependencyError: botocore is missing.
+        DeviceError: botocore is missing.
         ObjectError: No credentials were found.
     """
     known = os.environ
@@ -134,7 +134,7 @@ def _aws() -> dict[str, Any]:
 
 
 def _aws_of_botocore() -> dict[str, Any]:
-    with loading("botocore", INSTALL):
+    with loading("botocore", INSTALL, DeviceError):
         from botocore.configprovider import ConfiguredEndpointProvider
         from botocore.exceptions import BotoCoreError
         from botocore.session import Session
@@ -188,8 +188,15 @@ class _AwsCredentials:
 def _google() -> dict[str, Any]:
     """What the variables of Google's libraries say; obstore reads the credentials itself."""
     if host := os.environ.get("STORAGE_EMULATOR_HOST"):
-        return {"base_url": host if "://" in host else f"http://{host}", "skip_signature": True}
+        address = host if "://" in host else f"http://{host}"
+        # Not `skip_signature`, with which obstore asks for credentials when it writes.
+        return {"base_url": address, "credential_provider": _no_token}
     return {}
+
+
+def _no_token() -> dict[str, Any]:
+    """The credentials of an emulator, which takes any."""
+    return {"token": "none", "expires_at": None}
 
 
 def _azure() -> dict[str, Any]:

@@ -11,7 +11,6 @@ from detcli.errors import UsageError
 from detcli.shards.manifest import FIRST, PART, HeaderJson, Manifest, differences, publish
 from detcli.shards.names import Name, Names, only, source_of
 from detcli.shards.store import Store
-from detcli.source.address import is_address
 from detcli.source.sources import Entry
 from detcli.text import public_name
 
@@ -59,7 +58,7 @@ def begin(
     Raises:
         UsageError: The manifest was made with other settings or names; or there are parts without
             a manifest; or there is nothing to begin with.
-        SourceError: The store cannot be read.
+        StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
     if entries is None:
@@ -117,8 +116,7 @@ def _checked(entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         if (
             isinstance(entry, str)
-            and "://" in entry  # a glance, as there may be millions
-            and is_address(entry)
+            and ("://" in entry or "@" in entry)  # a glance, as there may be millions
             and public_name(entry) != entry
         ):
             raise UsageError(

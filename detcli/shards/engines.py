@@ -1,5 +1,6 @@
 """Engines: what works the shards of a run, and does nothing else. Each has a row here."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -27,13 +28,13 @@ def parse_engine(text: str, actors: tuple[int, int] | None = None) -> OpenEngine
         UsageError: It names no engine.
     """
     kind, colon, rest = text.partition(":")
-    if kind == "local" and colon and rest.isascii() and rest.isdecimal() and int(rest) > 0:
+    if kind == "local" and re.fullmatch("0*[1-9][0-9]{0,5}", rest):
         if actors is not None:
             raise UsageError("--actors without Ray", "use --on ray, or leave it out")
         from detcli.shards.local import open_local
 
         return partial(open_local, int(rest))
-    if text == "ray" or (text.startswith("ray://") and ":" in rest[2:]):
+    if text == "ray" or re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):
         from detcli.shards.ray import open_ray
 
         return partial(open_ray, address=text if colon else None, actors=actors)

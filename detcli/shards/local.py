@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from detcli.backend.device import Device, available_cores
+from detcli.errors import UsageError
 from detcli.shards.work import Job, Place, Task
 from detcli.shards.workers import Ended, Event, Tell, Workers, serve
 
@@ -24,6 +25,9 @@ START = "import sys; sys.path[:] = {path!r}; from detcli.shards.local import mai
 
 END_S = 2.0
 """How long a worker may take to end."""
+
+FEW, PER_CORE = 16, 4
+"""How many processes there may be on any machine, and for each core."""
 
 FROM_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 """Signals that a terminal sends to all processes; only the one that was started answers them."""
@@ -44,8 +48,14 @@ def open_local(
         devices: Of the machine.
         detectors: How many each process runs on the CPU; None for its share of the cores.
         set_up: Called first in each process; can be pickled.
+
+    Raises:
+        UsageError: There are far more processes than cores, whose memory might not be there.
     """
-    each = detectors or max(1, available_cores() // count)
+    cores = available_cores()
+    if count > (most := max(FEW, PER_CORE * cores, len(devices))):
+        raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
+    each = detectors or max(1, cores // count)
     job = replace(job, device_options=replace(job.device_options, workers=count * each))
 
     def begin(number: int, tell: Tell) -> _Process:
@@ -96,15 +106,19 @@ class _Process:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - a pipe
+        ended = None
         with self._process.stdout as pipe:
-            while True:
+            while ended is None:
                 try:
                     event: Event = pickle.load(pipe)  # noqa: S301 - of a process of ours
                 except Exception:  # noqa: BLE001 - a pickle that was cut off raises anything
                     break
-                self._tell(event)
+                if isinstance(event, Ended):
+                    ended = event
+                else:
+                    self._tell(event)
         code = self._process.wait()
-        self._tell(Ended(_cause(code)))
+        self._tell(ended or Ended(_cause(code)))
 
 
 @contextlib.contextmanager
@@ -123,7 +137,7 @@ def _blocked() -> Iterator[None]:
 def _cause(code: int) -> str:
     """What a process's exit code tells."""
     if code >= 0:
-        return f"exit code {code}" if code else ""
+        return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -159,5 +173,6 @@ def main() -> NoReturn:
         os._exit(1)
     threading.Thread(target=read, daemon=True).start()
     serve(set_up, job, place, tasks.get, tell)
+    tell(Ended(""))
     sys.stderr.flush()
     os._exit(0)

@@ -21,14 +21,14 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, TypedDict
 
-from detcli.errors import SourceError, UsageError, system_reason
+from detcli.errors import StoreError, UsageError, system_reason
 from detcli.record import SettingsJson
 from detcli.shards.names import Hashes, Name, from_json, hash_of, sorted_hashes, to_json
 from detcli.shards.store import Store, temporary, told
 
 FIRST = "manifest.jsonl"
-NAME = re.compile(r"manifest(?:-([0-9]{5,}))?\.jsonl")
-PART = re.compile(r"part-([0-9]{5,})\.(jsonl|parquet)")
+NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
+PART = re.compile(r"part-([0-9]{5,18})\.(jsonl|parquet)")
 
 MAX_SHOWN = 80
 """Characters of a setting that an error shows."""
@@ -110,7 +110,7 @@ class Manifest:
 
     Raises:
         UsageError: There is none, or it is damaged.
-        SourceError: It cannot be read.
+        StoreError: It cannot be read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -153,7 +153,7 @@ class Manifest:
         """Read one shard.
 
         Raises:
-            SourceError: The manifest cannot be read.
+            StoreError: The manifest cannot be read.
         """
         at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
         section = self._sections[at]
@@ -201,7 +201,7 @@ class Manifest:
         with self._readable(name):
             line = file.readline()
             header = json.loads(line)
-            if not HeaderJson.__annotations__.keys() <= {*header}:
+            if not _is_header(header):
                 raise self._damaged(name, "it has no header")
             end: Any = None
             while line:
@@ -226,13 +226,23 @@ class Manifest:
             raise self._damaged(name, str(error)) from error
         except OSError as error:
             reason = f"cannot read {name} in {self._store}: {system_reason(error)}"
-            raise SourceError(reason, "check its disk") from error
+            raise StoreError(reason, "check its disk") from error
 
     def _damaged(self, name: str, reason: str) -> UsageError:
         return UsageError(
             f"{name} in {self._store} is damaged: {reason}",
             "restore it, or write to another folder",
         )
+
+
+def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether these are the fields of a header, as far as they are used without comparing them."""
+    return (
+        HeaderJson.__annotations__.keys() <= {*fields}
+        and type(fields["shard_size"]) is int
+        and fields["shard_size"] > 0
+        and fields["format"] in {"jsonl", "parquet"}
+    )
 
 
 def file_name(number: int) -> str:

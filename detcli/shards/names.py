@@ -57,7 +57,10 @@ def from_json(value: str | list[str]) -> Name:
     Raises:
         TypeError: It is something else.
     """
-    return value if isinstance(value, str) else Unusable(*value)
+    if isinstance(value, str):
+        return value
+    source, message, hint = map(str, value)
+    return Unusable(source, message, hint)
 
 
 def to_entry(name: Name) -> Entry:

@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from detcli.errors import OutputError, SourceError, UsageError
+from detcli.errors import OutputError, StoreError, UsageError
 from detcli.objects.address import Address
-from detcli.objects.bucket import Bucket
+from detcli.objects.bucket import Bucket, checked
 from detcli.objects.failures import ObjectError, ObjectExistsError
 
 IN_MEMORY = 64 << 20
@@ -24,6 +24,8 @@ class ObjectFolder:
     def __init__(self, place: str) -> None:
         try:
             self._address = Address.parse(place)
+            if folder := self._address.key.removesuffix("/"):
+                checked(folder)
         except ObjectError as error:
             raise UsageError(f"--output {place}: {error}", error.hint) from None
         self._opened: Bucket | None = None
@@ -83,4 +85,4 @@ class ObjectFolder:
         try:
             yield
         except ObjectError as error:
-            raise SourceError(f"cannot read {self}{name}: {error}", error.hint) from None
+            raise StoreError(f"cannot read {self}{name}: {error}", error.hint) from None

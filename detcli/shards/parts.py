@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from detcli.errors import SourceError, system_reason
+from detcli.errors import StoreError, system_reason
 from detcli.record import PartJson, RecordJson
 from detcli.shards.manifest import Shard
 from detcli.shards.store import Store, temporary, told
@@ -106,7 +106,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
 
     Raises:
         TornError: It is not what was published for this shard; raised at the end at the latest.
-        SourceError: It cannot be read.
+        StoreError: It cannot be read.
     """
     digest, count = hashlib.sha256(), 0
     part: PartJson | None = None
@@ -123,7 +123,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise TornError(f"it is damaged: {error}") from error
-        raise SourceError(
+        raise StoreError(
             f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
         ) from error
     except DAMAGE as error:
@@ -169,9 +169,10 @@ class Stored:
 
 def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
     """Write records as Parquet."""
+    from detcli.sink.csv import WATCHED
     from detcli.sink.parquet import ParquetSink
 
-    sink = ParquetSink(_Target(file))
+    sink = ParquetSink(_Target(file), [*WATCHED])
     for line in lines:
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})

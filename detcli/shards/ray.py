@@ -31,6 +31,7 @@ from detcli.shards.manifest import FIRST
 from detcli.shards.work import Job, Place, Task
 from detcli.shards.workers import Ended, Failed, Tell, Workers, serve
 from detcli.source.address import is_address
+from detcli.text import public_name, public_text
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,8 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
             ray.init(address, log_to_driver=False, configure_logging=False, **options)
     except (Exception, SystemExit) as error:
         raise DeviceError(
-            f"cannot use the Ray cluster at {address}: {_first_line(error)}",
+            f"cannot use the Ray cluster at {public_name(address)}: "
+            + public_text(_first_line(error)),
             "check that it runs (ray status) with the same versions of Ray and Python, and set "
             "RAY_AUTH_MODE=token if it asks for tokens",
         ) from error
@@ -315,6 +317,9 @@ def work_here(
         os.chdir(folder)
 
     def tell(event: object) -> None:
+        if isinstance(event, Failed):
+            error = event.error
+            event = Failed(type(error)(f"node {platform.node()}: {error}", error.hint))
         put(pickle.dumps(event))
 
     def run() -> None:
@@ -354,9 +359,9 @@ def _require_shared(job: Job, task: Task) -> None:
     Raises:
         DeviceError: It lacks the manifest, or all files of a task.
     """
-    node, hint = platform.node(), "use a folder that all nodes share, or a bucket"
+    hint = "use a folder that all nodes share, or a bucket"
     if not job.store.exists(FIRST):
-        raise DeviceError(f"node {node} does not see {job.store}", hint)
+        raise DeviceError(f"{job.store} is not there", hint)
     paths = [name for name in task.shard.names if isinstance(name, str) and not is_address(name)]
     if paths and not any(map(os.path.lexists, paths)):
-        raise DeviceError(f"node {node} does not see {paths[0]}", hint)
+        raise DeviceError(f"{paths[0]} is not there", hint)

@@ -74,7 +74,7 @@ class Schedule:
         """The next task of a worker, which may have one in hand whose records are on their way.
 
         Raises:
-            SourceError: The manifest or the store cannot be read.
+            StoreError: The manifest or the store cannot be read.
         """
         held = self._held[worker]
         if any(map(self._is_suspect, held)):

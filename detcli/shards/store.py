@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from detcli.errors import SourceError, system_reason
+from detcli.errors import StoreError, UsageError, system_reason
 from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
 from detcli.objects.address import is_object
+from detcli.text import public_name
 
 CHUNK = 1 << 20
 
@@ -27,21 +28,21 @@ class Store(Protocol):
         """Names of the files directly in it, in any order; none if the folder does not exist yet.
 
         Raises:
-            SourceError: It cannot be listed.
+            StoreError: It cannot be listed.
         """
 
     def exists(self, name: str) -> bool:
         """Whether a file has been published.
 
         Raises:
-            SourceError: Nobody can tell.
+            StoreError: Nobody can tell.
         """
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading; it can be sought in.
 
         Raises:
-            SourceError: It does not exist, or cannot be read.
+            StoreError: It does not exist, or cannot be read.
         """
 
     def publish(self, name: str, content: BinaryIO) -> bool:
@@ -67,6 +68,11 @@ def open_store(place: str) -> Store:
         from detcli.shards.objects import ObjectFolder
 
         return ObjectFolder(place)
+    if "://" in place:
+        raise UsageError(
+            f"{public_name(place)} is not a folder for the parts of a run",
+            "name one on a disk, or in a store as in s3://bucket/boxes/",
+        )
     return LocalFolder(Path(place))
 
 
@@ -132,7 +138,7 @@ class LocalFolder:
             raise self._unreadable(name, error) from error
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise SourceError(f"{self._path / name} is not a regular file", "move it away")
+            raise StoreError(f"{self._path / name} is not a regular file", "move it away")
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
@@ -146,6 +152,6 @@ class LocalFolder:
             raise
         return file.commit_new()
 
-    def _unreadable(self, name: str, error: OSError) -> SourceError:
+    def _unreadable(self, name: str, error: OSError) -> StoreError:
         reason = f"cannot read {self._path / name}: {system_reason(error)}"
-        return SourceError(reason, "check the path, its permissions and its disk")
+        return StoreError(reason, "check the path, its permissions and its disk")

@@ -25,6 +25,7 @@ from detcli.shards.parts import Lines
 from detcli.shards.store import Store
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import Sources
+from detcli.watch import Watcher, WatchOptions
 
 PROGRESS_S = 0.5
 """How often a worker says how far it is."""
@@ -44,6 +45,7 @@ class Job:
         fast_decode: Whether large JPEGs are decoded at reduced size.
         input_timeout_s: Time to load an input; 0 for no limit.
         half: Whether the float16 file was asked for.
+        watch: What else is found out about detections.
     """
 
     store: Store
@@ -55,6 +57,7 @@ class Job:
     fast_decode: bool
     input_timeout_s: float
     half: bool
+    watch: WatchOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class Counts:
         pictures: How many there were; failures are not among them.
         frames: How many frames of videos there were.
         found: Detections of each class.
+        places: Detections in each zone, by its name and the class.
         failed: Inputs that failed, and why.
         warned: Inputs that have warnings, and these.
     """
@@ -113,6 +117,7 @@ class Counts:
     pictures: int = 0
     frames: int = 0
     found: Counter[str] = field(default_factory=Counter)
+    places: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed: list[tuple[str, DetcliError]] = field(default_factory=list)
     warned: list[tuple[str, str]] = field(default_factory=list)
 
@@ -124,13 +129,16 @@ class Counts:
         self.warned += ((record.origin.source, warning) for warning in record.warnings)
         self.pictures += record.origin.clip is None
         self.frames += record.origin.clip is not None
-        self.found.update(name for *_, name in record.detections or ())
+        if record.detections is not None:
+            self.found.update(record.detections.class_name)
+            self.places.update(record.detections.places())
 
     def include(self, other: "Counts") -> None:
         """Add the counts of another task."""
         self.pictures += other.pictures
         self.frames += other.frames
         self.found += other.found
+        self.places += other.places
         self.failed += other.failed
         self.warned += other.warned
 
@@ -200,6 +208,7 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
             half=job.half,
             fast_decode=source.decode.fast_for is not None,
             stride=source.stride,
+            zones=job.watch.written_zones,
         )
         report(Ready(platform.node(), __version__, settings))
         clones = [detector.device] * (min(place.detectors, detector.workers) - 1)
@@ -208,7 +217,7 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
         with Sources([], source) as sources:
             worker = _Worker(job.store, sources, report)
             try:
-                for record in pipeline.run(worker.items(tasks)):
+                for record in map(Watcher(job.watch), pipeline.run(worker.items(tasks))):
                     worker.add(record)
             finally:
                 worker.close()

@@ -70,10 +70,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
     def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
-        """Prepare; they start with the context.
+        """Prepare; the first starts with the context, the others when there is something to do.
 
         Args:
-            count: How many.
+            count: How many at most; no more than there are shards.
             begin: Starts one, by its number, which tells its events.
         """
         self._count, self._begin = count, begin
@@ -85,8 +85,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def __enter__(self) -> Self:
         try:
-            for number in range(self._count):
-                self._start(number)
+            self._start(0)
         except BaseException:
             self.__exit__()
             raise
@@ -128,6 +127,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Raises:
             DetcliError: No worker can go on.
         """
+        for number in range(1, min(self._count, schedule.total)):
+            self._start(number)
         over = False
         while not over or self._nodes:  # those that have not begun by then are not needed
             over = self._hand_out(schedule) or over

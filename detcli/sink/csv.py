@@ -6,7 +6,7 @@ and gets an apostrophe before such a beginning, as OWASP advises ("CSV injection
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from detcli.errors import UsageError
@@ -19,6 +19,9 @@ COLUMNS = [
     *("source", "index", "frame", "time_s", "width", "height"),
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
+WATCHED = {"zones": "zones"}
+"""Columns that are there only with an option, and the setting that it makes."""
+
 # And their full-width forms, which some spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -26,16 +29,23 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 class CsvSink(TextSink):
     """Comma-separated values with a header; a picture without detections or warnings has no row.
 
-    The columns are always the same; `frame` and `time_s` are empty for pictures. A file that is
-    added to has its header already.
+    The columns are the same in all runs with the same options; `frame` and `time_s` are empty for
+    pictures. A file that is added to has its header already.
 
     Raises:
         UsageError: A file that is added to has other columns.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, watched: Sequence[str] = ()) -> None:
+        """Write the header.
+
+        Args:
+            output: What is written to.
+            watched: Those of `WATCHED` that are wanted.
+        """
         super().__init__(output)
-        header = ",".join(COLUMNS) + "\n"
+        self._columns = [*COLUMNS, *watched]
+        header = ",".join(self._columns) + "\n"
         if not isinstance(output, AppendedFile) or not output.first_line:
             output.write(header)
         elif output.first_line != header:
@@ -54,12 +64,15 @@ class CsvSink(TextSink):
             self._write_rows([fields])
         else:
             self._write_rows(
-                fields | found | dict(zip(BOX, found["box"], strict=True))
+                fields
+                | found
+                | dict(zip(BOX, found["box"], strict=True))
+                | {"zones": " ".join(found.get("zones", ()))}
                 for found in fields["detections"]
             )
 
     def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
-        table = [[_safe(row.get(column, "")) for column in COLUMNS] for row in rows]
+        table = [[_safe(row.get(column, "")) for column in self._columns] for row in rows]
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
         quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()

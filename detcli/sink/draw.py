@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from detcli.detections import Detections
 from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
+from detcli.places import Points, Scene
 from detcli.sink.placement import LabelLayout
 from detcli.text import printable
 
@@ -22,6 +24,8 @@ BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
 WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
+ZONE_COLOURS = 40  # a class id whose colour and those after it are for zones; darker than most
+FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
 HOMELESS = 0.1  # part of the labels that may be without a place before a smaller size is tried
@@ -51,9 +55,15 @@ class Label:
 
 
 DEFAULT_STYLE = Style()
+EMPTY = Scene()
 
 
-def annotate(image: Image, detections: Detections, style: Style = DEFAULT_STYLE) -> Image:
+def annotate(
+    image: Image,
+    detections: Detections,
+    style: Style = DEFAULT_STYLE,
+    scene: Scene = EMPTY,
+) -> Image:
     """Return a copy of a picture with boxes and labels; lines and text scale with its size.
 
     Args:
@@ -61,10 +71,12 @@ def annotate(image: Image, detections: Detections, style: Style = DEFAULT_STYLE)
         detections: Boxes in pixels of the picture, beyond which they may reach; the best is drawn
             last, on top, and its label has the first choice of a place.
         style: What is drawn, and how.
+        scene: What is drawn beneath the boxes.
     """
     canvas, detections = image.copy(), detections.within(image.shape[:2])
     extent = (image.shape[0] + image.shape[1]) / 2
     line = style.line_width or max(1, round(extent / 280))
+    draw_scene(canvas, scene, max(MIN_TEXT, round(extent / 40)), line)
     for box, _, class_id, _ in reversed(list(detections)):
         draw_box(canvas, box, class_colour(class_id), line)
     labels = [
@@ -100,6 +112,37 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
         canvas[rows, edge : edge + line] = colour
     for edge in (top, bottom):
         canvas[edge : edge + line, columns] = colour
+
+
+def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
+    """Draw zones, each in its own colour and with a caption at its highest corner.
+
+    Args:
+        canvas: `(H, W, 3)` uint8 BGR, drawn on.
+        scene: What is drawn.
+        text_size: Height of the text in pixels.
+        line: Width of lines in pixels.
+    """
+    for number, (caption, polygon) in enumerate(scene.zones):
+        colour = class_colour(ZONE_COLOURS + number)
+        corners = _whole(polygon)
+        cv2.polylines(canvas, [corners], isClosed=True, color=colour, thickness=line)
+        _draw_caption(canvas, caption, corners[corners[:, 1].argmin()], colour, text_size)
+
+
+def _whole(points: Points) -> npt.NDArray[np.int32]:
+    """Points in whole pixels, at most as far outside as OpenCV draws to."""
+    return np.clip(np.rint(points), -FARTHEST, FARTHEST).astype(np.int32)
+
+
+def _draw_caption(
+    canvas: Image, text: str, at: npt.NDArray[np.int32], colour: Colour, size: int
+) -> None:
+    """Draw text at a point, or as near as it shows."""
+    width, height = label_size(text, size)
+    left = max(0, min(int(at[0]), canvas.shape[1] - width))
+    top = max(0, min(int(at[1]), canvas.shape[0] - height))
+    draw_label(canvas, text, (left, top), colour, size)
 
 
 def draw_labels(

@@ -27,7 +27,7 @@ class ImageSink(FolderSink):
         """Write one picture."""
         if record.picture is None or record.detections is None or record.origin.clip is not None:
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         data, suffix = encode(picture, record)
         self._folder.write(record, self._folder.file_of(record, suffix), data)
 

@@ -2,14 +2,15 @@
 
 import io
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import combinations
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
 from detcli.record import SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
 from detcli.sink import Encodable
-from detcli.sink.csv import BOX
+from detcli.sink.csv import BOX, WATCHED
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):
     import pyarrow as pa
@@ -32,23 +33,33 @@ def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
     return pa.struct(_fields(kind))
 
 
-def _fields(kind: Any) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
+def _fields(kind: Any, watched: Sequence[str] = ()) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
     """A column for each field of a JSON object; a box is four, as in CSV."""
+    hints = typing.get_type_hints(kind)
     columns = {
         name: _type(annotation)
-        for name, annotation in typing.get_type_hints(kind).items()
-        if name not in LEFT_OUT
+        for name, annotation in hints.items()
+        if name not in {*LEFT_OUT, *WATCHED}
     }
     if "time" in columns:
         columns["time"] = pa.timestamp("ms", "UTC")
     if kind is DetectionJson:
         columns = {name: columns[name] for name in columns if name != "box"}
         columns |= dict.fromkeys(BOX, pa.float64())
+        columns |= {name: _type(hints[name]) for name in watched}
+    if watched and kind is RecordJson:
+        columns["detections"] = pa.list_(pa.struct(_fields(DetectionJson, watched)))
     return [pa.field(name, column) for name, column in columns.items()]
 
 
-SCHEMA = pa.schema(_fields(RecordJson), {"detcli.schema_version": str(SCHEMA_VERSION)})
-"""The columns, which are the fields of a record in JSON."""
+def schema(watched: Sequence[str] = ()) -> pa.Schema:
+    """The columns, which are the fields of a record in JSON.
+
+    Args:
+        watched: Those of `WATCHED` that a detection has.
+    """
+    metadata = {"detcli.schema_version": str(SCHEMA_VERSION)}
+    return pa.schema(_fields(RecordJson, watched), metadata)
 
 
 class Target(Protocol):
@@ -70,9 +81,16 @@ class ParquetSink:
     The file can be read once it is complete: the end of a Parquet file says where its parts are.
     """
 
-    def __init__(self, output: Target) -> None:
+    def __init__(self, output: Target, watched: Sequence[str] = ()) -> None:
+        """Begin a file.
+
+        Args:
+            output: What is written to.
+            watched: Those of `WATCHED` that a detection has.
+        """
         self._output = output
-        self._writer = parquet.ParquetWriter(_Stream(output), SCHEMA, compression="zstd")
+        self._schema = schema(watched)
+        self._writer = _ParquetWriter(_Stream(output), self._schema, compression="zstd")
         self._rows: list[Any] = []
         self._size = 0  # records and detections in `_rows`
         self._whole = True  # False once a row group could not be written
@@ -121,11 +139,18 @@ class ParquetSink:
 
     def _write_rows(self) -> None:
         """Write a row group."""
-        table = pa.Table.from_pylist(self._rows, SCHEMA)
+        table = pa.Table.from_pylist(self._rows, self._schema)
         self._rows, self._size = [], 0
         self._whole = False
         self._writer.write_table(table)
         self._whole = True
+
+
+class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
+    """pyarrow's writer, which would write the end of a file that has been discarded."""
+
+    def __del__(self) -> None:
+        pass
 
 
 class _Stream(io.RawIOBase):
@@ -155,7 +180,8 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
         OSError: It cannot be read.
     """
     reader = parquet.ParquetFile(file)
-    if not reader.schema_arrow.equals(SCHEMA):
+    choices = (some for number in range(len(WATCHED) + 1) for some in combinations(WATCHED, number))
+    if not any(reader.schema_arrow.equals(schema(some)) for some in choices):
         raise ValueError("it has other columns")
     metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
     return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata
@@ -167,8 +193,12 @@ def _record(row: dict[str, Any]) -> RecordJson:
     fields |= {name: value for name, value in row.items() if value is not None}
     if "time" in fields:
         fields["time"] = iso_time(fields["time"])
-    for found in fields.get("detections", ()):
-        found["box"] = [found.pop(side) for side in BOX]
+    if "detections" in fields:
+        fields["detections"] = [
+            {name: value for name, value in found.items() if value is not None and name not in BOX}
+            | {"box": [found[side] for side in BOX]}
+            for found in fields["detections"]
+        ]
     return cast("RecordJson", fields)
 
 

@@ -75,7 +75,7 @@ class ClipWriter:
         self._missing += steps
         if record.picture is None or record.detections is None or self._missing == 0:
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         if self._file is not None and self._file.shape != picture.shape:
             self._missing -= 1
             self.close()

@@ -55,7 +55,7 @@ class WindowSink:
         """
         if record.picture is None or record.detections is None:
             return
-        picture = annotate(record.picture.pixels, record.detections, self._style)
+        picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         self._open(picture.shape[1], picture.shape[0])
         still = record.origin.frame is None
         title = f"{record.origin.source} ({KEY_NAMES})" if still else record.origin.source

@@ -26,7 +26,7 @@ class ObjectReader:
 
         Raises:
             SourceError: The address is malformed, or there are no credentials.
-            DependencyError: A library is missing.
+            DeviceError: A library is missing.
         """
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
@@ -47,7 +47,7 @@ class ObjectReader:
 
         Raises:
             SourceError: It cannot be listed.
-            DependencyError: A library is missing.
+            DeviceError: A library is missing.
         """
         bucket, key = self._locate(url)
         folder = key if key.endswith("/") or not key else f"{key}/"
@@ -69,7 +69,7 @@ class ObjectReader:
 
         Raises:
             SourceError: These credentials cannot make one.
-            DependencyError: A library is missing.
+            DeviceError: A library is missing.
         """
         bucket, key = self._locate(url)
         with _as_source_error("cannot be opened"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from detcli.errors import InputError, SourceError, UsageError
+from detcli.errors import InputError, SourceError, StoreError, UsageError
 from detcli.objects.address import Address, is_object
 from detcli.record import Origin
 from detcli.source.address import (
@@ -60,7 +60,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
             read.
-        DependencyError: What reads object stores is not installed.
+        DeviceError: What reads object stores is not installed.
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
@@ -96,9 +96,18 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """The pictures and videos that the names stand for, which are not opened.
 
         Live sources and standard input stay the names that they are.
+
+        Raises:
+            StoreError: A folder on a server cannot be listed, perhaps only for now.
         """
         for name in self._names:
-            yield from self._find(name)
+            if _is_remote_folder(name):
+                try:
+                    yield from self._search_remote(name)
+                except SourceError as error:
+                    raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
+            else:
+                yield from self._find(name)
         if self._options.files_from is not None:
             yield from self._read_list(self._options.files_from)
 
@@ -135,7 +144,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _find(self, name: str) -> Iterator[Entry]:
         """The pictures and videos that a name stands for."""
         try:
-            if is_web_folder(name) or (is_object(name) and not is_media(name)):
+            if _is_remote_folder(name):
                 yield from self._search_remote(name)
             elif name == STDIN or is_address(name) or is_camera(name) or is_object(name):
                 yield name
@@ -283,6 +292,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield failed(public_name(name), error)
         yield from watch(sources, self._options, self.progress)
+
+
+def _is_remote_folder(name: str) -> bool:
+    """Whether a name may be that of a folder on a server."""
+    return is_web_folder(name) or (is_object(name) and not is_media(name))
 
 
 def _nothing_in_folder(*, recursive: bool) -> SourceError:

@@ -14,13 +14,14 @@ from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
 from backend.cuda.host_gpu import HostGpu
 from colour_model import cell_box, picture
 
-from detcli import DetcliWarning, Letterbox
+from detcli import DetcliWarning, Detector, Letterbox, Settings
 from detcli.backend import open_backend
 from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceError, InferenceError, ModelError, UsageError
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.prepared import PreparedModel, prepare
+from detcli.tiling import Tiling
 
 BACKENDS = ["cpu", "openvino", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
@@ -84,6 +85,24 @@ def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, r
     wanted = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
     (found,) = run(model, [picture(("red", 2, 3), ("blue", 5, 0))], wanted)
     assert as_rows(found) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
+
+
+def test_tiles_give_the_same_detections(open_model, make_model, monkeypatch):
+    """Each square once, though those at (6, 6) and (7, 3) are in several tiles, cut and whole."""
+
+    def opened(_device, model, _options):
+        backend = open_model(model)
+        backend.device = "cpu"
+        return backend
+
+    monkeypatch.setattr("detcli.detector.open_backend", opened)
+    squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
+    image = picture(*squares, size=(112, 160), grey=40)
+    settings = Settings(conf=0.6, tile=Tiling(64, 0.25))
+    with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
+        found, other = detector([image, picture(("blue", 1, 1), grey=40)])
+    assert sorted(as_rows(found)) == sorted((name, 1.0, cell_box(*at)) for name, *at in squares)
+    assert as_rows(other) == [("blue", 1.0, cell_box(1, 1))]
 
 
 @pytest.mark.parametrize("batch", [1, 2, None])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from detcli.errors import DependencyError
+from detcli.errors import DeviceError
 from detcli.objects import settings
 from detcli.objects.bucket import Bucket
 from detcli.objects.failures import ObjectError, ObjectMissingError
@@ -107,7 +107,7 @@ def test_a_missing_library_is_named(monkeypatch, library):
     for name in [name for name in sys.modules if name.partition(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DependencyError, match=library) as caught:
+    with pytest.raises(DeviceError, match=library) as caught:
         listed()
     assert caught.value.hint == "pip install 'detcli[cloud]'"
 

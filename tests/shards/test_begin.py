@@ -86,9 +86,13 @@ def test_parts_without_a_manifest_are_refused(store, tmp_path):
 def test_secrets_are_not_written_down(store):
     with pytest.raises(UsageError, match=r"^https://host/a\.jpg\?token=\*\*\*: a manifest would"):
         begin(store, header(), ["https://user:pw@host/a.jpg?token=abc"])
+    for mistyped in ("http:/user:pw@host/a.jpg", "user:pw@host/a.jpg", "ftp://user:pw@host/a.jpg"):
+        with pytest.raises(UsageError, match="a manifest would") as caught:
+            begin(store, header(), [mistyped])
+        assert "pw" not in str(caught.value)
     assert [*store.names()] == []
-    begun = begin(store, header(), ["https://host/a.jpg"])
-    assert [*begun.manifest.all_names()] == ["https://host/a.jpg"]
+    names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
+    assert [*begin(store, header(), names).manifest.all_names()] == names
 
 
 def _begin(store, names, barrier, outcomes):

@@ -70,6 +70,30 @@ def test_a_picture_that_kills_its_worker_is_an_error_record(
     assert records == wanted
 
 
+def test_a_picture_that_ends_its_worker_without_a_failure_is_an_error_record(
+    make_pictures, one_run, detcli, tmp_path
+):
+    """As a library does that calls exit(0)."""
+    command, _ = one_run(make_pictures(6, poisoned={3}))
+    environment = poison.environment(tmp_path / "site")
+    site = tmp_path / "site" / "sitecustomize.py"
+    site.write_text(site.read_text().replace("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"))
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 2]
+    done = detcli(*command, env=environment, timeout=240)
+    assert (done.returncode, done.stderr) == (3, "")
+    errors = [record["error"]["message"] for record in lines(merged(tmp_path / "boxes"))
+              if "error" in record]  # fmt: skip
+    assert errors == ["the process that worked it died 3 times: exit code 0"]
+
+
+@pytest.mark.parametrize("count", ["100000", "9" * 5000])
+def test_processes_that_no_machine_has_memory_for_are_refused(make_pictures, one_run, count):
+    command, _ = one_run(make_pictures(1))
+    done = forked.run([*command, "-o", "boxes/", "--on", f"local:{count}"])
+    assert done.returncode == 2
+    assert f"--on local:{count}" in done.stderr
+
+
 def test_a_model_that_cannot_be_used_ends_the_run(make_pictures, make_model, tmp_path):
     command = ["predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()]
     done = forked.run([*command, "--classes", "zebra"])
@@ -125,7 +149,7 @@ def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
-        (0, ""),
+        (0, "exit code 0"),
         (3, "exit code 3"),
         (-9, "SIGKILL (perhaps out of memory)"),
         (-11, "SIGSEGV"),

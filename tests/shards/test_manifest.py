@@ -92,6 +92,30 @@ def test_a_manifest_with_another_line_is_refused(store, tmp_path, line):
             [*Manifest(store)]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"shard_size": "4"}, {"shard_size": 0}, {"shard_size": True}, {"shard_size": None}),
+        *({"format": "../../x"}, {"format": ["jsonl"]}, {"format": "csv"}),
+    ],
+)
+def test_a_header_that_would_lead_astray_is_refused(store, tmp_path, changed):
+    written(store)
+    path = tmp_path / "boxes" / FIRST
+    head, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(head) | changed), *rest]) + "\n")
+    with pytest.raises(UsageError, match="damaged"):
+        Manifest(store)
+
+
+def test_names_of_absurd_numbers_are_not_looked_at(store, tmp_path):
+    manifest = written(store)
+    for name in ("manifest-{}.jsonl", "part-{}.jsonl"):
+        (tmp_path / "boxes" / name.format("9" * 200)).touch()
+    assert manifest.parts() == set()
+    assert len(Manifest(store)) == 3
+
+
 def test_a_manifest_that_changes_while_it_is_read_is_refused(store, tmp_path):
     manifest = written(store)
     path = tmp_path / "boxes" / FIRST

@@ -2,11 +2,13 @@
 
 import io
 import pickle
+import re
 import threading
 
+import conditional_server
 import pytest
 
-from detcli.errors import OutputError, SourceError, UsageError
+from detcli.errors import OutputError, StoreError, UsageError
 from detcli.shards.objects import ObjectFolder
 from detcli.shards.store import open_store
 
@@ -75,15 +77,45 @@ def test_what_a_torn_answer_brought_is_not_used(s3, store):
 def test_what_cannot_be_reached_is_an_error_with_its_name(s3):
     gone = ObjectFolder("s3://gone/boxes/")
     for use in (lambda: [*gone.names()], lambda: gone.open("part")):
-        with pytest.raises(SourceError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
+        with pytest.raises(StoreError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
             use()
     with pytest.raises(OutputError, match="cannot write s3://gone/boxes/part: there is no such"):
         gone.publish("part", io.BytesIO(b""))
     s3.faults.status = "403 Forbidden", "AccessDenied"
-    with pytest.raises(SourceError, match="access denied"):
+    with pytest.raises(StoreError, match="access denied"):
         gone.exists("part")
 
 
-def test_a_malformed_address_is_refused():
-    with pytest.raises(UsageError, match="not a valid address"):
-        open_store("s3:///boxes/")
+@pytest.mark.parametrize("place", ["s3:///boxes/", "s3://photos//boxes/", "s3://photos/a/../b/"])
+def test_a_malformed_address_is_refused(place):
+    with pytest.raises(UsageError, match=re.escape(f"--output {place}: ")):
+        open_store(place)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
+    """A server that looks at the condition stands in for theirs."""
+    with conditional_server.serve(scheme) as (url, kept):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{url}/lab")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "lab")
+        monkeypatch.setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+        folder = open_store(f"{scheme}://photos/boxes/")
+        assert not folder.exists("part")
+        won = []
+        writers = [
+            threading.Thread(
+                target=lambda number=number: (
+                    folder.publish("part", io.BytesIO(b"%d" % number)) and won.append(number)
+                )
+            )
+            for number in range(8)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [b"%d" % number for number in won] == [*kept.values()]
+        assert folder.exists("part")
+        with folder.open("part") as file:
+            assert file.read() == b"%d" % won[0]

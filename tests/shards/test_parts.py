@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detcli.errors import SourceError
+from detcli.errors import StoreError
 from detcli.shards.manifest import Shard
 from detcli.shards.parts import Lines, TornError, read
 from detcli.shards.store import LocalFolder
@@ -134,7 +134,7 @@ def test_damaged_parquet_is_noticed(tmp_path):
 
 
 def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
-    with pytest.raises(SourceError, match="No such file"):
+    with pytest.raises(StoreError, match="No such file"):
         [*read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD)]
 
 

@@ -4,11 +4,14 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import forked
@@ -43,9 +46,10 @@ def free_port():
 def head(tmp_path_factory):
     """A head with two cores, as `ray start` starts it, whose workers poison kills."""
     folder = tmp_path_factory.mktemp("ray")
-    port, command = free_port(), [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
+    port, client = free_port(), free_port()
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
     command += ["--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
-    command += [f"--ray-client-server-port={free_port()}", "--object-store-memory=100000000"]
+    command += [f"--ray-client-server-port={client}", "--object-store-memory=100000000"]
     # One at a time on this machine: not all of their ports can be chosen.
     with (folder.parents[1] / "ray.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,7 +58,7 @@ def head(tmp_path_factory):
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             _wait_for(port, process)
-            yield process, f"127.0.0.1:{port}"
+            yield process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
         finally:
             family = [process, *psutil.Process(process.pid).children(recursive=True)]
             for one in family:
@@ -76,7 +80,7 @@ def _wait_for(port, process):
 @pytest.fixture
 def cluster(head, monkeypatch):
     """The process of the head, which the command finds."""
-    process, address = head
+    process, address, _ = head
     for name, value in (OWN | {"RAY_ADDRESS": address}).items():
         monkeypatch.setenv(name, value)
     return process
@@ -121,6 +125,32 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
         assert other.items() >= record.items()
 
 
+@pytest.mark.usefixtures("cluster")
+def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
+    """All of docs/scale-out.md, on one machine, without a bucket and a GPU."""
+    _, address, client = head
+    folder = make_pictures(20)
+    command, expected = one_run(folder)
+    monkeypatch.setenv("DETCLI_MODEL", str(command[command.index("-m") + 1]))
+    page = (Path(__file__).parents[2] / "docs/scale-out.md").read_text(encoding="utf-8")
+    printed = re.findall(
+        r"(?m)((?:RAY_ADDRESS=\S+ )?detcli predict .*?--on ray.*?)(?: +#.*)?$", page
+    )
+    assert len(printed) == 4
+    for command in printed:
+        here = command.replace("head:6379", address).replace("ray://head:10001", client)
+        here = here.replace("s3://bucket/", "").replace("--device cuda", "-r --device cpu")
+        variable, _, rest = here.rpartition("detcli ")
+        assert variable in {"", f"RAY_ADDRESS={address} "}
+        done = forked.run(
+            [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        found = merged(folder.parent / "boxes")
+        assert found == expected.replace(f"{folder}/", "pics/")
+        shutil.rmtree(folder.parent / "boxes")
+
+
 def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command, expected = one_run(make_pictures(20))
@@ -161,10 +191,10 @@ def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
     job = SimpleNamespace(store=store)
     shard = Shard(0, 0, (str(tmp_path / "a.png"), "s3://bucket/b.png"), "")
     task = Task.whole(shard, "part-00000.jsonl")
-    with pytest.raises(DeviceError, match=f"node .+ does not see {tmp_path}$"):
+    with pytest.raises(DeviceError, match=f"^{tmp_path} is not there$"):
         _require_shared(job, task)
     publish(store, FIRST, header(), ["a"])
-    with pytest.raises(DeviceError, match=r"node .+ does not see .+a\.png"):
+    with pytest.raises(DeviceError, match=r"a\.png is not there"):
         _require_shared(job, task)
     (tmp_path / "a.png").touch()
     _require_shared(job, task)

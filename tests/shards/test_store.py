@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from detcli import files
-from detcli.errors import OutputError, SourceError
+from detcli.errors import OutputError, StoreError
 from detcli.shards.store import LocalFolder, open_store
 
 CONTEXT = multiprocessing.get_context("fork")
@@ -117,11 +117,11 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     store = LocalFolder(tmp_path)
     for name, reason in (("absent", "No such file"), ("pipe", "not a regular file")):
-        with pytest.raises(SourceError, match=reason):
+        with pytest.raises(StoreError, match=reason):
             store.open(name)
-    with pytest.raises(SourceError, match="Not a directory"):
+    with pytest.raises(StoreError, match="Not a directory"):
         [*LocalFolder(tmp_path / "file").names()]
-    with pytest.raises(SourceError, match="Not a directory"):
+    with pytest.raises(StoreError, match="Not a directory"):
         LocalFolder(tmp_path / "file").exists("part")
     with pytest.raises(OutputError):
         LocalFolder(tmp_path / "file").publish("part", io.BytesIO(b"x"))

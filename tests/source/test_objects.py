@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from s3_server import KEY, SECRET
 
-from detcli.errors import DecodeError, DependencyError, SourceError
+from detcli.errors import DecodeError, DeviceError, SourceError
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import SourceOptions
@@ -157,6 +157,6 @@ def test_a_video_that_is_not_there_is_an_error(s3):
 
 def test_without_the_library_nothing_begins(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(DependencyError, match="obstore") as caught:
+    with pytest.raises(DeviceError, match="obstore") as caught:
         Sources(["s3://photos/a.png"])
     assert caught.value.hint == "pip install 'detcli[cloud]'"

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.errors import DependencyError, SourceError
+from detcli.errors import DeviceError, SourceError
 from detcli.source.item import SourceOptions
 from detcli.source.sources import Sources
 
@@ -131,5 +131,5 @@ def test_an_empty_folder_is_an_error(server):
 
 def test_without_the_library_nothing_begins(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(DependencyError, match="obstore"):
+    with pytest.raises(DeviceError, match="obstore"):
         Sources(["https://host/pics/"])

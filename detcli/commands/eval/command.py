@@ -40,6 +40,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
     boxes_only: options.BoxesOnlyOption = False,
+    tile: options.TileOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     batch: options.BatchOption = None,
@@ -60,6 +61,16 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         ),
     ] = None,
     save_coco: options.SaveCocoOption = None,
+    report_page: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            "Write a page of what is false and what was missed to this folder: open its "
+            "index.html.",
+            "--report",
+            panel=GOES,
+        ),
+    ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
@@ -98,6 +109,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         box_format=box_format,
         preprocess=preprocess,
         boxes_only=boxes_only,
+        tile=tile,
     )
     request = EvalRequest(
         run=run,
@@ -109,6 +121,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         advise=advise,
         plots=plots,
         coco=save_coco,
+        page=report_page,
     )
     with open_evaluation(request) as evaluation:
         tally = Tally(quiet=quiet, errors_shown=False)

@@ -48,8 +48,9 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
     yield "pictures", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
     known = f"{data.categories} of the model's {model.classes} are categories of the data"
     yield "classes", f"{known}, by {data.mapped_by}"
+    where = "picture" if limits.tile is None else f"tile ({limits.tile})"
     nms = "" if limits.nms is None else f", NMS {limits.nms:g}"
-    kept = f"above {limits.conf:g}, at most {limits.max_det} in a picture{nms}"
+    kept = f"above {limits.conf:g}, at most {limits.max_det} in a {where}{nms}"
     yield "detections", f"{kept}; of each class the best {limits.per_class} are compared"
     yield "evaluator", report.evaluator
 

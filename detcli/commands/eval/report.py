@@ -61,15 +61,17 @@ class EvalLimits:
 
     Attributes:
         conf: Their scores are above it.
-        max_det: At most this many in a picture.
+        max_det: At most this many in a picture, or in a tile.
         per_class: At most this many of a class in a picture, a limit of the evaluator.
         nms: IoU of the non-maximum suppression; None without one.
+        tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; None without tiles.
     """
 
     conf: float
     max_det: int
     per_class: int
     nms: float | None
+    tile: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,6 +52,9 @@ from detcli.source.item import Item
 from detcli.source.sources import InputGuard
 from detcli.timing import Stage
 
+if TYPE_CHECKING:
+    from detcli.commands.eval.page import EvaluationPage
+
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off a part of the precision-recall curve that matters
 USUAL_CONFIDENCE = 0.25  # of `predict`; for confusions if no confidence is the best
@@ -69,6 +73,7 @@ class EvalRequest:
     advise: bool  # look for the best confidences
     plots: Path | None  # folder for plots
     coco: Path | None  # file for COCO results
+    page: Path | None = None  # folder for a page
 
 
 @contextlib.contextmanager
@@ -101,12 +106,14 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         for path in (*written, *filter(None, [request.coco])):
             if path in guard:
                 raise UsageError(f"{path} is one of the inputs", "write to another file")
-        yield Evaluation(
-            request,
-            detector,
-            request.run.open_pipeline(detector, request.decode.timeout_s),
-            collector,
-        )
+        page = None
+        if request.page is not None:
+            from detcli.commands.eval.page import EvaluationPage
+
+            page = EvaluationPage(request.page, guard)
+        pipeline = request.run.open_pipeline(detector, request.decode.timeout_s)
+        with contextlib.nullcontext() if page is None else contextlib.closing(page):
+            yield Evaluation(request, detector, pipeline, collector, page)
 
 
 class Collector(Numbers):
@@ -186,6 +193,7 @@ class Evaluation:
     detector: Detector
     pipeline: Pipeline
     collector: Collector
+    page: "EvaluationPage | None" = None
 
     def run(self) -> Iterator[Record]:
         """Detect on all pictures.
@@ -202,6 +210,9 @@ class Evaluation:
                 if sink is not None:
                     with self.pipeline.times.stage(Stage.WRITE):
                         sink.write(record)
+                if self.page is not None:
+                    with self.pipeline.times.stage(Stage.WRITE):
+                        self.page.keep(self.collector.image_id(record), record)
                 self.collector.add(record)
                 yield record
 
@@ -238,7 +249,7 @@ class Evaluation:
             advice = advise(overall.curve, curves, mapping, names, conf)
         with request.model.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return EvalReport(
+        report = EvalReport(
             evaluator=require_evaluator(),
             model=EvalModel(
                 request.run.model, digest, detector.device, detector.canvas, len(names)
@@ -247,7 +258,13 @@ class Evaluation:
                 *(request.data, dataset.form, dataset.split, len(dataset.samples), evaluated),
                 *(overall.curve.boxes, mapping.by, len(mapping.categories)),
             ),
-            limits=EvalLimits(conf, settings.max_det, PER_CLASS, settings.nms),
+            limits=EvalLimits(
+                conf,
+                settings.max_det,
+                PER_CLASS,
+                settings.nms,
+                tile=None if settings.tile is None else str(settings.tile),
+            ),
             metrics=overall.metrics,
             classes=classes,
             confusions=confusions,
@@ -256,6 +273,9 @@ class Evaluation:
             failed=tuple(collector.failed),
             plots=plots,
         )
+        if self.page is not None:
+            self.page.finish(report, evaluator.outcomes(confusions.conf), mapping, names)
+        return report
 
     def _classes(self, by_category: Mapping[int, Score]) -> Iterator[ClassReport]:
         """Each class that is a category, in the order of the model."""

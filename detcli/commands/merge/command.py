@@ -1,5 +1,6 @@
 """`detcli merge`: the parts of a run in shards as one output."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from detcli.commands.shared.layout import GOES
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
 from detcli.commands.shared.records import Format, choose_format, read_target
+from detcli.errors import UsageError
 
 EXAMPLES = """
 detcli merge boxes/ -o all.jsonl
@@ -56,5 +58,9 @@ def merge(
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.commands.merge.run import merge_parts  # which loads NumPy
 
+    if not folder:
+        raise UsageError("no folder given", "name what was given to predict --output")
+    if output is not None and output.endswith(("/", os.sep)):
+        raise UsageError(f"--output {output} is a folder", "name a file or an object")
     target = read_target(output)
     merge_parts(folder, choose_format(output_format, target), target, quiet=quiet)

@@ -1,22 +1,22 @@
 """Merges: reads the parts of a folder, and writes them to one sink."""
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import count, progress
-from detcli.commands.shared.records import RECORD_SINKS, Format, Target, open_target
+from detcli.commands.shared.records import Format, open_record_sink, open_target
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
-from detcli.shards.manifest import Manifest
+from detcli.shards.manifest import NAME, PART, Manifest
 from detcli.shards.merging import Merge
-from detcli.shards.parts import Stored
+from detcli.shards.parts import DAMAGE, Stored
 from detcli.shards.store import open_store
+from detcli.sink.csv import WATCHED
 
 if TYPE_CHECKING:
-    from detcli.sink import RecordSink
+    from detcli.commands.shared.records import Target
 
 
 def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: bool) -> None:
@@ -35,20 +35,31 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
     """
     if chosen is Format.PARQUET and target is None:
         raise UsageError("--format parquet needs --output", "name a file for it")
+    if target is not None and any(one.fullmatch(_last(target)) for one in (NAME, PART)):
+        raise UsageError(
+            f"--output {target} has the name of a manifest or a part", "choose another name"
+        )
     store = open_store(folder if folder.endswith(("/", os.sep)) else f"{folder}/")
     manifest = Manifest(store)
     merge = Merge(store, manifest)
     _require_whole(merge, manifest)
-    module, name = RECORD_SINKS[chosen]
-    make = getattr(import_module(module), name)
     output = StandardOutput() if target is None else open_target(target)
     try:
-        sink: RecordSink = make(output)
+        settings = manifest.header["settings"]
+        watched = [column for column, setting in WATCHED.items() if settings.get(setting)]
+        sink = open_record_sink(chosen, output, watched)
         shown = progress(lambda: manifest.names, wanted=not quiet and target is not None)
-        with shown as advance:
-            for record in merge:
-                sink.write(Stored(record))
-                advance(record["source"])
+        records = iter(merge)
+        try:
+            with shown as advance:
+                for record in records:
+                    sink.write(Stored(record))
+                    advance(record["source"])
+        except DAMAGE:  # a record whose part may turn out to be changed
+            for _ in records:
+                pass
+            _require_whole(merge, manifest)
+            raise
         _require_whole(merge, manifest)
     except BaseException:
         if not isinstance(output, StandardOutput):
@@ -58,6 +69,11 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
         sink.close()
     if not quiet and target is not None:
         say(f"wrote {count(merge.count, 'record')} of {count(len(manifest), 'part')} to {target}")
+
+
+def _last(target: "Target") -> str:
+    """The last part of a path or a key."""
+    return str(target).rpartition("/")[2]
 
 
 def _require_whole(merge: Merge, manifest: Manifest) -> None:

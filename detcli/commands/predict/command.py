@@ -7,7 +7,7 @@ import typer
 
 from detcli.commands.predict.options import Hiding, parse_labels, read_shard_options
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SHARDS
+from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SCENE, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.records import Format, choose_format, read_target, require_disk
@@ -36,7 +36,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     device: options.DeviceOption = "auto",
     conf: options.ConfidenceOption = "0.25",
     max_det: Annotated[
-        int, option("N", "Keep at most N detections per picture.", panel=KEEP)
+        int, option("N", "Keep at most N detections per picture, or tile.", panel=KEEP)
     ] = 300,
     classes: Annotated[
         str | None,
@@ -76,6 +76,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     end: Annotated[
         float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=LOOK_AT)
     ] = None,
+    tile: options.TileOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     input_timeout: options.InputTimeoutOption = 60,
     strict: Annotated[
@@ -164,6 +165,10 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         Path | None,
         option("DIR", "Add pictures and labels to a dataset that trainers read.", panel=GOES),
     ] = None,
+    report: Annotated[
+        Path | None,
+        option("DIR", "Write a page to look at to this folder: open its index.html.", panel=GOES),
+    ] = None,
     show: Annotated[
         bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
@@ -188,10 +193,21 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=GOES,
         ),
     ] = False,
+    zone: Annotated[
+        list[str] | None,
+        option(
+            "NAME=X,Y,...|@FILE",
+            "Say which detections stand in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of "
+            "the picture, or in pixels; @FILE has one a line.",
+            panel=SCENE,
+        ),
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
         option(
-            "CONDITION", "Exit with 6 if this holds at the end: 'person>0', 'any==0'.", panel=GOES
+            "CONDITION",
+            "Exit with 6 if this holds at the end: 'person>0', 'any==0', 'ZONE.person>0'.",
+            panel=GOES,
         ),
     ] = None,
     on: Annotated[
@@ -217,7 +233,13 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     shard_size: Annotated[
         int | None,
-        option("N", "Names in a shard; default: 1000, or fewer of few names.", min=1, panel=SHARDS),
+        option(
+            "N",
+            "Names in a shard; default: 1000, or fewer of few names.",
+            min=1,
+            max=10**9,
+            panel=SHARDS,
+        ),
     ] = None,
     extend: Annotated[
         bool,
@@ -243,6 +265,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
+    from detcli.watch import read_watch_options
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -265,6 +288,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save-coco": save_coco,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
+            "--report": report,
             "--show": show,
         },
     )
@@ -276,13 +300,16 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save-coco": save_coco,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
+            "--report": report,
         }
     )
+    watch = read_watch_options(zone or [])
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     one_picture = _is_one_picture(source, files_from)
-    many = 1 if one_picture else available_cores()  # one is fastest with a detector on all cores
+    # One picture is fastest with a detector on all cores, but many tiles are not.
+    many = 1 if one_picture and tile is None else available_cores()
     run = run_options(
         model,
         device,
@@ -302,6 +329,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         box_format=box_format,
         preprocess=preprocess,
         boxes_only=boxes_only,
+        tile=tile,
     )
     source_options = SourceOptions(
         recursive=recursive,
@@ -320,6 +348,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             run,
             source or [],
             source_options,
+            watch,
             fast_decode=fast_decode,
             workers=workers,
             quiet=quiet,
@@ -329,6 +358,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         target = read_target(output)
         sink_options = SinkOptions(
             format=choose_format(output_format, target),
+            watch=watch,
             output=target,
             append=any(map(is_live, source or [])),
             journal=resume,
@@ -342,6 +372,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             dataset=save_dataset,
             coco=save_coco,
             coco_images=coco_images,
+            report=report,
             show=show,
             only_detections=only_detections,
             blur=() if blur is None else options.parse_list(blur),

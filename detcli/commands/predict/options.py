@@ -113,8 +113,8 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         )
     from detcli.shards.engines import parse_engine
 
-    engine = parse_engine(on or "local:1", _parse_actors(actors))
-    share = _parse_share(shards or "1/1")
+    engine = parse_engine("local:1" if on is None else on, _parse_actors(actors))
+    share = (1, 1) if shards is None else _parse_share(shards)
     return ShardOptions(output, wanted or Format.JSONL, engine, share, size, extend)
 
 
@@ -148,50 +148,78 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition such as person>0, on the detections of a class or of any class."""
+    """A condition such as person>0 or door.person>0, on detections of a class or of any class.
+
+    Attributes:
+        name: The class, or any.
+        sign: One of OPERATORS.
+        count: What the number of detections is compared with.
+        place: The zone that they have to be in; empty for everywhere.
+    """
 
     name: str
     sign: str
     count: int
+    place: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}{self.sign}{self.count}"
+        return f"{self.place}{'.' if self.place else ''}{self.name}{self.sign}{self.count}"
+
+    def number(self, found: Counter[str], places: Counter[tuple[str, str]]) -> int:
+        """How many detections it is about."""
+        if self.place:
+            found = Counter({name: n for (place, name), n in places.items() if place == self.place})
+        return found.total() if self.name == ANY else found[self.name]
 
 
-def parse_condition(text: str, names: Sequence[str]) -> Condition:
+def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ()) -> Condition:
     """Read a condition.
 
     Args:
         text: The condition, such as "person>0".
         names: The model's classes.
+        places: The names of zones.
 
     Raises:
-        UsageError: The text is not a condition, or the model has no such class.
+        UsageError: The text is not a condition, or there is no such class or zone.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:
         raise UsageError(
             f"--fail-if '{text}' is not a condition",
-            "write CLASS>N or any>N; < >= <= == != work too",
+            "write CLASS>N, any>N or ZONE.CLASS>N; < >= <= == != work too",
         )
-    name = match["name"]
+    name, place = match["name"], ""
+    zone, _, rest = name.partition(".")
+    if name not in names and zone in places:
+        name, place = rest, zone
     if name != ANY and name not in names:
         raise UsageError(
             f"--fail-if '{text}': the model has no class '{name}'",
-            "name one of its classes, or any",
+            f"name one of its classes, or any{'; there are the zones ' * bool(places)}"
+            f"{', '.join(places)}",
         )
-    return Condition(name, match["sign"], int(match["count"]))
+    return Condition(name, match["sign"], int(match["count"]), place)
 
 
-def check_conditions(conditions: Sequence[Condition], found: Counter[str]) -> None:
+def check_conditions(
+    conditions: Sequence[Condition],
+    found: Counter[str],
+    places: Counter[tuple[str, str]] | None = None,
+) -> None:
     """Check the conditions on the whole run.
+
+    Args:
+        conditions: What must not hold.
+        found: Number of detections of each class.
+        places: Number in each zone, by its name and the class.
 
     Raises:
         CheckError: At least one condition holds.
     """
     held = []
     for condition in conditions:
-        count = found.total() if condition.name == ANY else found[condition.name]
+        count = condition.number(found, places or Counter())
         if OPERATORS[condition.sign](count, condition.count):
             held.append(f"{condition} ({count} found)")
     if held:

@@ -22,6 +22,7 @@ from detcli.sink import Sink, Stopped
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import InputGuard, Sources
 from detcli.timing import Stage
+from detcli.watch import Watcher
 
 CPU = Device.parse("cpu")
 
@@ -62,19 +63,21 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
-    source_options = replace(source_options, written=sink_options.folders)
+    source_options = replace(source_options, written=sink_options.written)
     decode = source_options.decode
     located = run.find_model()
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
     guard = InputGuard([*names, *map(str, files)], source_options)
     with run.open_detector(located) as detector:
-        parsed = [parse_condition(text, detector.contract.names) for text in conditions]
+        watch = sink_options.watch
+        places = [place.name for place in watch.zones]
+        parsed = [parse_condition(text, detector.contract.names, places) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
         if fast_decode and not sink_options.need_pixels:
             fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
         settings = None
-        if sink_options.journal is not None:
+        if sink_options.journal is not None or sink_options.report is not None:
             settings = settings_json(
                 detector,
                 located,
@@ -82,6 +85,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 half=run.device_options.half,
                 fast_decode=source_options.decode.fast_for is not None,
                 stride=source_options.stride,
+                zones=watch.written_zones,
             )
         pipeline = run.open_pipeline(detector, decode.timeout_s)
         with Sources(names, source_options) as sources:
@@ -90,7 +94,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
         if not quiet:
             suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
-    check_conditions(parsed, tally.found)
+    check_conditions(parsed, tally.found, tally.places)
     return tally
 
 
@@ -139,7 +143,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
             opening as (sinks, has_record),
             progress(total, wanted=bar, status=tally.status) as advance,
         ):
-            for record in pipeline.run(sources, skip):
+            for record in map(Watcher(options.watch), pipeline.run(sources, skip)):
                 with interrupts.held(WRITE_LIMIT_S):
                     with pipeline.times.stage(Stage.WRITE):
                         for sink in sinks:

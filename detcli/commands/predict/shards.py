@@ -20,6 +20,7 @@ from detcli.shards.workers import Workers
 from detcli.source.address import is_live
 from detcli.source.item import STDIN, SourceOptions
 from detcli.source.sources import Sources
+from detcli.watch import WatchOptions
 
 
 def predict_shards(  # noqa: PLR0913 - what a run consists of
@@ -27,6 +28,7 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
     run: RunOptions,
     names: list[str],
     source: SourceOptions,
+    watch: WatchOptions,
     *,
     fast_decode: bool,
     workers: int | None,
@@ -57,6 +59,7 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
         fast_decode=fast_decode,
         input_timeout_s=source.decode.timeout_s,
         half=run.device_options.half,
+        watch=watch,
     )
     set_up = partial(_set_up, quiet=quiet, verbose=verbose)
     with options.engine(job, run.devices, workers, set_up) as engine:

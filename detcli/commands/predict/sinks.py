@@ -5,7 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from detcli.commands.shared.records import (
     Format,
     Target,
     is_special,
+    open_record_sink,
     open_target,
 )
 from detcli.errors import UsageError
@@ -26,7 +27,9 @@ from detcli.interrupts import interrupts
 from detcli.record import Record, SettingsJson
 from detcli.settings import class_ids
 from detcli.sink import Output, Sink
+from detcli.sink.csv import WATCHED
 from detcli.source.item import Item
+from detcli.watch import WatchOptions
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -45,6 +48,7 @@ class SinkOptions:
     """
 
     format: Format
+    watch: WatchOptions = field(default_factory=WatchOptions)  # what records have besides boxes
     output: "Target | None" = None  # for records; None for standard output
     append: bool = False  # add to that file, as the run may never end; not if it is JSON or Parquet
     journal: Path | None = None  # file that an earlier run began, instead of `output`
@@ -58,6 +62,7 @@ class SinkOptions:
     dataset: Path | None = None  # folder for a dataset in YOLO's layout
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
+    report: Path | None = None  # folder for a page to look at
     show: bool = False  # in a window
     only_detections: bool = False  # keep no pictures without any
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
@@ -86,13 +91,18 @@ class SinkOptions:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Folders to write to."""
+        """Folders of files that records name."""
         return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset)))
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All folders that the run writes to."""
+        return (*self.folders, *filter(None, [self.report]))
 
     @property
     def need_pixels(self) -> bool:
         """Whether a sink shows pictures, which then have to be decoded in full size."""
-        return self.show or any((self.pictures, self.crops, self.dataset))
+        return self.show or any((self.pictures, self.crops, self.dataset, self.report))
 
     @property
     def show_errors(self) -> bool:
@@ -173,6 +183,8 @@ class Account:
             yield f"wrote COCO results to {options.coco}{self._instead_of(options.coco)}"
         for folder in dict.fromkeys(options.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
+        if options.report is not None:
+            yield f"wrote a page of {records}: {options.report / 'index.html'}"
 
     def _instead_of(self, path: Target) -> str:
         return ", in place of the file that was there" if path in self._replaced else ""
@@ -217,7 +229,7 @@ def open_sinks(
     Args:
         options: Which sinks.
         guard: Input files, which are never written over.
-        settings: What the detections depend on, for a journal.
+        settings: What the detections depend on, for a journal and a page.
         class_names: The model's classes, for a dataset.
         hidden: Ids of the classes to hide in pictures.
 
@@ -250,7 +262,7 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-def _open(  # noqa: C901 - one branch an option
+def _open(  # noqa: C901, PLR0915 - one branch an option
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None,
@@ -305,6 +317,21 @@ def _open(  # noqa: C901 - one branch an option
         from detcli.sink.dataset import DatasetSink
 
         sinks.append(keeper(DatasetSink(options.dataset, class_names)))
+    if options.report is not None:
+        from detcli.commands.shared.page import about_run
+        from detcli.sink.report import ReportSink
+
+        about = about_run("predict", settings)
+        resumed = options.journal is not None
+        page = ReportSink(
+            options.report,
+            about,
+            guard,
+            resumed=resumed,
+            only_detections=options.only_detections,
+        )
+        undo.callback(page.discard)
+        sinks.append(page)
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 
@@ -317,8 +344,8 @@ def _open(  # noqa: C901 - one branch an option
         journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    module, name = RECORD_SINKS[options.format]
-    records: Sink = getattr(import_module(module), name)(_open_output(options, open_file))
+    watched = [column for column, setting in WATCHED.items() if getattr(options.watch, setting)]
+    records: Sink = open_record_sink(options.format, _open_output(options, open_file), watched)
     return [*sinks, records, *windows], lambda _: False
 
 

@@ -135,6 +135,21 @@ class Score:
     precision: Numbers  # (101,) interpolated, at recall 0, 0.01, ... 1 and IoU 0.5; -1 if no boxes
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class PictureOutcome:
+    """The boxes of one picture above a confidence.
+
+    Attributes:
+        found: `(N,)` rows of `FOUND`.
+        hit: `(N,)` whether each matches an object.
+        missed: `(M,)` rows of `OBJECT` that none matches.
+    """
+
+    found: Rows
+    hit: npt.NDArray[np.bool_]
+    missed: Rows
+
+
 class Evaluator:
     """Compares labels with detections."""
 
@@ -149,6 +164,7 @@ class Evaluator:
         # Numbered from 1: image ids have up to 18 digits, more than the evaluator's floats hold.
         self._image_ids = list(range(1, len(pictures) + 1))
         ordered = sorted(pictures, key=lambda one: one.image_id)
+        self._ids = [one.image_id for one in ordered]
         self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
         self._found_images, self._found = self._gather(FOUND, [one.found for one in ordered])
 
@@ -196,6 +212,25 @@ class Evaluator:
         missed = np.setdiff1d(wanted, matches).tolist()
         counts = Counter(zip(true, self._found["category"][counted].tolist(), strict=True))
         return counts + Counter((categories[number], None) for number in missed)
+
+    def outcomes(self, confidence: float) -> dict[int, PictureOutcome]:
+        """What became of the boxes of each picture, by image id; matched by class at IoU 0.5."""
+        counted, matches, wanted = self._match(confidence, PER_CLASS, by_class=True)
+        missed = np.setdiff1d(wanted, matches)
+        # Both are in the order of the pictures, whose numbers count from 1.
+        cuts = [
+            np.searchsorted(images, self._image_ids[1:])
+            for images in (self._found_images[counted], self._object_images[missed])
+        ]
+        parts = (
+            np.split(self._found[counted], cuts[0]),
+            np.split(matches >= 0, cuts[0]),
+            np.split(self._objects[missed], cuts[1]),
+        )
+        return {  # without pictures there is a part all the same
+            image_id: PictureOutcome(found, hit, objects)
+            for image_id, found, hit, objects in zip(self._ids, *parts, strict=False)
+        }
 
     def _match(
         self, confidence: float, most: int, *, by_class: bool

@@ -30,6 +30,15 @@ def flag(text: str, *names: str, panel: str | None = None) -> Any:  # noqa: ANN4
     return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
+TileOption = Annotated[
+    str | None,
+    option(
+        "SIZE",
+        "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
+        "part of its side a tile shares with the next, at least.",
+        panel=LOOK_AT,
+    ),
+]
 RecursiveOption = Annotated[
     bool, flag("Search folders recursively.", "--recursive", "-r", panel=LOOK_AT)
 ]

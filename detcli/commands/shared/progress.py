@@ -44,11 +44,13 @@ class Tally:
         failed: Number of inputs that failed.
         skipped: Number of inputs that an earlier run has done.
         found: Number of detections of each class.
+        places: Number of detections in each zone, by its name and the class.
     """
 
     def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
         self.failed = self.skipped = 0
         self.found: Counter[str] = Counter()
+        self.places: Counter[tuple[str, str]] = Counter()
         self._quiet = quiet
         self._errors_shown = errors_shown
         self._start = time.perf_counter()
@@ -66,7 +68,9 @@ class Tally:
                     say(f"{record.origin.source}: {warning}")
             self._pictures += record.origin.clip is None
             self._frames += record.origin.clip is not None
-            self.found.update(name for *_, name in record.detections or ())
+            if record.detections is not None:
+                self.found.update(record.detections.class_name)
+                self.places.update(record.detections.places())
 
     def include(self, counts: "Counts") -> None:
         """Add what became of the inputs of a shard."""
@@ -79,6 +83,7 @@ class Tally:
         self._pictures += counts.pictures
         self._frames += counts.frames
         self.found += counts.found
+        self.places += counts.places
 
     @property
     def done(self) -> int:
@@ -114,15 +119,25 @@ class Tally:
             line += f"; {_shares(stages)}" if stages is not None else ""
         say(line)
         if self.done > 1 and self.found:
-            shown = [f"{count} {name}" for name, count in self.found.most_common(SHOWN_CLASSES)]
-            more = len(self.found) - len(shown)
-            rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
-            say(f"found {', '.join(shown)}{rest}")
+            say(f"found {_most(self.found)}")
+        for place in dict.fromkeys(place for place, _ in sorted(self.places)):
+            inside = Counter(
+                {name: n for (where, name), n in self.places.items() if where == place}
+            )
+            say(f"in {place}: {_most(inside)}")
 
 
 def count(number: int, what: str) -> str:
     """A number of things: `1 frame`, `2 frames`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _most(found: Counter[str]) -> str:
+    """The most frequent classes, and how many others there are."""
+    shown = [f"{count} {name}" for name, count in found.most_common(SHOWN_CLASSES)]
+    more = len(found) - len(shown)
+    rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
+    return f"{', '.join(shown)}{rest}"
 
 
 def _shares(stages: StageTimes) -> str:

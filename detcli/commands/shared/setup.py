@@ -15,6 +15,7 @@ from detcli.opencv import silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.settings import Settings
 from detcli.source.decode import TIMEOUT_S
+from detcli.tiling import Tiling
 
 # glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
 # kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
@@ -87,6 +88,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     rect: bool = False,
     preprocess: str | None = None,
     boxes_only: bool = False,
+    tile: str | None = None,
     names: Path | None = None,
     workers: int = 1,
 ) -> RunOptions:
@@ -112,6 +114,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
             box_format=box_format,
             preprocess=preprocess,
             boxes_only=boxes_only,
+            tile=None if tile is None else Tiling.parse(tile),
         ),
         device_options=DeviceOptions(
             cuda_graph=cuda_graph,

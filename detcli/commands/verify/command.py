@@ -98,6 +98,15 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             panel=GOES,
         ),
     ] = None,
+    report_page: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            "Write a page of what is missing, extra or moved to this folder: open its index.html.",
+            "--report",
+            panel=GOES,
+        ),
+    ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
@@ -117,11 +126,17 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             else "--images and --random are mutually exclusive",
             "name a folder of real pictures with --images",
         )
+    if report_page is not None and random is not None:
+        raise UsageError(
+            "--report shows detections, and random pictures have none",
+            "name a folder with --images",
+        )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.progress import progress
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
+    from detcli.commands.verify.page import open_page
     from detcli.commands.verify.pictures import random_item
     from detcli.commands.verify.plan import VerifyRequest, make_plan
     from detcli.commands.verify.render import render
@@ -151,15 +166,19 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             random=random is not None,
         )
     )
-    source_options = SourceOptions(recursive=recursive, written=(save,) if save else ())
+    source_options = SourceOptions(
+        recursive=recursive, written=tuple(filter(None, (save, report_page)))
+    )
     read = [*(images or []), model, *([other] if other else [])]
-    folder = OutputFolder(save, InputGuard(read, source_options)) if save else None
+    guard = InputGuard(read, source_options)
+    folder = OutputFolder(save, guard) if save else None
     with (
+        open_page(report_page, plan, guard) as page,
         Sources(images or [], source_options) as sources,
         progress(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         items = sources if random is None else [random_item(random, plan.input_size)]
-        found = run(plan, items, folder, advance)
+        found = run(plan, items, folder, page, advance)
     write_report(found, report_format, render)
     if not quiet:
         for failed in found.failed:

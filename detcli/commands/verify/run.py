@@ -15,6 +15,7 @@ from detcli.commands.shared.comparison import (
 )
 from detcli.commands.shared.sides import DetectorSide, GraphSide
 from detcli.commands.verify.bisect import bisect
+from detcli.commands.verify.page import DifferencePage
 from detcli.commands.verify.pictures import ComparedPicture, WorstPictures
 from detcli.commands.verify.plan import Plan, SidePlan
 from detcli.commands.verify.probe import Probe
@@ -42,6 +43,7 @@ def verify(
     plan: Plan,
     items: Iterable[Item],
     folder: OutputFolder | None = None,
+    page: DifferencePage | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
     """Run both sides on all pictures and compare.
@@ -50,6 +52,7 @@ def verify(
         plan: The sides, and how strictly to compare.
         items: The pictures; those that cannot be read are reported.
         folder: Where to draw the worst pictures; None for nowhere.
+        page: Gets all pictures; None for no page.
         advance: Called after each picture.
 
     Raises:
@@ -67,7 +70,7 @@ def verify(
             size, at_head = plan.input_size, plan.compares_heads
             one, other = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
             outputs = OutputComparison(one, other, tolerance.tensor)
-        run = _Run(plan, sides, outputs)
+        run = _Run(plan, sides, outputs, page)
         run.go_through(items, advance)
         bisected = bisect(outputs) if outputs is not None and plan.request.bisect else None
     detections = run.summarise(folder) if sides is not None else None
@@ -83,6 +86,8 @@ def verify(
         for side in (plan.left, plan.right)
     )
     wrong = failures(detections, tensors, bisected, tolerance)
+    if page is not None:
+        page.summary = wrong or ("The two sides agree",)
     return VerifyReport(
         agree=not wrong and is_evidence(detections, tensors),
         failures=wrong,
@@ -122,11 +127,15 @@ class _Run:
     """Compares the sides on the pictures."""
 
     def __init__(
-        self, plan: Plan, sides: tuple[Side, Side] | None, outputs: OutputComparison | None
+        self,
+        plan: Plan,
+        sides: tuple[Side, Side] | None,
+        outputs: OutputComparison | None,
+        page: DifferencePage | None,
     ) -> None:
         self.compared = 0
         self.failed: list[FailedInput] = []
-        self._plan, self._sides, self._outputs = plan, sides, outputs
+        self._plan, self._sides, self._outputs, self._page = plan, sides, outputs, page
         self._pictures: list[PictureReport] = []
         self._worst = WorstPictures()
 
@@ -139,6 +148,8 @@ class _Run:
                 picture = load_in_time(item)
             except InputError as error:
                 self.failed.append(FailedInput(item.origin.source, str(error)))
+                if self._page is not None:
+                    self._page.fail(item.origin, error)
             else:
                 loaded.append((item, picture))
                 for warning in picture.warnings:
@@ -162,6 +173,8 @@ class _Run:
                 drawable = ComparedPicture(len(self._pictures), item.origin, picture, comparison)
                 self._worst.add(report.severity(rules.tolerance), drawable)
                 self._pictures.append(report)
+                if self._page is not None:
+                    self._page.add(item.origin, picture, comparison)
         if self._outputs is not None:
             for item, picture in loaded:
                 self._outputs.add(picture, item.origin.source)

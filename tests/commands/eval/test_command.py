@@ -43,7 +43,13 @@ def test_a_perfect_model(evaluate, tmp_path):
     assert metrics["map50_95"] == metrics["map50"] == metrics["ar_1"] == metrics["map_small"] == 1
     assert metrics["map_large"] is None
     assert report["data"]["boxes"] == 3
-    assert report["limits"] == {"conf": 0.001, "max_det": 300, "per_class": 100, "nms": None}
+    assert report["limits"] == {
+        "conf": 0.001,
+        "max_det": 300,
+        "per_class": 100,
+        "nms": None,
+        "tile": None,
+    }
     assert [one["category_id"] for one in report["classes"]] == [11, 12, 13]
     assert report["findings"] == []
     assert report["advice"] is None
@@ -259,3 +265,17 @@ def test_usage_errors(arguments, reason, invoke, make_model, tmp_path):
 def test_a_missing_model(detcli, tmp_path):
     done = detcli("eval", "nowhere.onnx", "--data", write_coco(tmp_path, MIXED))
     assert done.returncode == 4
+
+
+def test_small_objects_of_large_pictures_are_found_in_tiles(evaluate, tmp_path):
+    data = write_coco(tmp_path, [Scene.found(("red", 2, 3, 1.0), ("blue", 6, 6, 1.0))])
+    (path,) = tmp_path.rglob("*.png")
+    large = cv2.copyMakeBorder(cv2.imread(str(path)), 0, 48, 0, 96, cv2.BORDER_CONSTANT)
+    cv2.imwrite(str(path), large)
+    edit_json(data, lambda content: content["images"][0].update(width=160, height=112))
+    whole, _ = evaluate(data, "--conf", 0.6)
+    tiles, done = evaluate(data, "--conf", 0.6, "--tile", "64,overlap=0.25")
+    assert whole["metrics"]["ar_100"] == 0
+    assert tiles["metrics"]["ar_100"] == 1
+    assert (whole["limits"]["tile"], tiles["limits"]["tile"]) == (None, "64,overlap=0.25")
+    assert done.returncode == 0

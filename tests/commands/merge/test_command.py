@@ -109,6 +109,53 @@ def test_parts_of_another_run_are_noticed(boxes, invoke, tmp_path):
     assert "part-00002.jsonl: it belongs to another run" in done.stderr
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{}", '{"source": "x"}', '{"source": 3}', "[]", "7", '{"source": "SOURCE"}'),
+        *('{"source": "SOURCE", "detections": 3}', '{"source": "SOURCE", "detections": [[]]}'),
+        '{"source": "SOURCE", "detections": [{"box": 1, "score": "x"}], "index": null}',
+    ],
+)
+def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, invoke, tmp_path, name, line):
+    path = boxes / "part-00001.jsonl"
+    first, *rest = path.read_text().splitlines()
+    line = line.replace('"SOURCE"', json.dumps(json.loads(first)["source"]))
+    path.write_text("\n".join([line, *rest]) + "\n")
+    (boxes / "part-00003.jsonl").write_bytes(b"")
+    output = tmp_path / f"all.{name}"
+    done = invoke("merge", boxes, "--format", name, "-o", output)
+    assert done.returncode == 6, done.stderr
+    assert "part-00001.jsonl: " in done.stderr
+    assert "part-00003.jsonl: " in done.stderr
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("name", ["part-00001.jsonl", "manifest.jsonl", "part-00001.parquet"])
+def test_no_part_is_overwritten(boxes, invoke, name):
+    before = {path.name: path.read_bytes() for path in boxes.iterdir()}
+    for output in (boxes / name, f"s3://bucket/boxes/{name}"):
+        done = invoke("merge", boxes, "-o", output)
+        assert done.returncode == 2
+        assert "has the name of a manifest or a part" in done.stderr
+    assert {path.name: path.read_bytes() for path in boxes.iterdir()} == before
+
+
+def test_one_file_is_written(worked, invoke, tmp_path):
+    done = invoke("merge", worked / "jsonl", "-o", f"{tmp_path / 'all'}/")
+    assert done.returncode == 2
+    assert "all/ is a folder" in done.stderr
+    assert not (tmp_path / "all").exists()
+
+
+def test_an_empty_name_is_not_the_root(invoke):
+    """As where a variable is not set."""
+    done = invoke("merge", "")
+    assert done.returncode == 2
+    assert "no folder given" in done.stderr
+
+
 def test_a_folder_that_is_no_run_is_refused(invoke, tmp_path):
     for folder in (tmp_path, tmp_path / "absent"):
         done = invoke("merge", folder)

@@ -48,6 +48,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         "half": False,
         "fast_decode": False,
         "vid_stride": 1,
+        "tile": None,
     }
 
 
@@ -57,6 +58,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         *(["--conf", 0.3], ["--conf", "red=0.3"], ["--max-det", 7], ["--classes", "red"]),
         *(["--nms", 0.5], ["--unique"], ["--fast-decode"], ["--vid-stride", 2]),
         *(["--imgsz", 64], ["--box-format", "xyxy"], ["--names", "names.txt"]),
+        *(["--tile", 64], ["--tile", "640,overlap=0.5"]),
     ],
 )
 def test_other_settings_need_force(resume, options, tmp_path, monkeypatch):

@@ -106,6 +106,10 @@ def test_failures_are_records_and_the_exit_code(shards):
         (["--shards", "0/8"], "--shards 0/8 is not a share"),
         (["--shards", "9/8"], "--shards 9/8 is not a share"),
         (["--shards", "3"], "--shards 3 is not a share"),
+        (["--shards", ""], "--shards  is not a share"),  # a variable that is not set
+        (["--on", ""], "--on  names nothing to run on"),
+        (["--on", "ray://host:port"], "names nothing to run on"),
+        (["--shard-size", "9" * 30], "--shard-size"),
         (["--shard-size", "0"], "--shard-size"),
     ],
 )
@@ -192,6 +196,32 @@ def test_the_manifest_tells_what_the_run_depends_on(shards):
     assert head["inputs"] == {"start_s": 0, "end_s": 5, "max_pixels": 100_000, "strict": False}
     assert head["settings"]["conf"] == 0.5
     assert head["shard_size"] == 4
+
+
+@pytest.mark.parametrize("address", ["https://user:secret@host/boxes/", "ftp://host/boxes/"])
+def test_parts_go_to_no_other_servers(invoke, address):
+    done = invoke("predict", "pics", "-o", address)
+    assert done.returncode == 2
+    assert "is not a folder for the parts of a run" in done.stderr
+    assert "secret" not in done.stderr
+    assert not os.path.lexists(address.partition("/")[0])
+
+
+def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards):
+    """Exit code 3 is that of a run that is complete but for some pictures."""
+    shards.boxes.write_bytes(b"a file")
+    done = shards()
+    assert done.returncode == 1
+    assert "boxes" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/boxes/", None])
+def test_object_stores_are_not_installed(shards, invoke, monkeypatch, place):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    done = invoke("merge", place) if place else shards(sources=("s3://bucket/pics/",))
+    assert done.returncode == 5
+    assert "obstore" in done.stderr
+    assert "pip install 'detcli[cloud]'" in done.stderr
 
 
 def test_ray_is_not_installed(invoke, make_model, make_picture, tmp_path, monkeypatch):

@@ -44,3 +44,19 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     assert len({path for _, path in s3.requests if ".png" in path}) == 15
     assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
+
+
+@pytest.mark.usefixtures("stored")
+def test_what_cannot_be_listed_now_is_not_written_down(s3, detcli, make_model):
+    """A plain run has the error as its record; here it would stay in the manifest."""
+    model = make_model()
+    for source, status in (
+        ("s3://photos/pics/", ("403 Forbidden", "AccessDenied")),
+        ("s3://gone/", ()),
+    ):
+        s3.faults.status = status
+        done = detcli("predict", source, "-m", model, "-o", "s3://photos/boxes/")
+        assert done.returncode == 1
+        assert f"{source}: cannot be listed: " in done.stderr
+        s3.faults.status = ()
+        assert s3.keys("boxes/") == []

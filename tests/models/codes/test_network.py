@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
 
 from codes.export import Deployed
-from codes.network import Network, Plan
+from codes.network import Network, Plan, SCDown
 from torch.utils.flop_counter import FlopCounterMode
 
 PUBLISHED = Path(__file__).parents[4] / "shared" / "models" / "yolov10n-raw.onnx"
@@ -68,3 +68,15 @@ def test_the_one_to_many_head_does():
     (sides.sum() + logits.sum()).backward()
     assert all(part.grad is not None for part in network.backbone.parameters())
     assert all(part.grad is None for part in network.one.parameters())
+
+
+def test_depthwise_convolutions_train_in_float32_and_hand_on_bfloat16():
+    block = SCDown(16, 32)
+    seen = []
+    block.widen.conv.register_forward_hook(lambda _, given, out: seen.append((given, out)))
+    block.halve.conv.register_forward_hook(lambda _, given, out: seen.append((given, out)))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = block(torch.rand(1, 16, 8, 8))
+    (_, wide), ((given,), halved) = seen
+    assert wide.dtype == out.dtype == torch.bfloat16
+    assert given.dtype == halved.dtype == torch.float32

@@ -1,0 +1,1 @@
+"""`detcli report`: a page from the records of an earlier run."""

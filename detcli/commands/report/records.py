@@ -1,0 +1,107 @@
+"""Reads records back: JSON Lines, an array, or the parts of a run in shards."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from detcli.errors import InputError, SourceError, UsageError, system_reason
+from detcli.record import RecordJson
+from detcli.source.item import STDIN
+
+MAX_CLASS = 1_000_000
+"""Class ids are below; no model has so many."""
+
+
+def read_records(name: str) -> Iterator[RecordJson]:
+    """Yield the records of a file, of standard input, or of a run in shards.
+
+    Only the fields that a page shows are there for sure, and have the right types.
+
+    Raises:
+        SourceError: It cannot be read.
+        UsageError: It holds something else.
+    """
+    if name == STDIN:
+        yield from _from_lines(sys.stdin.buffer, "standard input")
+    elif Path(name).is_dir():
+        from detcli.shards.manifest import Manifest
+        from detcli.shards.merging import Merge
+        from detcli.shards.store import open_store
+
+        store = open_store(f"{name}/")
+        merge = Merge(store, Manifest(store))
+        yield from merge
+        for fault in merge.faults:
+            raise InputError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")
+    else:
+        try:
+            with Path(name).open("rb") as file:
+                yield from _from_lines(file, name)
+        except OSError as error:
+            raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+
+
+def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
+    """Records of lines; those of an array have a comma behind them."""
+    for number, line in enumerate(file, start=1):
+        text = line.strip().rstrip(b",")
+        if text in {b"", b"[", b"]"}:
+            continue
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            fields = None
+        if not is_record(fields):
+            raise UsageError(
+                f"line {number} of {name} is not a record of detcli",
+                "name a file that predict or merge wrote, as JSON Lines",
+            )
+        yield cast("RecordJson", fields)
+
+
+def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether what was read has the form of a record, as far as a page shows it."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("source"), str):
+        return False
+    if "error" in fields:
+        error = fields["error"]
+        texts = ("type", "message", "hint")
+        return isinstance(error, dict) and all(isinstance(error.get(t), str) for t in texts)
+    return (
+        isinstance(fields.get("detections"), list)
+        and all(_is_natural(fields.get(name), 1) for name in ("width", "height"))
+        and all(map(_is_detection, fields["detections"]))
+        and ("frame" not in fields or _is_natural(fields["frame"], 0))
+        and ("time_s" not in fields or _is_finite(fields["time_s"]))
+        and isinstance(fields.get("time", ""), str)
+        and all(isinstance(fields.get(name, ""), str) for name in ("model", "device"))
+        and isinstance(fields.get("warnings", []), list)
+        and all(isinstance(one, str) for one in fields.get("warnings", []))
+        and isinstance(fields.get("settings", {}), dict)
+    )
+
+
+def _is_detection(one: Any) -> bool:  # noqa: ANN401
+    return (
+        isinstance(one, dict)
+        and _is_natural(one.get("class_id"), 0)
+        and one["class_id"] < MAX_CLASS
+        and isinstance(one.get("class_name"), str)
+        and _is_finite(one.get("score"))
+        and isinstance(one.get("box"), list)
+        and len(one["box"]) == 4
+        and all(map(_is_finite, one["box"]))
+    )
+
+
+def _is_natural(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 1e15 if isinstance(value, int) else math.isfinite(value)

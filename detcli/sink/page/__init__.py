@@ -1,0 +1,1 @@
+"""A static page of a run: opens from a disk, without a server and without network."""

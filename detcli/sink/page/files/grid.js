@@ -1,0 +1,156 @@
+"use strict";
+
+/* The pictures. Only tiles near the visible part exist, however many pictures there are. */
+
+const GAP = 12;
+const CAPTION = 50; // pixels below a thumbnail
+const MIN_TILE = 210; // pixels of width, where the window has room
+const OVERSCAN = 2; // rows above and below
+const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
+
+const grid = {
+  tiles: new Map(), // by place among the shown
+  columns: 1,
+  width: 0,
+  rowHeight: 1,
+  scheduled: false,
+  current: 0, // place that the keyboard is at
+};
+
+function layOut() {
+  const room = byId("grid").clientWidth;
+  if (!room) return;
+  grid.columns = Math.max(2, Math.floor((room + GAP) / (MIN_TILE + GAP)));
+  grid.width = (room - GAP * (grid.columns - 1)) / grid.columns;
+  grid.rowHeight = Math.round(grid.width * 0.75) + CAPTION + GAP;
+  const rows = Math.ceil(shown.length / grid.columns);
+  byId("grid").style.height = `${Math.min(rows * grid.rowHeight, MAX_HEIGHT)}px`;
+}
+
+/* Lays out anew, after the filter or the window has changed. */
+function refreshGrid() {
+  const focused = byId("grid").contains(document.activeElement);
+  for (const tile of grid.tiles.values()) tile.remove();
+  grid.tiles.clear();
+  grid.current = Math.max(0, Math.min(grid.current, shown.length - 1));
+  layOut();
+  drawTiles();
+  if (focused) grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
+}
+
+function scheduleTiles() {
+  if (grid.scheduled) return;
+  grid.scheduled = true;
+  requestAnimationFrame(() => {
+    grid.scheduled = false;
+    drawTiles();
+  });
+}
+
+function visiblePlaces() {
+  const top = -byId("grid").getBoundingClientRect().top;
+  const first = Math.floor(top / grid.rowHeight) - OVERSCAN;
+  const last = Math.ceil((top + window.innerHeight) / grid.rowHeight) + OVERSCAN;
+  return [
+    Math.max(0, first * grid.columns),
+    Math.min(shown.length, Math.max(0, last * grid.columns), lastPlace() + 1),
+  ];
+}
+
+function lastPlace() {
+  return Math.min(shown.length, Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns) - 1;
+}
+
+function drawTiles() {
+  if (byId("view-pictures").hidden) return;
+  const [first, end] = visiblePlaces();
+  for (const [place, tile] of grid.tiles) {
+    const focused = place === grid.current && tile.contains(document.activeElement);
+    if ((place < first || place >= end) && !focused) {
+      tile.remove();
+      grid.tiles.delete(place);
+    }
+  }
+  const fresh = document.createDocumentFragment();
+  for (let place = first; place < end; place += 1) {
+    if (!grid.tiles.has(place)) {
+      const tile = makeTile(shown[place], place);
+      grid.tiles.set(place, tile);
+      fresh.append(tile);
+    }
+  }
+  byId("grid").append(fresh);
+}
+
+function makeTile(record, place) {
+  const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
+  const frame = element("span", { class: "frame" });
+  if (hasPicture(record)) frame.append(thumbnail(record));
+  else frame.append(element("span", { class: "missing" }, "No picture"));
+  if (record.width) frame.append(drawThumbnail(record));
+  const caption = element(
+    "span",
+    { class: "caption" },
+    element("bdi", { class: "name", title: record.source }, nameOf(record)),
+    element("span", { class: "quiet" }, tally(record)),
+  );
+  const badge = record.warnings.length
+    ? element("span", { class: "badge", title: record.warnings.join("\n") }, "!")
+    : undefined;
+  const link = element("a", {
+    href: `#picture-${record.number}`,
+    "aria-label": `${nameOf(record)}, ${tally(record)}`,
+    tabindex: place === grid.current ? 0 : -1,
+  }, frame, caption, badge);
+  return element("div", {
+    class: "tile",
+    role: "listitem",
+    "aria-posinset": place + 1,
+    "aria-setsize": shown.length,
+    style: {
+      width: `${grid.width}px`,
+      height: `${grid.rowHeight - GAP}px`,
+      transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
+    },
+  }, link);
+}
+
+function thumbnail(record) {
+  const image = element("img", { alt: "", decoding: "async", draggable: "false" });
+  image.addEventListener("error", () => {
+    image.replaceWith(element("span", { class: "missing" }, "The picture cannot be shown"));
+  });
+  image.src = `thumbnails/${record.file}.jpg`;
+  return image;
+}
+
+/* "3 person, 2 car" for the boxes that are shown. */
+function tally(record) {
+  const counts = new Map();
+  const boxes = shownBoxes(record);
+  for (const box of boxes) {
+    const entry = page.kinds.length ? boxColour(box) : page.classes[found.classOf.data[box]];
+    counts.set(entry.name, (counts.get(entry.name) || 0) + 1);
+  }
+  if (!boxes.length) return "nothing found";
+  const names = [...counts].sort((a, b) => b[1] - a[1]);
+  const first = names.slice(0, 3).map(([name, count]) => `${count} ${name}`);
+  return first.join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+}
+
+/* Brings a place into view, and gives it the keyboard. */
+function focusTile(place) {
+  if (!shown.length) return;
+  grid.tiles.get(grid.current)?.firstChild.setAttribute("tabindex", -1);
+  grid.current = Math.max(0, Math.min(place, lastPlace()));
+  const top = byId("grid").getBoundingClientRect().top + window.scrollY
+    + Math.floor(grid.current / grid.columns) * grid.rowHeight;
+  const head = document.querySelector("header").offsetHeight + GAP;
+  const room = window.innerHeight - grid.rowHeight;
+  if (top - head < window.scrollY) window.scrollTo({ top: top - head });
+  else if (top - room > window.scrollY) window.scrollTo({ top: top - room });
+  drawTiles();
+  const link = grid.tiles.get(grid.current)?.firstChild;
+  link?.setAttribute("tabindex", 0);
+  link?.focus({ preventScroll: true });
+}

@@ -1,0 +1,171 @@
+"use strict";
+
+/* How many boxes each moment of a video has, by class. */
+
+const TIMELINE_VIDEOS = 20; // drawn at once
+const TIMELINE_CLASSES = 6; // with a colour of their own; the others are grey
+const TIMELINE_BINS = 240;
+const TIMELINE_HEIGHT = 60;
+const OTHERS = "#8a949e";
+
+let timelineVideos = TIMELINE_VIDEOS;
+
+function drawTimeline() {
+  const named = textTest();
+  const videos = joinedVideos().filter((video) => named(video));
+  const parts = videos.slice(0, timelineVideos).map(videoFigure);
+  if (videos.length > parts.length) {
+    const more = element("button", { type: "button" }, `Show more of ${videos.length} videos`);
+    more.addEventListener("click", () => {
+      timelineVideos += TIMELINE_VIDEOS;
+      drawTimeline();
+    });
+    parts.push(more);
+  }
+  if (!videos.length) parts.push(element("p", { class: "quiet" }, "No video has such a name"));
+  byId("view-timeline").replaceChildren(...parts);
+}
+
+/* Videos; the parts of one that several runs have read are one. */
+function joinedVideos() {
+  const joined = new Map();
+  for (const video of page.videos) {
+    const records = video.records.filter((record) => !record.replaced);
+    if (!records.length) continue;
+    const key = records[0].time === undefined && page.runs.length > 1 ? video.source : video;
+    if (!joined.has(key)) joined.set(key, { source: video.source, records: [] });
+    joined.get(key).records.push(...records);
+  }
+  return [...joined.values()];
+}
+
+function videoFigure(video) {
+  const { records } = video;
+  const timeOf = (record) => (record.time_s === undefined ? record.frame : record.time_s);
+  const start = timeOf(records[0]);
+  const last = records.reduce((most, record) => Math.max(most, timeOf(record)), start);
+  const span = Math.max(last - start, 1e-9);
+  const passes = boxTest();
+  const bins = Array.from({ length: Math.min(TIMELINE_BINS, records.length) }, () => ({ counts: new Map(), most: 0, record: null, failed: false }));
+  const totals = new Map();
+  let boxes = 0;
+  for (const record of records) {
+    const bin = bins[Math.min(bins.length - 1, Math.floor(((timeOf(record) - start) / span) * bins.length))];
+    const counts = new Map();
+    for (let box = record.from; box < record.to; box += 1) {
+      if (!passes(box)) continue;
+      const number = page.kinds.length ? found.kind.data[box] : found.classOf.data[box];
+      counts.set(number, (counts.get(number) || 0) + 1);
+      totals.set(number, (totals.get(number) || 0) + 1);
+      boxes += 1;
+    }
+    const sum = [...counts.values()].reduce((a, b) => a + b, 0);
+    bin.failed ||= Boolean(record.error);
+    if (sum > bin.most || !bin.record) Object.assign(bin, { counts, most: sum, record });
+  }
+  const entries = page.kinds.length ? page.kinds : page.classes;
+  const order = [...totals.keys()].sort((a, b) => totals.get(b) - totals.get(a));
+  const coloured = order.slice(0, TIMELINE_CLASSES);
+  const most = Math.max(1, ...bins.map((bin) => bin.most));
+  const svg = vector("svg", { viewBox: `0 0 ${bins.length} ${TIMELINE_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  for (const [number, path] of stackedPaths(bins, coloured, most)) {
+    svg.append(vector("path", { d: path, fill: number === null ? OTHERS : entries[number].colour }));
+  }
+  const failed = bins.flatMap((bin, at) => (bin.failed ? [`M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`] : []));
+  if (failed.length) svg.append(vector("path", { d: failed.join(""), class: "failed" }));
+  const legend = element("ul", { class: "legend" }, ...coloured.map((number) => (
+    element("li", {}, element("span", { class: "swatch", style: { color: entries[number].colour } }), element("bdi", {}, entries[number].name))
+  )));
+  if (order.length > coloured.length) {
+    legend.append(element("li", {}, element("span", { class: "swatch", style: { color: OTHERS } }), `${order.length - coloured.length} more`));
+  }
+  const axis = records[0].time_s === undefined ? [`frame ${start}`, `frame ${last}`] : [clock(start), clock(last)];
+  return figure(
+    baseName(video.source),
+    `${counted(records.length, "frame")}, ${counted(boxes, "box", "boxes")}, at most ${most} at once`,
+    strip(svg, bins, video),
+    element("div", { class: "axis quiet", "aria-hidden": "true" }, element("span", {}, axis[0]), element("span", {}, axis[1])),
+    legend,
+  );
+}
+
+function stackedPaths(bins, coloured, most) {
+  const paths = new Map([...coloured.map((number) => [number, ""]), [null, ""]]);
+  for (const [at, bin] of bins.entries()) {
+    let base = TIMELINE_HEIGHT;
+    let rest = bin.most;
+    for (const number of [...coloured, null]) {
+      const count = number === null ? rest : bin.counts.get(number) || 0;
+      rest -= count;
+      const height = ((TIMELINE_HEIGHT - 4) * count) / most;
+      if (!count) continue;
+      paths.set(number, `${paths.get(number)}M${at} ${base}h1v${-height}h-1Z`);
+      base -= height;
+    }
+  }
+  return paths;
+}
+
+/* The strip is a slider: with the pointer or the arrows one chooses a moment, and opens it. */
+function strip(svg, bins, video) {
+  const marker = element("span", { class: "marker", hidden: true });
+  const shownAt = element("output", { class: "moment" });
+  const filled = bins.flatMap((bin, at) => (bin.record ? [at] : []));
+  const slider = element("div", {
+    class: "strip",
+    role: "slider",
+    tabindex: 0,
+    "aria-label": `Moments of ${baseName(video.source)}`,
+    "aria-valuemin": 0,
+    "aria-valuemax": filled.length - 1,
+    "aria-valuenow": 0,
+  }, svg, marker, shownAt);
+  let at = 0;
+  const choose = (place) => {
+    at = Math.max(0, Math.min(filled.length - 1, place));
+    const bin = bins[filled[at]];
+    const text = `${moment(bin.record)}: ${counted(bin.most, "box", "boxes")}${bin.failed ? ", some frames failed" : ""}`;
+    slider.setAttribute("aria-valuenow", at);
+    slider.setAttribute("aria-valuetext", text);
+    const share = (100 * (filled[at] + 0.5)) / bins.length;
+    marker.hidden = false;
+    marker.style.left = `${share}%`;
+    shownAt.textContent = text;
+    shownAt.style.left = `${Math.max(12, Math.min(88, share))}%`;
+  };
+  const open = () => {
+    const record = nearestPicture(bins[filled[at]].record, video.records);
+    if (record) location.hash = `#picture-${record.number}`;
+  };
+  slider.addEventListener("pointermove", (event) => {
+    const room = slider.getBoundingClientRect();
+    const wanted = ((event.clientX - room.left) / room.width) * bins.length;
+    choose(nearestPlace(filled, wanted));
+  });
+  slider.addEventListener("click", open);
+  slider.addEventListener("keydown", (event) => {
+    const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity };
+    if (event.key in steps) choose(at + steps[event.key]);
+    else if (event.key === "Enter" || event.key === " ") open();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  slider.setAttribute("aria-valuetext", moment(bins[filled[0]].record));
+  return slider;
+}
+
+function nearestPlace(filled, wanted) {
+  let best = 0;
+  for (const [place, at] of filled.entries()) {
+    if (Math.abs(at + 0.5 - wanted) < Math.abs(filled[best] + 0.5 - wanted)) best = place;
+  }
+  return best;
+}
+
+/* The frame itself, or the nearest of which a picture was kept. */
+function nearestPicture(record, records) {
+  const kept = records.filter((one) => !one.error && hasPicture(one));
+  const far = (one) => Math.abs(one.frame - record.frame);
+  return kept.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null) || record;
+}

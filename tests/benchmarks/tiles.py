@@ -1,0 +1,164 @@
+"""Tiles beside SAHI, in turns: recall, precision and time on mosaics of labelled pictures.
+
+    python tests/benchmarks/tiles.py MODEL COCO_FOLDER --sahi PYTHON [--scale 1] [--rounds 3]
+
+MODEL ends in `[1, 300, 6]` and takes a static square; COCO_FOLDER has `images` and
+`instances.json`; PYTHON is the interpreter of an environment with `sahi` and `onnxruntime`, where
+`tiles_sahi.py` runs. Both sides get the same pixels, model, tiles and confidence, and use all
+cores; what is timed is from the decoded picture to the merged rows. A mosaic has 8 by 4 pictures,
+each scaled and in a cell of 640 pixels' width, with grey around.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from detcli import Detector, Settings
+from detcli.backend.device import available_cores
+from detcli.tiling import Tiling
+
+COLUMNS, ROWS, CELL = 8, 4, 640
+CONF, IOU = 0.25, 0.5
+
+Row = tuple[str, list[float], float]  # class, x1 y1 x2 y2, score
+
+
+def mosaics(folder: Path, out: Path, scale: float) -> list[tuple[Path, list[Row]]]:
+    """Mosaics as PNG, and the boxes of their objects; crowds are left out."""
+    data = json.loads((folder / "instances.json").read_text())
+    names = {one["id"]: one["name"] for one in data["categories"]}
+    objects = defaultdict(list)
+    for one in data["annotations"]:
+        if not one["iscrowd"]:
+            objects[one["image_id"]].append((names[one["category_id"]], one["bbox"]))
+    cell, per_mosaic = round(CELL * scale), COLUMNS * ROWS
+    made = []
+    for first in range(0, len(data["images"]), per_mosaic):
+        canvas = np.full((ROWS * cell, COLUMNS * cell, 3), 114, np.uint8)
+        rows: list[Row] = []
+        for place, image in enumerate(data["images"][first : first + per_mosaic]):
+            pixels = cv2.imread(str(folder / "images" / image["file_name"]))
+            pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+            top, left = place // COLUMNS * cell, place % COLUMNS * cell
+            canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels[
+                :cell, :cell
+            ]
+            for name, (x, y, width, height) in objects[image["id"]]:
+                box = np.array([x, y, x + width, y + height]) * scale + [left, top, left, top]
+                rows.append((name, box.tolist(), 1.0))
+        made.append((out / f"{first}.png", rows))
+        cv2.imwrite(str(made[-1][0]), canvas)
+    return made
+
+
+def hits(found: Sequence[Row], known: Sequence[Row]) -> int:
+    """How many known objects are found, the best detections first, each for one object."""
+    left = [*known]
+    count = 0
+    for name, box, _ in sorted(found, key=lambda row: -row[2]):
+        alike = [
+            (iou(box, other), index) for index, (kind, other, _) in enumerate(left) if kind == name
+        ]
+        best, index = max(alike, default=(0.0, -1))
+        if best >= IOU:
+            del left[index]
+            count += 1
+    return count
+
+
+def iou(one: Sequence[float], other: Sequence[float]) -> float:
+    """Intersection over union."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    common = max(0.0, width) * max(0.0, height)
+    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return common / (both - common) if common else 0.0
+
+
+class Ours:
+    """detcli in this process."""
+
+    def __init__(self, model: Path, tiling: Tiling) -> None:
+        self._detector = Detector(model, "cpu", Settings(conf=CONF, tile=tiling))
+
+    def __call__(self, path: Path) -> tuple[float, list[Row]]:
+        image = cv2.imread(str(path))
+        start = time.perf_counter()
+        found = self._detector(image)
+        seconds = time.perf_counter() - start
+        return seconds, [(name, box.tolist(), score) for box, score, _, name in found]
+
+
+class Theirs:
+    """SAHI in a process of its own."""
+
+    def __init__(self, python: str, model: Path, tiling: Tiling) -> None:
+        names = json.dumps(Detector(model, "cpu").contract.names)
+        script = Path(__file__).with_name("tiles_sahi.py")
+        command = [python, script, model, names, str(tiling.size), str(tiling.overlap), str(CONF)]
+        self._process = subprocess.Popen(
+            [*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, path: Path) -> tuple[float, list[Row]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(path, file=self._process.stdin, flush=True)
+        seconds, rows = json.loads(self._process.stdout.readline())
+        return seconds, rows
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sahi", required=True, metavar="PYTHON")
+    parser.add_argument("--tile", default="640", type=Tiling.parse)
+    parser.add_argument("--scale", default=1.0, type=float)
+    parser.add_argument("--rounds", default=3, type=int)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        made = mosaics(options.data, Path(folder), options.scale)
+        theirs = Theirs(options.sahi, options.model, options.tile)
+        sides = {"detcli": Ours(options.model, options.tile), "SAHI": theirs}
+        for side in sides.values():
+            side(made[0][0])  # warm
+        known = sum(len(rows) for _, rows in made)
+        seconds: dict[str, list[float]] = defaultdict(list)
+        counts: dict[str, tuple[int, int]] = {}
+        for turn in range(options.rounds):
+            for name in sorted(sides, reverse=bool(turn % 2)):
+                taken, found = zip(*(sides[name](path) for path, _ in made), strict=True)
+                seconds[name].append(sum(taken))
+                right = sum(map(hits, found, (rows for _, rows in made)))
+                counts[name] = right, sum(map(len, found))
+        theirs.close()
+    size = f"{COLUMNS * round(CELL * options.scale)}x{ROWS * round(CELL * options.scale)}"
+    print(f"{len(made)} mosaics of {size}, {known} objects, tile {options.tile}, "
+          f"{available_cores()} cores, {options.rounds} rounds in turns")  # fmt: skip
+    for name in sides:
+        right, all_rows = counts[name]
+        print(f"{name:8} recall {right / known:.4f}  precision {right / all_rows:.4f}  "
+              f"{statistics.median(seconds[name]):.2f} s ({min(seconds[name]):.2f} "
+              f"to {max(seconds[name]):.2f})")  # fmt: skip
+    ratio = statistics.median(
+        ours / other for ours, other in zip(seconds["detcli"], seconds["SAHI"], strict=True)
+    )
+    print(f"detcli takes {ratio:.2f} of SAHI's time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Chromium without a window, driven by selenium, for pages that open from the disk."""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+REQUIRED = "DETCLI_REQUIRE_BROWSER"
+"""Set where these tests must not be skipped."""
+
+LIMIT_S = 60
+
+
+def require():
+    """Skip a test where there is no browser; fail where there has to be one."""
+    if CHROMIUM is None or DRIVER is None:
+        text = "chromium or chromedriver is not installed"
+        if os.environ.get(REQUIRED):
+            pytest.fail(text)
+        pytest.skip(text)
+    pytest.importorskip("selenium")
+
+
+@contextlib.contextmanager
+def chromium(profile):
+    """A browser that writes down what it requests, and what its console says."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in (
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+        *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+        *("--lang=en-US", f"--user-data-dir={profile}"),
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        driver.set_script_timeout(LIMIT_S)
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+class Browser:
+    """A page in a browser, in words of its users."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, folder, view="", *, width=1200, height=800, dark=False):
+        """Open a page anew, in a window of this size."""
+        self.folder = Path(folder).resolve()
+        self.driver.get("about:blank")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.messages(), self.requests()
+        self.driver.get((self.folder / "index.html").as_uri() + view)
+        self.wait("return document.documentElement.dataset.ready === 'true'")
+        self.settle()
+
+    def run(self, script, *arguments):
+        """What a script returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script, *arguments):
+        """Wait until a script returns something true, and return it."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            if found := self.run(script, *arguments):
+                return found
+            time.sleep(0.02)
+        pytest.fail(f"never true: {script}")
+
+    def settle(self):
+        """Wait until what was asked for is drawn: two frames."""
+        self.driver.execute_async_script(
+            "const done = arguments[0];"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
+        )
+
+    def press(self, *keys):
+        """Press keys, one after the other, wherever the focus is."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+        self.settle()
+
+    def find(self, selector):
+        """The first element of a CSS selector."""
+        return self.driver.find_element("css selector", selector)
+
+    def click(self, selector):
+        """Click on an element, as a pointer does."""
+        self.find(selector).click()
+        self.settle()
+
+    def text(self, selector):
+        """The visible text of an element."""
+        return self.find(selector).text
+
+    def texts(self, selector):
+        """The visible texts of all such elements, from the top."""
+        return [one.text for one in self.driver.find_elements("css selector", selector)]
+
+    def set(self, selector, value):
+        """Give a field a value, as dragging and choosing do."""
+        self.run(
+            "const field = document.querySelector(arguments[0]); field.value = arguments[1];"
+            "field.dispatchEvent(new Event('input', {bubbles: true}))",
+            selector,
+            value,
+        )
+        self.settle()
+
+    def names(self):
+        """The file names of the tiles in the grid, in their order."""
+        return self.run(
+            "return [...document.querySelectorAll('.tile')]"
+            ".sort((a, b) => a.ariaPosInSet - b.ariaPosInSet)"
+            ".map((tile) => tile.querySelector('.name').textContent)"
+        )
+
+    def messages(self):
+        """What the console has said since it was last asked."""
+        return [one["message"] for one in self.driver.get_log("browser")]
+
+    def requests(self):
+        """The paths of all files that were requested since this was last asked.
+
+        Whatever is not a file of the page's folder is there with its whole address.
+        """
+        found = []
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] != "Network.requestWillBeSent":
+                continue
+            url = message["params"]["request"]["url"]
+            path = Path(unquote(urlsplit(url).path))
+            inside = url.startswith("file:") and path.is_relative_to(self.folder)
+            found.append(str(path.relative_to(self.folder)) if inside else url)
+        return [name for name in found if name != "about:blank"]

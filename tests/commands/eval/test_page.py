@@ -1,0 +1,59 @@
+"""The page of an evaluation: what is false and what was missed, by picture and by class."""
+
+import json
+
+import pages
+import pytest
+from labelled import Scene, write_coco
+
+
+@pytest.fixture
+def evaluated(invoke, make_model, tmp_path):
+    scenes = [
+        Scene.found(("red", 1, 1, 1.0)),
+        Scene([("red", 1, 1, 1.0), ("blue", 4, 4, 1.0)], [("red", 8, 8, 8, 8)]),
+        Scene([], [("green", 8, 8, 8, 8)]),
+    ]
+    data = write_coco(tmp_path, scenes)
+    place = tmp_path / "page"
+    done = invoke(
+        *("eval", make_model(), "--data", data, "--report", place),
+        *("--format", "json", "-q", "--conf", 0.5),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), pages.entries(place), pages.runs(place)[0]
+
+
+def test_each_picture_shows_what_became_of_its_boxes(evaluated):
+    _, entries, run = evaluated
+    kinds = [name for name, *_ in run["kinds"]]
+    found = [[(kinds[row[6]], row[1] is None) for row in one["found"]] for one in entries]
+    assert found == [
+        [("found", False)],
+        [("found", False), ("false positive", False)],
+        [("missed", True)],
+    ]
+    assert entries[2]["found"][0][2:6] == [8, 8, 16, 16]
+    assert all("picture" in one for one in entries)
+
+
+def test_the_figures_are_those_of_the_report(evaluated):
+    report, _, run = evaluated
+    assert run["summary"][0].startswith(f"mAP50-95 {report['metrics']['map50_95']:.3f}, mAP50")
+    assert run["summary"][1].startswith("2 found, 1 false positives, 1 missed")
+    (title, columns, rows), confusions = run["tables"]
+    assert title == "By class"
+    assert dict(zip(columns, rows[0], strict=True)) | {"AP50-95": 0, "AP50": 0} == {
+        "class": "blue", "boxes": 0, "found": 0, "false positives": 1, "missed": 0,
+        "AP50-95": 0, "AP50": 0,
+    }  # fmt: skip
+    assert ["nothing", "blue", 1] in confusions[2]
+    assert ["green", "not found", 1] in confusions[2]
+
+
+def test_the_counts_are_those_of_the_confusions(evaluated):
+    report, entries, run = evaluated
+    counts = report["confusions"]["counts"]
+    right = sum(one["count"] for one in counts if one["true"] == one["found"])
+    assert right == sum(row[6] == 0 for one in entries for row in one["found"])
+    assert run["floor"] == report["confusions"]["conf"]

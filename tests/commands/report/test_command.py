@@ -1,0 +1,209 @@
+"""`detcli report`, and `--report` of predict: the same page."""
+
+import json
+import shutil
+
+import cv2
+import pages
+import pytest
+from colour_model import picture
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A temporary working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here, invoke, make_model, make_picture):
+    """A run over a folder, which has a damaged picture and a video too."""
+    model = make_model()
+    make_picture("pics/a.png", ("red", 2, 3))
+    make_picture("pics/b.png")
+    (here / "pics/torn.png").write_bytes((here / "pics/a.png").read_bytes()[:60])
+    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
+    video = cv2.VideoWriter("pics/film.mp4", fourcc, 10, (64, 64))
+    for _ in range(4):
+        video.write(picture(("blue", 2, 2)))
+    video.release()
+    done = invoke(
+        *("predict", "pics", "-m", model, "--conf", "0.5"),
+        *("-o", "boxes.jsonl", "--report", "page"),
+    )
+    assert done.returncode == 3
+    return done
+
+
+def named(place):
+    """Entries with the content of their pictures instead of their names."""
+    entries = pages.entries(place)
+    for entry in entries:
+        if "picture" in entry:
+            entry["picture"] = (place / f"pictures/{entry['picture']}.jpg").read_bytes()
+    return entries
+
+
+def test_a_run_says_where_its_page_is(run, tmp_path):
+    assert "detcli: wrote a page of 7 records: page/index.html\n" in run.stderr
+    assert len(pages.entries(tmp_path / "page")) == 7
+    (about,) = pages.runs(tmp_path / "page")
+    facts = dict(about["facts"])
+    assert facts["model"] == "colours"
+    assert len(facts["model sha256"]) == 64
+    assert facts["conf"] == "0.5"
+    assert {"detcli", "Python", "ONNX Runtime", "OpenCV", "NumPy"} <= facts.keys()
+    assert about["floor"] == 0.5
+
+
+@pytest.mark.usefixtures("run")
+def test_records_hold_nothing_of_the_page(tmp_path):
+    assert "saved" not in (tmp_path / "boxes.jsonl").read_text()
+
+
+@pytest.mark.usefixtures("run")
+def test_a_page_from_records_is_that_of_the_run(invoke, tmp_path):
+    done = invoke("report", "boxes.jsonl", "-o", "later")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "detcli: wrote a page of 7 records: later/index.html\n"
+    assert named(tmp_path / "later") == named(tmp_path / "page")
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("moved", ["elsewhere", "elsewhere/deep/pics"])
+def test_pictures_are_found_in_another_folder(invoke, tmp_path, moved):
+    (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(tmp_path / "pics", tmp_path / moved)
+    done = invoke("report", "boxes.jsonl", "-o", "later", "--images", "elsewhere")
+    if moved == "elsewhere":
+        assert named(tmp_path / "later") == named(tmp_path / "page")
+    else:
+        assert "6 pictures not found" in done.stderr
+
+
+@pytest.mark.usefixtures("run")
+def test_pictures_that_are_gone_leave_their_boxes(invoke, tmp_path):
+    shutil.rmtree(tmp_path / "pics")
+    done = invoke("report", "boxes.jsonl", "-o", "later")
+    assert done.returncode == 0
+    assert "6 pictures not found, or changed since\n  hint: name their folder with" in done.stderr
+    assert pages.pictures(tmp_path / "later") == []
+    found = [entry.get("found") for entry in named(tmp_path / "page")]
+    assert [entry.get("found") for entry in named(tmp_path / "later")] == found
+
+
+@pytest.mark.usefixtures("run")
+def test_another_picture_of_the_name_is_not_shown(invoke, tmp_path):
+    cv2.imwrite(str(tmp_path / "pics/a.png"), picture(size=(32, 96)))
+    assert "1 picture not found, or changed" in invoke("report", "boxes.jsonl", "-o", "l").stderr
+
+
+@pytest.mark.usefixtures("run")
+def test_a_run_in_shards_has_a_page_too(invoke, detcli, make_model, tmp_path):
+    detcli("predict", "pics", "-m", make_model(), "--conf", "0.5", "-o", "boxes/", "-q")
+    assert invoke("report", "boxes", "-o", "later").returncode == 0
+    assert named(tmp_path / "later") == named(tmp_path / "page")
+
+
+@pytest.mark.usefixtures("run")
+def test_records_in_an_array_and_on_standard_input(tmp_path, detcli):
+    lines = (tmp_path / "boxes.jsonl").read_text()
+    records = [json.loads(line) for line in lines.splitlines()]
+    (tmp_path / "boxes.json").write_text(
+        "[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in records) + "\n]\n"
+    )
+    assert detcli("report", "boxes.json", "-o", "one", cwd=tmp_path).returncode == 0
+    assert detcli("report", "-", "-o", "two", cwd=tmp_path, input=lines).returncode == 0
+    assert named(tmp_path / "one") == named(tmp_path / "two") == named(tmp_path / "page")
+
+
+RECORD = {"schema_version": 1, "source": "a.png", "index": 0, "width": 64, "height": 64}
+BOX = {"class_id": 0, "class_name": "red", "score": 0.5, "box": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not JSON", "[]", "{}", '{"source": 1}', "[" * 10_000, "\udcff",
+        json.dumps(RECORD),
+        json.dumps({**RECORD, "detections": [{**BOX, "box": [1, 2, 3]}]}),
+        json.dumps({**RECORD, "detections": [{**BOX, "box": [1, 2, 3, float("inf")]}]}),
+        json.dumps({**RECORD, "detections": [{**BOX, "class_id": 10**30}]}),
+        json.dumps({**RECORD, "detections": [{**BOX, "class_name": None}]}),
+        json.dumps({**RECORD, "detections": [], "width": 0}),
+        json.dumps({**RECORD, "detections": [], "frame": "1"}),
+        json.dumps({**RECORD, "detections": [], "warnings": [1]}),
+        json.dumps({**RECORD, "error": "x"}),
+    ],
+)  # fmt: skip
+def test_what_is_no_record_is_refused_by_its_line(invoke, here, line):
+    whole = json.dumps({**RECORD, "detections": [BOX]})
+    (here / "x.jsonl").write_text(f"{whole}\n{line}\n", errors="surrogateescape")
+    done = invoke("report", "x.jsonl", "-o", "page")
+    assert done.returncode == 2, done.stderr
+    assert "line 2 of x.jsonl is not a record of detcli" in done.stderr
+
+
+def test_settings_of_strangers_are_only_text(invoke, here):
+    settings = {"conf": "high", "x": [{"y": None}], "<b>": 1}
+    record = {**RECORD, "detections": [BOX], "settings": settings}
+    (here / "x.jsonl").write_text(json.dumps(record))
+    assert invoke("report", "x.jsonl", "-o", "page").returncode == 0
+    assert pages.runs(here / "page")[0]["floor"] == 0
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_no_records_are_a_page_without_any(invoke, here, text):
+    (here / "x.jsonl").write_text(text)
+    assert invoke("report", "x.jsonl", "-o", "page").returncode == 0
+    assert pages.entries(here / "page") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["absent.jsonl", "-o", "page"], 3, "cannot read absent.jsonl"),
+        (["x.jsonl"], 2, "Missing option '--output'"),
+        (["x.jsonl", "-o", "s3://bucket/page"], 2, "cannot write to an object store"),
+        (["x.jsonl", "-o", "."], 2, "has other files in it"),
+        (["x.jsonl", "-o", "x.jsonl"], 1, "cannot write x.jsonl"),
+    ],
+)
+def test_requests_that_are_refused(invoke, here, arguments, code, said):
+    (here / "x.jsonl").write_text(json.dumps({**RECORD, "detections": [BOX]}))
+    done = invoke("report", *arguments)
+    assert (said.lower() in done.stderr.lower(), done.returncode) == (True, code), done.stderr
+
+
+def test_a_resumed_run_goes_on_with_its_page(invoke, make_model, make_picture, tmp_path):
+    first, second = make_picture("a.png", ("red", 2, 3)), make_picture("b.png")
+    common = ("-m", make_model(), "--resume", tmp_path / "r.jsonl", "--report", tmp_path / "page")
+    assert invoke("predict", first, *common).returncode == 0
+    assert invoke("predict", first, second, *common).returncode == 0
+    sources = [entry["source"] for entry in pages.entries(tmp_path / "page")]
+    assert sources == [str(first), str(second)]
+
+
+def test_pictures_of_the_page_are_not_inputs(invoke, make_model, make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 2, 3))
+    command = (
+        "predict",
+        tmp_path / "pics",
+        "-r",
+        "-m",
+        make_model(),
+        "-q",
+        "-o",
+        tmp_path / "x.jsonl",
+    )
+    for _ in range(2):
+        assert invoke(*command, "--report", tmp_path / "pics/page").returncode == 0
+    assert len(pages.entries(tmp_path / "pics/page")) == 1
+
+
+def test_a_run_in_shards_is_told_of_the_command(invoke, make_model, make_picture, tmp_path):
+    done = invoke("predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path}/b/",
+                  "--report", tmp_path / "page")  # fmt: skip
+    assert done.returncode == 2
+    assert "--report does not go with a run in shards" in done.stderr

@@ -1,0 +1,62 @@
+"""The page of a verification: what is missing, extra or moved."""
+
+import pages
+import pytest
+from colour_model import build
+from damaged_graphs import swapped
+
+
+@pytest.fixture
+def pictures(make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+    (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
+    return tmp_path / "pics"
+
+
+@pytest.fixture
+def compare(invoke, make_model, pictures, tmp_path):
+    def run(*options):
+        place = tmp_path / "page"
+        command = ("verify", make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
+        done = invoke(*command, "--report", place)
+        return done.returncode, pages.entries(place), pages.runs(place)[0]
+
+    return run
+
+
+def kinds_of(entries, run):
+    return [[run["kinds"][row[6]][0] for row in one["found"]] for one in entries if "found" in one]
+
+
+def test_sides_that_agree(compare, make_model):
+    code, entries, run = compare(make_model("same.onnx"))
+    assert code == 3  # for the torn picture
+    assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
+    assert "error" in entries[2]
+    assert run["summary"] == ["The two sides agree"]
+    assert run["state"] == "complete"
+    facts = dict(run["facts"])
+    assert (facts["left model"], facts["right model"]) == ("colours.onnx", "same.onnx")
+    assert len(facts["left sha256"]) == 64
+
+
+def test_sides_that_differ(compare, tmp_path):
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(swapped(build(), "low").SerializeToString())
+    code, entries, run = compare(broken)
+    assert code == 6
+    assert kinds_of(entries, run)[0] == ["on the left only", "on the right only"]
+    assert run["summary"][0].startswith("100.00% of 6 boxes disagree")
+    assert len(pages.pictures(tmp_path / "page")) == 2
+
+
+def test_a_pair_shows_both_boxes(compare, make_model):
+    _, entries, _ = compare(make_model("same.onnx"))
+    assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
+
+
+def test_random_pictures_have_no_page(invoke, make_model, tmp_path):
+    done = invoke("verify", make_model(), "--random", 1, "--tensors", "--report", tmp_path / "page")
+    assert done.returncode == 2
+    assert "random pictures have none" in done.stderr

@@ -1,0 +1,173 @@
+"""Records as entries of a page."""
+
+import contextlib
+import tracemalloc
+
+import cv2
+import numpy as np
+import pages
+import pytest
+
+from detcli.sink.page import page as module
+from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
+
+
+def fields(source="a.jpg", **more):
+    box = {"class_id": 0, "class_name": "cat", "score": 0.5, "box": [1.0, 2.0, 3.0, 4.56]}
+    record = {
+        "schema_version": 1,
+        "source": source,
+        "index": 0,
+        "width": 60,
+        "height": 40,
+        "detections": [box],
+        "model": "m",
+        "device": "cpu",
+    }
+    return record | more
+
+
+def grey(shade=100, size=(40, 60)):
+    return lambda: render(np.full((*size, 3), shade, np.uint8))
+
+
+@pytest.fixture
+def page(tmp_path):
+    return tmp_path / "page"
+
+
+def make(path, *records, about=About("predict"), **options):  # noqa: B008 - frozen
+    page = Page(path, about, **options)
+    for record in records:
+        page.add(record, grey())
+    page.close()
+
+
+def test_a_record_becomes_an_entry_with_a_picture(page):
+    make(page, fields(warnings=["it is odd"]))
+    assert pages.entries(page) == [
+        {
+            "source": "a.jpg",
+            "width": 60,
+            "height": 40,
+            "warnings": ["it is odd"],
+            "found": [[0, 0.5, 1.0, 2.0, 3.0, 4.6]],
+            "picture": "0/0/0",
+            "classes": [[0, "cat", "#f21818", "#fff"]],
+        }
+    ]
+    (run,) = pages.runs(page)
+    assert run["state"] == "complete"
+    assert ["model", "m"] in run["facts"]
+    assert ["device", "cpu"] in run["facts"]
+
+
+def test_a_class_is_introduced_once(page):
+    other = {"class_id": 1, "class_name": "cat", "score": 0.4, "box": [1, 2, 3, 4]}
+    make(page, fields(), fields(), fields(detections=[other]))
+    assert [len(entry.get("classes", [])) for entry in pages.entries(page)] == [1, 0, 1]
+    assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
+
+
+def test_an_input_that_failed_has_its_error_and_no_picture(page):
+    error = {"type": "DecodeError", "message": "it is torn", "hint": "fetch it"}
+    make(page, {"schema_version": 1, "source": "a.jpg", "index": 0, "error": error})
+    assert pages.entries(page) == [
+        {"source": "a.jpg", "error": ["DecodeError", "it is torn", "fetch it"]}
+    ]
+    assert pages.pictures(page) == []
+
+
+def test_control_codes_of_names_are_shown_as_such(page):
+    box = {"class_id": 0, "class_name": "\u202ecat", "score": 0.5, "box": [1, 2, 3, 4]}
+    make(page, fields("\x1b[31m.jpg", detections=[box]))
+    (entry,) = pages.entries(page)
+    assert entry["source"] == "\\x1b[31m.jpg"
+    assert entry["classes"][0][1] == "\\u202ecat"
+
+
+@pytest.mark.parametrize(
+    ("size", "large", "small"),
+    [
+        ((40, 60), (40, 60), (40, 60)),
+        ((1280, 1280), (1280, 1280), (320, 320)),
+        ((3000, 4000), (960, 1280), (240, 320)),
+        ((1, 70_000), (1, 1280), (1, 320)),
+    ],
+)
+def test_pictures_are_made_smaller_and_never_larger(size, large, small):
+    made = render(np.zeros((*size, 3), np.uint8))
+    shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
+    assert shapes == [large, small]
+
+
+def frames(count, start=0, source="film.mp4", **more):
+    return [fields(source, frame=start + n, time_s=n / 10, **more) for n in range(count)]
+
+
+def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+    make(page, *frames(100))
+    entries = pages.entries(page)
+    assert len(entries) == 100
+    stride = max(entry.get("stride", 1) for entry in entries)
+    kept = [n for n, one in enumerate(entries) if "picture" in one and n % stride == 0]
+    assert kept == list(range(0, 100, stride))
+    assert 4 <= len(kept) <= 8
+    assert sorted(entries[n]["picture"] for n in kept) == pages.pictures(page)
+
+
+def test_frames_that_start_over_are_another_video(page):
+    make(page, *frames(2), *frames(2), *frames(2, source="other.mp4"))
+    assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_cameras_come_interleaved(page):
+    time = "2026-01-01T00:00:00.000Z"
+    one, two = (frames(3, source=f"camera:{n}", time=time) for n in (0, 1))
+    make(page, *(frame for both in zip(one, two, strict=True) for frame in both))
+    assert [entry["video"] for entry in pages.entries(page)] == [0, 1, 0, 1, 0, 1]
+
+
+def test_many_videos_take_no_memory(page):
+    def peak(count):
+        made = Page(page, About("predict"))
+        tracemalloc.start()
+        for number in range(count):
+            for record in frames(2, source=f"{number}.mp4"):
+                made.add(record, lambda: None)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        made.close()
+        return peak
+
+    peak(10)
+    assert peak(1000) < peak(100) + 10_000
+
+
+def test_a_comparison_has_kinds_counterparts_and_tables(page):
+    about = About("verify", kinds=[BoxKind("missing", (0, 94, 213), dashed=True)], floor=0.25)
+    made = Page(page, about)
+    rows = [
+        Row(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
+        Row(0, "cat", None, [1, 2, 3, 4], 0),
+    ]
+    made.add(fields(), grey(), rows)
+    made.close(
+        ["1 box is missing"], [Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]])]
+    )
+    (entry,) = pages.entries(page)
+    assert entry["found"] == [[0, 0.9, 1, 2, 3, 4, 0, 0.8, 2, 3, 4, 5], [0, None, 1, 2, 3, 4, 0]]
+    (run,) = pages.runs(page)
+    assert run["kinds"] == [["missing", "#d55e00", "#000", True, True]]
+    assert run["summary"] == ["1 box is missing"]
+    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]]]]
+
+
+def test_a_run_that_ends_early_says_so(page):
+    made = Page(page, About("predict"))
+    made.add(fields(), grey())
+    assert pages.runs(page)[0]["state"] == "running"
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
+        raise KeyboardInterrupt
+    assert pages.runs(page)[0]["state"] == "stopped"

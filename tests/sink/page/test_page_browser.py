@@ -1,0 +1,507 @@
+"""The page in a browser: Chromium opens it from the disk."""
+
+import browser as browsers
+import numpy as np
+import pytest
+from nasty_names import NASTY
+
+from detcli.sink.page import folder as folders
+from detcli.sink.page import page as module
+from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
+
+CLASSES = ("person", "car", "dog")
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    browsers.require()
+    with browsers.chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(chromium):
+    """A browser in which nothing goes wrong, and which loads nothing from elsewhere."""
+    chromium.messages(), chromium.requests()
+    yield chromium
+    assert chromium.messages() == []
+    outside = [name for name in chromium.requests() if "/" in name and "://" in name]
+    assert outside == []
+
+
+def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
+    name = CLASSES[class_id] if name is None else name
+    return {"class_id": class_id, "class_name": name, "score": score, "box": [*map(float, sides)]}
+
+
+def record(source, *boxes, **more):
+    size = {"width": 80, "height": 60, "model": "m", "device": "cpu"}
+    return {
+        "schema_version": 1,
+        "source": source,
+        "index": 0,
+        **size,
+        "detections": [*boxes],
+        **more,
+    }
+
+
+def failure(source, message="it is torn", hint="fetch it again"):
+    error = {"type": "DecodeError", "message": message, "hint": hint}
+    return {"schema_version": 1, "source": source, "index": 0, "error": error}
+
+
+def grey(size=(60, 80)):
+    return render(np.full((*size, 3), 120, np.uint8))
+
+
+def make(path, records, about=About("predict", [("conf", "0.25")]), rows=None, **closing):  # noqa: B008
+    page, picture = Page(path, about), grey()
+    for number, one in enumerate(records):
+        page.add(one, lambda: picture, rows and rows[number])
+    page.close(**closing)
+    return path
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """400 pictures: a person on each, a car on every 4th, nothing on the first; two failures."""
+    records = [record("pics/000.jpg")]
+    for n in range(1, 400):
+        cars = [box(1, 0.9, (20, 20, 70, 50))] if n % 4 == 0 else []
+        warned = {"warnings": ["it is odd"]} if n == 7 else {}
+        records.append(record(f"pics/{n:03}.jpg", *cars, box(0, n / 500), **warned))
+    records += [failure("torn.jpg"), failure("gone.jpg", "no such file", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders, "CHUNK_RECORDS", 150)
+        return make(tmp_path_factory.mktemp("many") / "page", records)
+
+
+def count(browser):
+    return browser.text("#count-pictures")
+
+
+def test_it_shows_what_was_found(browser, many):
+    browser.open(many)
+    assert browser.text("#title") == "400 pictures, 498 detections"
+    assert count(browser) == "400"
+    assert browser.names()[:3] == ["000.jpg", "001.jpg", "002.jpg"]
+    assert browser.text("#state") == ""
+    assert browser.texts("#classes .name") == ["person", "car"]
+    assert browser.texts("#classes .count") == ["399", "99"]
+    assert "Made by detcli predict" in browser.text("#foot")
+    assert "0.25" in browser.text("#foot")
+    assert browser.run("return document.querySelectorAll('.tile svg path').length") > 10
+
+
+def test_only_what_is_near_is_loaded(browser, many):
+    browser.open(many)
+    thumbnails = {name for name in browser.requests() if name.startswith("thumbnails/")}
+    assert 10 < len(thumbnails) < 60
+    assert len(browser.names()) < 60
+    browser.run("window.scrollTo(0, document.body.scrollHeight)")
+    browser.settle()
+    assert browser.wait(
+        "return [...document.querySelectorAll('.tile .name')]"
+        ".some((one) => one.textContent === '399.jpg')"
+    )
+    assert len(browser.names()) < 60
+    assert {name for name in browser.requests() if name.startswith("thumbnails/")} - thumbnails
+
+
+def test_the_slider_acts_at_once(browser, many):
+    browser.open(many)
+    browser.set("#least", "0.85")
+    assert browser.text("#least-shown") == "0.85"
+    assert browser.texts("#classes .count") == ["0", "99"][::-1]
+    browser.set("#show", "some")
+    assert count(browser) == "99"
+
+
+def test_scores_on_the_border_stay(browser, tmp_path):
+    browser.open(
+        make(tmp_path / "page", [record("a.jpg", box(0, 0.7)), record("b.jpg", box(0, 0.69))])
+    )
+    browser.set("#show", "some")
+    browser.set("#least", "0.7")
+    assert browser.names() == ["a.jpg"]
+
+
+def test_classes_filter(browser, many):
+    browser.open(many)
+    browser.click("#classes input[value='1']")
+    assert count(browser) == "99"
+    assert browser.names()[:2] == ["004.jpg", "008.jpg"]
+    assert "1 car" in browser.texts(".tile")[0]
+    assert "person" not in browser.texts(".tile")[0]
+    browser.click("#classes input[value='0']")
+    assert count(browser) == "399"
+    browser.click("#reset")
+    browser.settle()
+    assert count(browser) == "400"
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ("most", ["004.jpg", "008.jpg"]),
+        ("fewest", ["000.jpg", "001.jpg"]),
+        ("lowest", ["001.jpg", "002.jpg"]),
+        ("name", ["000.jpg", "001.jpg"]),
+    ],
+)
+def test_orders(browser, many, order, first):
+    browser.open(many)
+    browser.set("#sort", order)
+    assert browser.names()[:2] == first
+
+
+def test_what_is_shown_can_be_narrowed(browser, many):
+    browser.open(many)
+    browser.set("#show", "none")
+    assert browser.names() == ["000.jpg"]
+    browser.set("#show", "warned")
+    assert browser.names() == ["007.jpg"]
+    browser.set("#show", "all")
+    browser.set("#search", "ICS/39")
+    assert count(browser) == "10"
+    browser.set("#search", "nothing like it")
+    assert browser.text("#shown") == "No picture passes the filter"
+
+
+def test_keys(browser, many):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(many)
+    focused = (
+        "return document.activeElement.getAttribute('aria-label') || document.activeElement.id"
+    )
+    browser.press("/")
+    assert browser.run(focused) == "search"
+    browser.press("3", "9", "9")
+    assert browser.names() == ["399.jpg"]
+    browser.press(*[Keys.BACKSPACE] * 3)
+    browser.press(Keys.ESCAPE)
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert browser.run(focused).startswith("002.jpg")
+    browser.press(Keys.ARROW_DOWN)
+    columns = browser.run("return grid.columns")
+    assert browser.run(focused).startswith(f"{2 + columns:03}.jpg")
+    browser.press(Keys.END)
+    assert browser.run(focused).startswith("399.jpg")
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.run(focused).startswith("399.jpg")
+    browser.press(Keys.HOME)
+    assert browser.run(focused).startswith("000.jpg")
+    browser.press("?")
+    assert browser.run("return document.getElementById('keys').open")
+    browser.press(Keys.ESCAPE)
+    assert not browser.run("return document.getElementById('keys').open")
+
+
+def test_a_picture_opens_with_its_boxes(browser, many):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(many, "#picture-8")
+    assert browser.run("return document.getElementById('viewer').open")
+    assert browser.text("#viewer-name") == "008.jpg"
+    assert browser.texts("#viewer-found tbody tr") == [
+        "car 0.90 20, 20 to 70, 50",
+        "person 0.02 10, 10 to 50, 40",
+    ]
+    labels = "return [...document.querySelectorAll('#stage text')].map((e) => e.textContent)"
+    assert browser.run(labels) == ["car 0.90", "person 0.02"]
+    assert browser.wait("return document.querySelector('#stage img').naturalWidth") == 80
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.text("#viewer-name") == "009.jpg"
+    assert browser.text("#position") == "10 of 400"
+    browser.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert browser.text("#viewer-warnings") == "it is odd"
+    browser.press("b")
+    assert browser.run("return document.querySelector('#stage svg')") is None
+    browser.press("f")
+    assert (
+        browser.wait("return document.fullscreenElement && document.fullscreenElement.id")
+        == "viewer-body"
+    )
+    browser.press("f")
+    browser.wait("return !document.fullscreenElement")
+    browser.press("b", Keys.ESCAPE)
+    browser.wait("return !document.getElementById('viewer').open")
+    assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("007")
+    assert browser.run("return location.hash") == "#pictures"
+
+
+def test_a_click_opens_a_picture_and_back_closes_it(browser, many):
+    browser.open(many)
+    browser.click(".tile a[href='#picture-4']")
+    assert browser.text("#viewer-name") == "004.jpg"
+    browser.click("#next")
+    assert browser.text("#viewer-name") == "005.jpg"
+    browser.run("history.back()")
+    browser.wait("return !document.getElementById('viewer').open")
+    browser.click(".tile a[href='#picture-4']")
+    browser.click("#close")
+    assert not browser.run("return document.getElementById('viewer').open")
+
+
+def test_boxes_lie_on_the_picture(browser, many):
+    """The corner of a box is where the picture has that pixel, though bars are beside it."""
+    for size in ({"width": 1200}, {"width": 390, "height": 800}):
+        browser.open(many, "#picture-8", **size)
+        browser.wait("return document.querySelector('#stage img').naturalWidth")
+        box, stage = browser.run("""
+            return ["#stage .box path", "#stage"].map((selector) => {
+              const area = document.querySelector(selector).getBoundingClientRect();
+              return [area.x, area.y, area.width, area.height];
+            });""")
+        scale = min(stage[2] / 80, stage[3] / 60)
+        left = stage[0] + (stage[2] - 80 * scale) / 2 + 10 * scale
+        top = stage[1] + (stage[3] - 60 * scale) / 2 + 10 * scale
+        assert box[0] == pytest.approx(left, abs=4)
+        assert box[1] == pytest.approx(top, abs=4)
+        assert box[2] == pytest.approx(40 * scale, abs=8)
+
+
+def test_problems_have_a_view_of_their_own(browser, many):
+    browser.open(many)
+    assert browser.text("#count-problems") == "3"
+    browser.click("nav a[href='#problems']")
+    first, second, third = browser.texts(".problems li")
+    assert first.splitlines() == ["DecodeError", "torn.jpg", "it is torn", "fetch it again"]
+    assert "no such file" in second
+    assert "it is odd" in third
+    browser.click(".problems a")
+    assert browser.text("#viewer-name") == "007.jpg"
+
+
+def test_figures_follow_the_filter(browser, many):
+    browser.open(many, "#figures")
+    assert "498 boxes" in browser.text("#view-figures")
+    rows = "return [...document.querySelectorAll('.class-bars tbody tr')].map((e) => e.innerText)"
+    assert [row.split() for row in browser.run(rows)] == [["person", "399"], ["car", "99"]]
+    scores = """return [...document.querySelectorAll('#view-figures figure')].slice(0, 2).map(
+        (figure) => [...figure.querySelectorAll('table tbody tr')].map((row) => row.textContent))"""
+    histogram, sizes = browser.run(scores)
+    assert histogram[0] == "0.0024"  # from 0.00: 24
+    assert histogram[18] == "0.9099"
+    assert sizes[:6] == ["00", "40", "80", "160", "32498", "640"]
+    browser.click("#classes input[value='1']")
+    assert "99 boxes" in browser.text("#view-figures")
+
+
+def frames(count, source="in/film.mp4"):
+    return [
+        record(source, *[box(n // 20 % 2, 0.8)] * (n % 3), frame=n, time_s=n / 10)
+        for n in range(count)
+    ]
+
+
+def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
+    from selenium.webdriver.common.keys import Keys
+
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 16)
+    browser.open(make(tmp_path / "page", [*frames(100), record("a.jpg")]), "#timeline")
+    assert "100 frames, 99 boxes, at most 2 at once" in browser.text("#view-timeline figure")
+    assert browser.texts(".legend li") == ["person", "car"]
+    strip = browser.find(".strip")
+    assert strip.get_attribute("role") == "slider"
+    browser.run("document.querySelector('.strip').focus()")
+    browser.press(Keys.END)
+    assert strip.get_attribute("aria-valuetext").startswith("0:09.9: 0 boxes")
+    browser.press(Keys.ARROW_LEFT, Keys.ENTER)
+    assert browser.text("#viewer-name") == "film.mp4"
+    assert "frame 96 · 0:09.6" in browser.text("#viewer-facts")  # the nearest that was kept
+    browser.press(Keys.ESCAPE)
+    browser.open(tmp_path / "page")
+    assert browser.text("#title") == "1 picture and 100 frames, 99 detections"
+    assert count(browser) == "14"
+    browser.set("#search", "film")
+    assert count(browser) == "13"
+
+
+def test_a_long_video_shows_no_picture_that_was_removed(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+    browser.open(make(tmp_path / "page", frames(70)))
+    assert browser.names() == [f"0:0{n // 10}.{n % 10} · film.mp4" for n in range(0, 70, 16)]
+
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>.jpg", "</script><script>alert(2)</script>", "javascript:alert(3)",
+    '"><svg onload=alert(4)>', "{{7*7}}${alert(5)}", "__proto__", "constructor", "'\"`",
+    "&lt;b&gt;", "\u202egpj.exe", "a\u2028b", "%00%2e%2e/#picture-1?x=1",
+    *NASTY,
+]  # fmt: skip
+
+
+def test_names_are_never_markup(browser, tmp_path):
+    records = [
+        record(name, box(n, 0.5, name=name), warnings=[name]) for n, name in enumerate(HOSTILE)
+    ]
+    records += [failure(name, name, name) for name in HOSTILE]
+    about = About("predict", [(name, name) for name in HOSTILE[:5]])
+    tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
+    place = make(tmp_path / "page", records, about, summary=HOSTILE[:3], tables=tables)
+    foreign = """return document.querySelectorAll(
+        'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
+    ).length"""
+    for view in ("", "#figures", "#problems", "#picture-0", "#picture-3"):
+        browser.open(place, view)
+        assert browser.run(foreign) == 0
+        assert not browser.run("return Boolean(Object.prototype.polluted)")
+        text = browser.run("return document.body.textContent")
+        assert "<img src=x onerror=alert(1)>" in text
+    browser.open(place)
+    assert browser.names()[0] == HOSTILE[0]
+    assert browser.texts("#classes .name")[0] == HOSTILE[0]
+    browser.set("#search", "<IMG")
+    assert browser.names() == [HOSTILE[0]]
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        """const one = document.createElement('script'); one.textContent = 'window.hacked = 1';
+        document.body.append(one)""",
+        """document.body.insertAdjacentHTML(
+            'beforeend', '<img src=x onerror="window.hacked = 1">')""",
+        """const one = document.createElement('script'); one.src = 'https://example.org/x.js';
+        document.body.append(one)""",
+        "new Image().src = 'https://example.org/x.png'",
+        "fetch('https://example.org/').catch(() => {})",
+    ],
+)
+def test_even_markup_could_do_nothing(chromium, many, attack):
+    chromium.open(many)
+    chromium.requests()
+    chromium.run(attack)
+    chromium.settle()
+    assert not chromium.run("return window.hacked")
+    assert "Content Security Policy" in "".join(chromium.messages())
+
+
+def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
+    page, picture = Page(tmp_path / "page", About("predict")), grey()
+    page.add(record("a.jpg", box()), lambda: picture)
+    browser.open(tmp_path / "page")
+    assert browser.text("#title") == "1 picture, 1 detection"
+    assert browser.text("#state").startswith("The run is still going on, or was cut off")
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.text("#state") == ""
+
+
+def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "CHUNK_RECORDS", 2)
+    place = make(tmp_path / "page", [record(f"{n}.jpg") for n in range(6)])
+    (place / "data/0.js").write_text('add({"sour')
+    (place / "data/1.js").unlink()
+    (place / "thumbnails/0/0/4.jpg").unlink()
+    chromium.open(place)
+    assert chromium.names() == ["4.jpg", "5.jpg"]
+    assert chromium.text("#state") == "2 parts of the records cannot be read"
+    chromium.wait("return document.querySelector('.missing')")
+    assert chromium.text(".missing") == "The picture cannot be shown"
+
+
+def test_a_run_that_goes_on_with_another_replaces_what_failed(browser, tmp_path):
+    make(tmp_path / "page", [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))])
+    page, picture = Page(tmp_path / "page", About("predict"), resumed=True), grey()
+    page.add(record("b.jpg", box(2)), lambda: picture)
+    page.add(record("c.jpg", box(1)), lambda: picture)
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.names() == ["a.jpg", "a.jpg", "b.jpg", "c.jpg"]
+    assert browser.text("#count-problems") == ""
+    assert browser.texts("#classes .name") == ["car", "person", "dog"]
+
+
+def test_a_comparison_shows_what_differs_first(browser, tmp_path):
+    kinds = [
+        BoxKind("agree", (99, 99, 99), wrong=False),
+        BoxKind("missing", (0, 94, 213), dashed=True),
+    ]
+    rows = [
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 0)],
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)],
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
+    ]
+    table = Table(
+        "By class", ["class", "false positives", "AP"], [["person", 1200, 0.5], ["car", 0, None]]
+    )
+    place = make(
+        tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
+        summary=["2 boxes are missing"], tables=[table],
+    )  # fmt: skip
+    browser.open(place)
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    assert browser.text("#summary") == "2 boxes are missing"
+    assert browser.texts("#kinds .name") == ["agree", "missing"]
+    browser.click("#kinds input[value='1']")
+    assert browser.names() == ["b.jpg", "c.jpg"]
+    browser.set("#least", "0.95")
+    assert browser.names() == ["b.jpg"]  # whose box has no score
+    browser.click("#reset")
+    browser.settle()
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    browser.open(place, "#picture-2")
+    assert browser.texts("#viewer-found tbody tr") == ["person missing 0.90 → 0.80 1, 1 to 9, 9"]
+    assert browser.run("return document.querySelectorAll('#stage .other').length") == 1
+    browser.open(place, "#figures")
+    assert browser.texts("#view-figures table.figures tr") == [
+        "class false positives AP", "person 1,200 0.500", "car 0 -",
+    ]  # fmt: skip
+
+
+def test_light_and_dark(browser, many):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    browser.open(many)
+    light = browser.run(ground)
+    browser.open(many, dark=True)
+    assert browser.run(ground) != light
+    browser.click("#theme")
+    assert browser.run(ground) == light
+
+
+@pytest.mark.parametrize("view", ["", "#figures", "#problems", "#timeline", "#picture-8"])
+def test_it_fits_on_a_phone(browser, many, view):
+    browser.open(many, view, width=360, height=740)
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    if not view:
+        assert not browser.find("#filters").is_displayed()
+        browser.click("#open-filters")
+        browser.click("#classes input[value='1']")
+        assert count(browser) == "99"
+
+
+NAMED = """
+const hidden = (one) => one.closest('[aria-hidden="true"], [hidden]') || !one.checkVisibility();
+return [...document.querySelectorAll('a, button, input, select, [role], img, svg, dialog')]
+  .filter((one) => !hidden(one))
+  .filter((one) => !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length
+    || one.alt === '' || one.alt || one.role === 'status' || one.role === 'list'))
+  .map((one) => one.outerHTML.slice(0, 200));
+"""
+
+
+@pytest.mark.parametrize("view", ["", "#figures", "#problems", "#picture-8"])
+def test_everything_has_a_name_for_a_screen_reader(browser, many, view):
+    browser.open(many, view)
+    assert browser.run(NAMED) == []
+    tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    wanted = {"link", "button", "slider", "checkbox", "combobox", "searchbox", "image", "dialog"}
+    nameless = [
+        node["role"]["value"]
+        for node in tree
+        if not node["ignored"] and node["role"]["value"] in wanted and not node["name"]["value"]
+    ]
+    assert nameless == []
+
+
+def test_the_grid_tells_where_a_tile_is(browser, many):
+    browser.open(many)
+    first = browser.find(".tile")
+    assert first.get_attribute("aria-posinset") == "1"
+    assert first.get_attribute("aria-setsize") == "400"
+    assert browser.text("#announce") == "400 pictures shown"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg, nothing found"

@@ -1,0 +1,124 @@
+"""Zones, against shapely and supervision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import shapely
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sample_records import failure, picture
+
+from detcli.errors import UsageError
+from detcli.places import Shape
+from detcli.watch import Watcher, read_watch_options
+from detcli.watch.zones import inside
+
+SIZE = 100
+
+coordinate = st.integers(0, SIZE * 4).map(lambda number: number / 4)
+corners = st.lists(st.tuples(coordinate, coordinate), min_size=3, max_size=9)
+
+
+def polygon(points):
+    return np.array(points, np.float32)
+
+
+SQUARE = polygon([(10, 10), (30, 10), (30, 30), (10, 30)])
+
+
+@pytest.mark.parametrize(
+    ("point", "held"),
+    [
+        ((20, 20), True),
+        ((10, 20), True),  # on the edge
+        ((30, 30), True),  # a corner
+        ((9.99, 20), False),
+        ((20, 30.01), False),
+        ((np.nan, np.nan), False),
+    ],
+)
+def test_edges_belong_to_a_zone(point, held):
+    assert inside(polygon([point]), SQUARE).tolist() == [held]
+
+
+def test_no_points():
+    assert inside(np.empty((0, 2), np.float32), SQUARE).shape == (0,)
+
+
+@settings(max_examples=200)
+@given(corners, st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=20))
+def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
+    """Also where edges cross: shapely mends such a polygon by the even-odd rule."""
+    area = shapely.Polygon(points)
+    edge = shapely.LinearRing(points)
+    area = area if area.is_valid else shapely.make_valid(area)
+    assume(area.area > 0)
+    found = inside(polygon(where), polygon(points))
+    for point, held in zip(where, found, strict=True):
+        at = shapely.Point(point)
+        if edge.distance(at) > 1e-3:
+            assert held == area.covers(at), point
+
+
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False))
+def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
+    """supervision looks a whole pixel up in a mask, so boxes end amid pixels, far from edges."""
+    supervision = pytest.importorskip("supervision")
+    points = [(random.randrange(SIZE), random.randrange(SIZE)) for _ in range(random.randint(3, 7))]
+    edge = shapely.LinearRing(points)
+    assume(edge.is_simple and shapely.Polygon(points).area > 0)
+    boxes = []
+    while len(boxes) < 20:
+        x1, x2 = sorted(random.sample(range(SIZE), 2))
+        y1, y2 = sorted(random.sample(range(SIZE), 2))
+        if edge.distance(shapely.Point((x1 + x2) / 2, y2)) > 1.5:
+            boxes.append((x1, y1, x2, y2))
+    table = np.array(boxes, np.float32)
+    theirs = supervision.PolygonZone(np.array(points)).trigger(supervision.Detections(xyxy=table))
+    text = "zone=" + ",".join(str(side) for point in points for side in point)
+    record = watched(table, text)
+    assert [zones == ("zone",) for zones in record.detections.zones] == theirs.tolist()
+
+
+def watched(boxes, *zones):
+    record = picture(count=len(boxes))
+    found = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
+    pixels = replace(record.picture, size=(SIZE, SIZE))
+    watch = Watcher(read_watch_options(zones))
+    return watch(replace(record, picture=pixels, detections=found))
+
+
+ZONES = ("left=0,0,0.5,0,0.5,1,0,1", "low=0,50,100,50,100,100,0,100")
+
+
+def test_each_detection_has_its_zones():
+    record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], *ZONES)
+    zones = [one["zones"] for one in record.to_json()["detections"]]
+    assert zones == [["left"], ["left", "low"], ["low"], []]
+    assert [caption for caption, _ in record.scene.zones] == ["left 2", "low 2"]
+    assert [*record.detections[1:].places()] == [("left", "cat"), ("low", "cat"), ("low", "cat")]
+    assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
+        ("left",), ("left", "low"), ("low",), ()
+    ]  # fmt: skip
+
+
+def test_a_picture_without_detections_still_shows_its_zones():
+    record = watched([], *ZONES)
+    assert record.to_json()["detections"] == []
+    assert [caption for caption, _ in record.scene.zones] == ["left 0", "low 0"]
+
+
+def test_without_zones_records_pass_as_they_are():
+    record = picture()
+    assert Watcher(read_watch_options(()))(record) is record
+    assert "zones" not in record.to_json()["detections"][0]
+    torn = failure()
+    assert Watcher(read_watch_options(ZONES))(torn) is torn
+
+
+def test_two_zones_of_a_name_are_a_usage_error():
+    with pytest.raises(UsageError, match="left is given twice"):
+        read_watch_options([ZONES[0], ZONES[0]])
+    assert Shape.zone(ZONES[1]).name == "low"
