@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from detcli.errors import DetcliError, DetcliWarning
     from detcli.geometry import Letterbox
     from detcli.settings import Settings
+    from detcli.tiling import Tiling
     from detcli.topk import top_k
 
 _MODULES = {
@@ -28,6 +29,7 @@ _MODULES = {
     "DetcliWarning": "detcli.errors",
     "Letterbox": "detcli.geometry",
     "Settings": "detcli.settings",
+    "Tiling": "detcli.tiling",
     "top_k": "detcli.topk",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "DeviceOptions",
     "Letterbox",
     "Settings",
+    "Tiling",
     "__version__",
     "top_k",
 ]
