@@ -167,25 +167,27 @@ class _Rows:
     def pairs(self) -> Iterator[tuple[float, int, int]]:
         """How alike two rows of different areas are, for those that may be one object."""
         for view, area in enumerate(self.areas):
-            mine = np.flatnonzero(self.view == view)[:, np.newaxis]
-            near = _extent(_shared(self.areas, area)) > 0
-            theirs = np.flatnonzero(near[self.view] & (self.view > view))
-            ones, others = self.boxes[mine], self.boxes[theirs]
-            both_see = _shared(self.areas[self.view[theirs]], area)
-            common = _extent(_shared(ones, others))  # (n, m)
-            union = _extent(ones) + _extent(others) - common
-            ones_seen, others_seen = _shared(ones, both_see), _shared(others, both_see)
-            common_seen = _extent(_shared(ones_seen, others_seen))
-            union_seen = _extent(ones_seen) + _extent(others_seen) - common_seen
-            one_cut, other_cut = self.cut[mine], self.cut[theirs]
+            mine = np.flatnonzero(self.view == view)
+            meets = _extent(_shared(self.areas, area)) > 0
+            theirs = np.flatnonzero(meets[self.view] & (self.view > view))
+            same_class = self.class_id[mine][:, np.newaxis] == self.class_id[theirs]
+            places = np.nonzero(same_class)
+            one, other = mine[places[0]], theirs[places[1]]  # (P,) each: a pair of rows
+            touch = _extent(_shared(self.boxes[one], self.boxes[other])) > 0
+            one, other = one[touch], other[touch]
+            ones, others = self.boxes[one], self.boxes[other]  # (P, 4)
+            common = _extent(_shared(ones, others))
+            both_see = _shared(self.areas[self.view[other]], area)
+            one_cut, other_cut = self.cut[one], self.cut[other]
             alike = np.where(
-                one_cut | other_cut, _ratio(common_seen, union_seen), _ratio(common, union)
+                one_cut | other_cut,
+                _iou(_shared(ones, both_see), _shared(others, both_see)),
+                _iou(ones, others),
             )
             piece = np.where(one_cut, _extent(ones), _extent(others))
-            covered = (one_cut != other_cut) & (_ratio(common, piece) >= COVERED)
-            same_class = self.class_id[mine] == self.class_id[theirs]
-            for one, other in np.argwhere(same_class & ((alike >= SAME) | covered)).tolist():
-                yield float(alike[one, other]), int(mine[one, 0]), int(theirs[other])
+            covered = (one_cut != other_cut) & (common >= COVERED * piece)
+            for pair in np.flatnonzero((alike >= SAME) | covered).tolist():
+                yield float(alike[pair]), int(one[pair]), int(other[pair])
 
     def one_of_each_area(self, rows: Iterable[int]) -> Iterator[int]:
         """The first of these rows in each area."""
@@ -221,7 +223,9 @@ def _extent(boxes: Boxes) -> Boxes:
     return extent
 
 
-def _ratio(part: Boxes, whole: Boxes) -> Boxes:
-    """Part by whole; 0 where the whole has no extent."""
-    ratio: Boxes = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-    return ratio
+def _iou(ones: Boxes, others: Boxes) -> Boxes:
+    """Intersection over union of boxes `(P, 4)` with boxes: `(P,)`; 0 where there is no extent."""
+    common = _extent(_shared(ones, others))
+    union = _extent(ones) + _extent(others) - common
+    iou: Boxes = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return iou
