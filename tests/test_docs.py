@@ -13,6 +13,7 @@ from pathlib import Path
 import convolution_model
 import cv2
 import numpy as np
+import pages
 import pytest
 import rtsp_server
 from colour_model import picture
@@ -157,12 +158,16 @@ EXPECTED = [
         and sorted(path.name for path in (place / "out").glob("[!.]*")) == ["car.jpg", "person.jpg"]
     ),
     lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
+    lambda _, place: (
+        [Path(entry["source"]).name for entry in pages.entries(place / "page")]
+        == ["car.jpg", "person.jpg", "torn.jpg"]
+    ),
     lambda _, place: [path.name for path in (place / "out").glob("[!.]*")] == ["person.jpg"],
 ]
 
 
-def test_there_are_twelve_recipes():
-    assert len(RECIPES) == len(EXPECTED) == 12
+def test_there_are_thirteen_recipes():
+    assert len(RECIPES) == len(EXPECTED) == 13
 
 
 @pytest.mark.parametrize(

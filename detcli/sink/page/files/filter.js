@@ -82,32 +82,41 @@ function select() {
   if (filter.sort !== "input") shown.sort(ORDERS[filter.sort][1]); // stable: equals as they came
 }
 
-/* The lists of classes and kinds, with how many boxes each has at this score. */
+/* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
   const classes = new Array(page.classes.length).fill(0);
-  const kinds = new Array(page.kinds.length).fill(0);
-  forEachBox((box) => { classes[found.classOf.data[box]] += 1; }, "classes");
-  if (kinds.length) forEachBox((box) => { kinds[found.kind.data[box]] += 1; }, "kinds");
+  for (let box = 0; box < found.score.length; box += 1) classes[found.classOf.data[box]] += 1;
   const order = [...classes.keys()].sort((a, b) => classes[b] - classes[a] || a - b);
-  fillChoices(byId("classes"), filter.classes, order, page.classes, classes);
-  fillChoices(byId("kinds"), filter.kinds, [...kinds.keys()], page.kinds, kinds);
+  fillChoices(byId("classes"), filter.classes, order, page.classes);
+  fillChoices(byId("kinds"), filter.kinds, [...page.kinds.keys()], page.kinds);
   byId("kinds").hidden = !page.kinds.length;
 }
 
-function fillChoices(fieldset, chosen, order, entries, counts) {
+function fillChoices(fieldset, chosen, order, entries) {
   const list = fieldset.querySelector("ul");
-  const rows = order.map((number) => {
+  list.replaceChildren(...order.map((number) => {
     const { name, colour, dashed } = entries[number];
     const box = element("input", { type: "checkbox", value: number });
     box.checked = chosen.has(number);
     const swatch = element("span", { class: dashed ? "swatch dashed" : "swatch", style: { color: colour } });
     const text = element("bdi", { class: "name", title: name }, name);
-    const count = element("span", { class: "count" }, counts[number].toLocaleString("en"));
-    return element("li", {}, element("label", {}, box, swatch, text, count));
-  });
-  const focused = list.contains(document.activeElement) ? document.activeElement.value : null;
-  list.replaceChildren(...rows);
-  if (focused !== null) list.querySelector(`input[value="${Number(focused)}"]`)?.focus();
+    return element("li", {}, element("label", {}, box, swatch, text, element("span", { class: "count" })));
+  }));
+}
+
+/* How many boxes each class and each kind has with the other filters. */
+function countChoices() {
+  const sums = {
+    classes: new Array(page.classes.length).fill(0),
+    kinds: new Array(page.kinds.length).fill(0),
+  };
+  forEachBox((box) => { sums.classes[found.classOf.data[box]] += 1; }, "classes");
+  if (page.kinds.length) forEachBox((box) => { sums.kinds[found.kind.data[box]] += 1; }, "kinds");
+  for (const [id, counts] of Object.entries(sums)) {
+    for (const row of byId(id).querySelectorAll("label")) {
+      row.lastChild.textContent = counts[Number(row.firstChild.value)].toLocaleString("en");
+    }
+  }
 }
 
 /* The bars above the slider. */

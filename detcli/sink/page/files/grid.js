@@ -6,6 +6,7 @@ const GAP = 12;
 const CAPTION = 50; // pixels below a thumbnail
 const MIN_TILE = 210; // pixels of width, where the window has room
 const OVERSCAN = 2; // rows above and below
+const PAUSE = 120; // milliseconds between screens that are drawn while the bar is dragged
 const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 
 const grid = {
@@ -13,7 +14,10 @@ const grid = {
   columns: 1,
   width: 0,
   rowHeight: 1,
+  images: new Map(), // of the tiles before, by address: they need not be decoded again
   scheduled: false,
+  top: 0, // of the window when tiles were drawn last, and when that was
+  time: 0,
   current: 0, // place that the keyboard is at
 };
 
@@ -30,7 +34,12 @@ function layOut() {
 /* Lays out anew, after the filter or the window has changed. */
 function refreshGrid() {
   const focused = byId("grid").contains(document.activeElement);
-  for (const tile of grid.tiles.values()) tile.remove();
+  grid.images.clear();
+  for (const tile of grid.tiles.values()) {
+    const image = tile.querySelector("img");
+    if (image) grid.images.set(image.getAttribute("src"), image);
+    tile.remove();
+  }
   grid.tiles.clear();
   grid.current = Math.max(0, Math.min(grid.current, shown.length - 1));
   layOut();
@@ -43,7 +52,9 @@ function scheduleTiles() {
   grid.scheduled = true;
   requestAnimationFrame(() => {
     grid.scheduled = false;
-    drawTiles();
+    const far = Math.abs(window.scrollY - grid.top) > window.innerHeight;
+    if (far && performance.now() - grid.time < PAUSE) scheduleTiles(); // the bar is being dragged
+    else drawTiles();
   });
 }
 
@@ -63,6 +74,7 @@ function lastPlace() {
 
 function drawTiles() {
   if (byId("view-pictures").hidden) return;
+  Object.assign(grid, { top: window.scrollY, time: performance.now() });
   const [first, end] = visiblePlaces();
   for (const [place, tile] of grid.tiles) {
     const focused = place === grid.current && tile.contains(document.activeElement);
@@ -116,11 +128,17 @@ function makeTile(record, place) {
 }
 
 function thumbnail(record) {
+  const source = `thumbnails/${record.file}.jpg`;
+  const before = grid.images.get(source);
+  if (before) {
+    grid.images.delete(source);
+    return before;
+  }
   const image = element("img", { alt: "", decoding: "async", draggable: "false" });
   image.addEventListener("error", () => {
     image.replaceWith(element("span", { class: "missing" }, "The picture cannot be shown"));
   });
-  image.src = `thumbnails/${record.file}.jpg`;
+  image.src = source;
   return image;
 }
 

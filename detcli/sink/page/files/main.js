@@ -14,7 +14,7 @@ function refresh() {
   requestAnimationFrame(() => {
     refreshing = false;
     select();
-    listChoices();
+    countChoices();
     drawScoreBars();
     byId("least-shown").textContent = filter.least.toFixed(2);
     showCounts();
@@ -223,6 +223,7 @@ async function start() {
       showAbout();
     }
     showState();
+    listChoices();
     refresh();
   });
   if (!begun) {
