@@ -119,6 +119,7 @@ class CudaBackend:
         step = (self._network.batch or count, plane[0], plane[1], plane[2])
         runs = count // step[0]
         step_in = math.prod(step) * self._network.input_dtype.itemsize
+        self._gpu.make_current()  # another detector's may be
         if self._network.rows_vary:
             with slot.marked():
                 inputs = [buffer.tensor + run * step_in for run in range(runs)]

@@ -6,6 +6,7 @@ and runs in the order in which it was enqueued; `Event.wait` is where the host w
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,11 @@ with loading("cuda-core", "pip install 'detcli[cuda]'"):
     from detcli.backend.cuda.program import compile_file, entry_points
 
 SUCCESS = driver.CUresult.CUDA_SUCCESS
+
+POOL_KEEPS = 64 << 20
+"""Bytes of freed memory that stay ours; cuda-core's choice, all of it, leaves ONNX Runtime none."""
+
+this_thread = threading.local()
 
 Argument = int | np.uint32 | np.float32
 """Argument of a kernel: a Python int is an address, anything else a NumPy scalar."""
@@ -132,6 +138,10 @@ class Gpu:
             self._device = Device(ordinal)
             self._device.set_current()
             self._stream = self._device.create_stream()
+            pool = getattr(self._device.memory_resource, "handle", None)  # old GPUs have none
+            if pool is not None:
+                attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+                _check(driver.cuMemPoolSetAttribute(pool, attribute, driver.cuuint64_t(POOL_KEEPS)))
         except Exception as error:  # what cuda-core raises has no common type
             raise DeviceError(
                 f"GPU number {ordinal} does not work: {error}",
@@ -213,6 +223,19 @@ class Gpu:
         with self._current():
             return Event(self._stream.record(), self)
 
+    def ordinal_of(self, address: int) -> int:
+        """Number of the GPU that memory lies on.
+
+        Raises:
+            ValueError: It is no GPU's.
+        """
+        self.make_current()
+        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        status, ordinal = driver.cuPointerGetAttribute(attribute, address)
+        if status != SUCCESS:
+            raise ValueError("the array is not in the memory of a GPU")
+        return int(ordinal)
+
     def synchronize(self) -> None:
         """Wait for all work on this device, including that of other streams."""
         self.make_current()
@@ -230,6 +253,11 @@ class Gpu:
 
         Before each call: ONNX Runtime, PyTorch or a second Gpu may have switched to another.
         """
+        if not hasattr(this_thread, "relaxed"):
+            # While ONNX Runtime captures a graph, other threads could allocate nothing.
+            relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            _check(driver.cuThreadExchangeStreamCaptureMode(relaxed))
+            this_thread.relaxed = True
         try:
             self._device.set_current()  # half of what cuCtxSetCurrent takes through cuda-bindings
         except Exception as error:

@@ -66,25 +66,25 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
             `DeviceArray(pointer, shape, dtype)`.
         k: Number of entries; more than N means all N.
         sorted: Largest first; otherwise the same set, ordered by index.
-        gpu: The GPU that holds the values; the first one by default.
+        gpu: The GPU that holds the values; by default the one they are on, or the first.
 
     Returns:
         Values `(..., min(k, N))` with the dtype of `values`, and int64 indices of that shape.
         They are complete when the function returns.
 
     Raises:
-        ValueError: `k` is negative, or `values` has no axis or is not contiguous.
+        ValueError: `k` is negative, or `values` has no axis, is not contiguous or is not on `gpu`.
         TypeError: `values` has another dtype.
         MemoryError: The device has not enough memory left.
         InferenceError: The GPU failed.
     """
-    gpu = gpu or _first_gpu()
     if on_host := not hasattr(values, "__cuda_array_interface__"):
+        gpu = gpu or _gpu(0)
         values = np.asarray(values)
         memory = upload(gpu, values)
         array = DeviceArray(memory.address, values.shape, values.dtype, memory)
     else:
-        array = _device_array(gpu, values)
+        gpu, array = _device_array(gpu, values)
     if not array.shape:
         raise ValueError("top_k needs at least one axis")
     if k < 0:
@@ -181,16 +181,21 @@ def _chunk_length(length: int, k: int) -> int:
     return chunk if k <= SHARED_LIST and length >= 2 * chunk else length
 
 
-def _device_array(gpu: "Gpu", values: Any) -> DeviceArray:  # noqa: ANN401
-    """Read `__cuda_array_interface__`, and wait for the work that fills the array."""
+def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]":  # noqa: ANN401
+    """Read `__cuda_array_interface__`, find its GPU and wait for the work that fills the array."""
     told = values.__cuda_array_interface__
     shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
     packed = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     if told.get("strides") not in (None, packed):
         raise ValueError("the array is not contiguous")
+    address, asked = told["data"][0], gpu or _gpu(0)
+    ordinal = asked.ordinal_of(address) if math.prod(shape) else asked.ordinal
+    if gpu is not None and gpu.ordinal != ordinal:
+        raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")
+    gpu = gpu or _gpu(ordinal)
     if told.get("stream", 1) is not None:  # torch, with version 2, does not name its stream
         gpu.synchronize()
-    return DeviceArray(told["data"][0], shape, dtype)
+    return gpu, DeviceArray(address, shape, dtype)
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
@@ -199,7 +204,7 @@ def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceAr
 
 
 @functools.cache
-def _first_gpu() -> "Gpu":
+def _gpu(ordinal: int) -> "Gpu":
     from detcli.backend.cuda.driver import Gpu
 
-    return Gpu(0)
+    return Gpu(ordinal)

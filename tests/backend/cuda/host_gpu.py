@@ -122,6 +122,12 @@ class HostGpu:
         self._done = 0
         self._ever: list[HostMemory] = []  # closed ones too: the stream may still point there
 
+    def make_current(self) -> None:
+        """There is no other."""
+
+    def ordinal_of(self, address: int) -> int:  # noqa: ARG002 - as `Gpu` has it
+        return self.ordinal
+
     def allocate(self, size: int) -> HostMemory:
         assert size > 0, "the driver refuses to allocate nothing"
         used = sum(memory.size for memory in self.held if not isinstance(memory, HostPinned))

@@ -214,6 +214,22 @@ def test_a_batch_that_does_not_fit_is_named(shim, make_model, random, batch):
         assert rows(enqueue(backend, images)()) == on_cpu(model, [images])[0]
 
 
+def test_the_device_is_made_current_before_the_network_runs(
+    host_gpu, make_model, random, monkeypatch
+):
+    """Another detector's may be current in this thread."""
+    backend = open_on_host(host_gpu, prepare(make_model()))
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
+    buffer = backend.prepare(noise(random, 1), letterboxes)
+    told = []
+    run = backend._network.run  # noqa: SLF001
+    monkeypatch.setattr(host_gpu, "make_current", lambda: told.append("current"))
+    monkeypatch.setattr(backend._network, "run", lambda *given: told.append("run") or run(*given))  # noqa: SLF001
+    backend.infer(buffer)
+    assert told == ["current", "run"]
+    backend.close()
+
+
 def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
     backend = open_on_host(host_gpu, prepare(make_model()))
     images = noise(random, 2)

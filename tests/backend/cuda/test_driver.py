@@ -1,9 +1,12 @@
 """driver.Gpu: what its double promises, checked on a real one too; and CUDA's failures."""
 
+import threading
+
 import numpy as np
 import pytest
 
-from detcli.backend.cuda.topk import download, upload
+from detcli.backend.cuda import topk
+from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
 from detcli.errors import DeviceError, InferenceError
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
@@ -82,6 +85,48 @@ def test_the_device_is_made_current_for_each_call(own, driver):
     current = [f"cuCtxSetCurrent {ordinal}" for ordinal in (0, 1, 0)]
     assert seen == [call for one in current for call in (one, record)]
     other.close()
+
+
+def test_each_thread_may_allocate_while_another_captures_a_graph(own, driver):
+    """ONNX Runtime captures in the global mode, which forbids other threads cudaMalloc."""
+    relaxed = "cuThreadExchangeStreamCaptureMode 2"
+    for _ in range(2):
+        driver.record()
+        thread = threading.Thread(target=lambda: (own.pin(8), own.pin(8)))
+        thread.start()
+        thread.join()
+        assert driver.calls[0] == relaxed
+        assert driver.calls.count(relaxed) == 1
+
+
+def test_freed_memory_is_given_back(driver):
+    """cuda-core sets no limit, and ONNX Runtime cannot take what our pool holds."""
+    driver.record()
+    gpu = module.Gpu(1)
+    gpu.allocate(8)
+    *_, last = [call for call in driver.calls if call.startswith("cuMemPoolSetAttribute")]
+    assert last == f"cuMemPoolSetAttribute 4 {64 << 20}"
+    gpu.close()
+
+
+def test_top_k_runs_where_the_array_is(own, driver):
+    other = module.Gpu(1)
+    values = np.array([3, 1, 2], np.float32)
+    memory = upload(other, values)
+    array = DeviceArray(memory.address, values.shape, values.dtype)
+    with pytest.raises(ValueError, match="on GPU number 1, not 0"):
+        top_k(array, 2, gpu=own)
+    driver.record()
+    best, _ = top_k(array, 2)
+    launch = driver.calls.index("cuLaunchKernel top_k_float32")
+    assert [one for one in driver.calls[:launch] if "SetCurrent" in one][-1] == "cuCtxSetCurrent 1"
+    assert download(other, best.address, (2,), np.float32).tolist() == [3, 2]
+    here = DeviceArray(values.ctypes.data, values.shape, values.dtype)
+    with pytest.raises(ValueError, match="not in the memory of a GPU"):
+        top_k(here, 2, gpu=own)
+    for gpu in (topk._gpu(0), topk._gpu(1), other):  # noqa: SLF001 - which it keeps
+        gpu.close()
+    topk._gpu.cache_clear()  # noqa: SLF001
 
 
 def test_each_file_of_kernels_is_loaded_once(own, driver):

@@ -51,6 +51,7 @@ struct Block {  // of memory, of the device or page-locked
   char* whole;
   size_t size;
   bool pinned;
+  int device;
 };
 
 struct LaunchConfig {
@@ -110,7 +111,7 @@ Result allocate(uintptr_t* address, size_t size, bool pinned) {
   if (!whole) return OUT_OF_MEMORY;
   memset(whole, kRubbish, (size / kGuard + 3) * kGuard);
   *address = reinterpret_cast<uintptr_t>(whole + kGuard);
-  held[*address] = {whole, size, pinned};
+  held[*address] = {whole, size, pinned, int((current - kFirstContext) / kContextStep)};
   if (!pinned) in_use += size;
   return SUCCESS;
 }
@@ -312,6 +313,14 @@ API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, size_
   BEGIN("");
   NEEDS_CONTEXT;
   return enqueue([=] { memset(target, value, size); });
+}
+API Result cuPointerGetAttribute(int* ordinal, int, uintptr_t address) {
+  BEGIN("");
+  for (auto& [start, block] : held) {
+    if (address < start || address >= start + block.size) continue;
+    return *ordinal = block.device, SUCCESS;
+  }
+  return INVALID_VALUE;
 }
 API Result cuDeviceGetMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
 API Result cuDeviceGetDefaultMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
