@@ -22,9 +22,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detcli import Detector, Settings
+from detcli import Detector, DeviceOptions, Settings, Tiling
 from detcli.backend.device import available_cores
-from detcli.tiling import Tiling
 
 COLUMNS, ROWS, CELL = 8, 4, 640
 CONF, IOU = 0.25, 0.5
@@ -88,7 +87,8 @@ class Ours:
     """detcli in this process."""
 
     def __init__(self, model: Path, tiling: Tiling) -> None:
-        self._detector = Detector(model, "cpu", Settings(conf=CONF, tile=tiling))
+        options = DeviceOptions(workers=available_cores())  # as predict has it
+        self._detector = Detector(model, "cpu", Settings(conf=CONF, tile=tiling), options)
 
     def __call__(self, path: Path) -> tuple[float, list[Row]]:
         image = cv2.imread(str(path))
