@@ -6,6 +6,7 @@ process has that driver. Between tests it says that there is no GPU.
 
 import ctypes
 import hashlib
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ class FakeDriver:
         content = repr(COMPILE).encode() + SOURCE.read_bytes()
         path = folder / f"libcuda-{hashlib.sha256(content).hexdigest()[:16]}.so"
         if not path.exists():
-            built = path.with_suffix(f".{id(self)}")
+            built = path.with_suffix(f".{os.getpid()}")
             subprocess.run([*COMPILE, SOURCE, "-o", built], check=True)
             built.replace(path)
         self._library = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
