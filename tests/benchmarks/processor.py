@@ -1,12 +1,14 @@
 """Times a folder of pictures, warm, file to record: ONNX Runtime and OpenVINO, in turns.
 
-    python tests/benchmarks/processor.py MODEL FOLDER [--int8 FILE] [--rounds 5] [--yolo FOLDER ...]
+    python tests/benchmarks/processor.py MODEL FOLDER [--int8 FILE] [--rounds 5]
+        [--yolo FOLDER ...] [--ncnn FOLDER] [--only TEXT ...]
 
 MODEL has a static input and is float32; `--int8` takes a quantised copy of it. The plain loops are
 the most that a script can do: cv2.imread and letterbox in one thread, OpenVINO's own asynchronous
 queue with its THROUGHPUT hint for the network, and the rows left unselected. `--yolo` adds folders
-that `yolo export format=openvino` has written, where Ultralytics is installed. The network alone is
-one tensor run again and again, by as many requests as the device wants.
+that `yolo export format=openvino` has written, where Ultralytics is installed, and `--ncnn` one of
+`format=ncnn`. The network alone is one tensor run again and again, by as many requests as the
+device wants. `--only` leaves out what has none of these texts in its name, except the CPU's.
 """
 
 import argparse
@@ -91,6 +93,25 @@ def yolo(model: Path, paths: list[Path]) -> Callable[[], int]:
     return lambda: sum(1 for _ in network.predict(names, device="cpu", verbose=False, stream=True))
 
 
+def by_ncnn(folder: Path) -> Callable[[], int]:
+    """The network of ncnn without anything around it."""
+    import ncnn
+
+    network, tensor = ncnn.Net(), ncnn.Mat(np.full((3, 640, 640), 0.5, np.float32))
+    network.opt.num_threads = available_cores()
+    network.load_param(str(folder / "model.ncnn.param"))
+    network.load_model(str(folder / "model.ncnn.bin"))
+
+    def run() -> int:
+        for _ in range(ALONE):
+            with network.create_extractor() as extractor:
+                extractor.input("in0", tensor)
+                extractor.extract("out0")
+        return ALONE
+
+    return run
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -99,6 +120,8 @@ def main() -> None:
     parser.add_argument("--int8", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--yolo", type=Path, nargs="*", default=[])
+    parser.add_argument("--ncnn", type=Path)
+    parser.add_argument("--only", nargs="*", default=[""])
     options = parser.parse_args()
     keep_freed_memory()
     model, folder = options.model, options.folder
@@ -124,6 +147,10 @@ def main() -> None:
         ways[f"plain loop, {name}"] = plain_loop(options.int8, paths, rest)
         ways[f"network alone, {name}"] = network_alone(options.int8, rest)
     ways |= {f"yolo predict, {path.name}": yolo(path, paths) for path in options.yolo}
+    if options.ncnn:
+        ways["network alone, ncnn"] = by_ncnn(options.ncnn)
+    wanted = ["detcli, cpu", *options.only]
+    ways = {name: way for name, way in ways.items() if any(text in name for text in wanted)}
     counts = {name: way() for name, way in ways.items()}  # also the warm-up
     taken = take_turns(ways, rounds=options.rounds)
     rates = {name: counts[name] / statistics.median(times) for name, times in taken.items()}
