@@ -192,7 +192,7 @@ class Gpu:
     def prepare(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
     ) -> Launch:
-        """Prepare a launch that is made often: 2 us of the host's time then, instead of 15."""
+        """Prepare a launch that is made often, so that its arguments are packed once."""
         with self._current():
             function = driver.CUfunction(int(self._kernel(kernel).handle))
         return Launch(self, function, (*grid, block), arguments)
