@@ -21,8 +21,12 @@ class Detections:
         score: `(N,)` float32 confidence from 0 to 1, descending.
         class_id: `(N,)` int64, an index into `names`.
         names: The names of all classes of the model, by class id.
+        track_id: `(N,)` int64, the number of the object in its video, from 1; -1 where it has none
+            yet. None where nothing is tracked.
         zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None where
             there are no zones.
+        crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
+            frame before, with "left" or "right"; None where there are no lines.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -38,15 +42,18 @@ class Detections:
     score: npt.NDArray[np.float32]
     class_id: npt.NDArray[np.int64]
     names: tuple[str, ...]
+    track_id: npt.NDArray[np.int64] | None = None
     zones: npt.NDArray[np.object_] | None = None
+    crossed: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.score)
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
             raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
-        if self.zones is not None and self.zones.shape != (count,):
-            raise ValueError(f"zones must be (N,), got {self.zones.shape}")
+        for extra in (self.track_id, self.zones, self.crossed):
+            if extra is not None and extra.shape != (count,):
+                raise ValueError(f"track_id, zones and crossed must be (N,), got {extra.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
 
@@ -63,10 +70,16 @@ class Detections:
         return [self.names[index] for index in self.class_id]
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each zone that a detection is in, and of its class."""
+        """Yield the name of each zone that a detection is in, and of its class.
+
+        And of each line that it has crossed, with the side: "gate left".
+        """
         if self.zones is not None:
             for name, zones in zip(self.class_name, self.zones, strict=True):
                 yield from ((zone, name) for zone in zones)
+        if self.crossed is not None:
+            for name, crossed in zip(self.class_name, self.crossed, strict=True):
+                yield from ((f"{line} {side}", name) for line, side in crossed)
 
     def within(self, size: tuple[int, int]) -> Self:
         """Those that show in a picture of (height, width), cut off at its edges."""
@@ -88,6 +101,7 @@ class Detections:
             confidence=self.score,
             class_id=self.class_id,
             data={"class_name": names},
+            tracker_id=self.track_id,
         )
 
     def __len__(self) -> int:
@@ -107,5 +121,7 @@ class Detections:
             self.score[index],
             self.class_id[index],
             names=self.names,
+            track_id=None if self.track_id is None else self.track_id[index],
             zones=None if self.zones is None else self.zones[index],
+            crossed=None if self.crossed is None else self.crossed[index],
         )

@@ -397,6 +397,8 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     fast_decode: bool,
     stride: int,
     zones: list[str] | None,
+    lines: list[str] | None,
+    track: str | None,
 ) -> SettingsJson:
     """What the detections of a run depend on, for its journal or manifest.
 
@@ -408,6 +410,8 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         fast_decode: Whether large JPEGs are decoded at reduced size.
         stride: Every which frame of a video is used.
         zones: As they were written; None without.
+        lines: The same.
+        track: How objects are followed; None if they are not.
     """
     names = detector.contract.names
     return {
@@ -433,6 +437,8 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "vid_stride": stride,
         "tile": None if settings.tile is None else str(settings.tile),
         "zones": zones,
+        "lines": lines,
+        "track": track,
     }
 
 

@@ -1,5 +1,6 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,20 +48,36 @@ class Origin:
     time: datetime | None = None
 
 
+class CrossingJson(TypedDict):
+    """A line that was crossed.
+
+    Attributes:
+        line: Its name.
+        to: The side, left or right as one goes from its first point to its second.
+    """
+
+    line: str
+    to: str
+
+
 class DetectionJson(TypedDict):
     """A detection.
 
     Attributes:
         score: To 4 decimals.
         box: x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals.
+        track_id: Number of the object in its video; with --track, once the tracker is sure.
         zones: Names of the zones that the middle of its lower side is in; with --zone.
+        crossed: Lines that it has crossed since the frame before; with --line.
     """
 
     class_id: int
     class_name: str
     score: float
     box: list[float]
+    track_id: NotRequired[int]
     zones: NotRequired[list[str]]
+    crossed: NotRequired[list[CrossingJson]]
 
 
 class FailureJson(TypedDict):
@@ -96,6 +113,8 @@ class SettingsJson(TypedDict):
         vid_stride: Every which frame of a video is used.
         tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles.
         zones: Named polygons; null without.
+        lines: Named lines; null without.
+        track: How objects are followed; null if they are not.
     """
 
     model: str
@@ -116,6 +135,8 @@ class SettingsJson(TypedDict):
     vid_stride: int
     tile: str | None
     zones: list[str] | None
+    lines: list[str] | None
+    track: str | None
 
 
 class PartJson(TypedDict):
@@ -221,23 +242,11 @@ class Record:
         if self.picture is None or self.detections is None:
             return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
         height, width = self.picture.size
-        rows: list[DetectionJson] = [
-            {
-                "class_id": class_id,
-                "class_name": name,
-                "score": round(score, 4),
-                "box": [round(float(side), 2) for side in box],
-            }
-            for box, score, class_id, name in self.detections
-        ]
-        if self.detections.zones is not None:
-            for row, zones in zip(rows, self.detections.zones, strict=True):
-                row["zones"] = list(zones)
         record: RecordJson = {
             **head,
             "width": width,
             "height": height,
-            "detections": rows,
+            "detections": [*_detections_to_json(self.detections)],
             "model": self.model,
             "device": self.device,
         }
@@ -246,6 +255,23 @@ class Record:
         if self.saved:
             record["saved"] = list(map(str, self.saved))
         return record
+
+
+def _detections_to_json(found: Detections) -> Iterator[DetectionJson]:
+    for number, (box, score, class_id, name) in enumerate(found):
+        row: DetectionJson = {
+            "class_id": class_id,
+            "class_name": name,
+            "score": round(score, 4),
+            "box": [round(float(side), 2) for side in box],
+        }
+        if found.track_id is not None and found.track_id[number] > 0:
+            row["track_id"] = int(found.track_id[number])
+        if found.zones is not None:
+            row["zones"] = list(found.zones[number])
+        if found.crossed is not None:
+            row["crossed"] = [{"line": line, "to": side} for line, side in found.crossed[number]]
+        yield row
 
 
 def iso_time(time: datetime) -> str:

@@ -80,6 +80,8 @@ SLOW = {
     "shards/test_ray.py",
     "sink/page/test_page_browser.py",
     "sink/test_dataset.py",
+    "commands/predict/test_command_tracks.py",
+    "watch/test_tracks.py",
     "sink/test_privacy_codes.py",
     "model/test_heads.py",
     "shards/test_local.py",

@@ -407,10 +407,15 @@ PICTURES = {
 }
 """What the recipes write, and its copy on the page, which may be smaller."""
 
+TRACKS, TRACKS_FRAME = ROOT / "docs/images/codes-tracks.jpg", 41
+"""A frame of the video that the recipes write, and its number from 1."""
+
 
 def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
-    (workplace / "models/codes").mkdir(parents=True)
-    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg"):
+    pytest.importorskip("trackers")
+    for folder in ("models/codes", "docs/images"):
+        (workplace / folder).mkdir(parents=True)
+    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", "docs/images/draw_belt.py"):
         shutil.copy(ROOT / name, name)
     demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
     half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
@@ -423,6 +428,10 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
         ours, theirs = (cv2.imread(str(path)) for path in (written, ROOT / "docs/images" / kept))
         ours = cv2.resize(ours, theirs.shape[1::-1], interpolation=cv2.INTER_AREA)
         assert np.abs(ours.astype(int) - theirs).mean() < 5  # labels may differ
+    video, theirs = cv2.VideoCapture("tracked/belt.mp4"), cv2.imread(str(TRACKS))
+    for _ in range(TRACKS_FRAME):
+        _, ours = video.read()
+    assert np.abs(ours.astype(int) - theirs).mean() < 8
 
 
 def test_the_page_counts_what_tiles_find():

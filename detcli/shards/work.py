@@ -209,6 +209,8 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
             fast_decode=source.decode.fast_for is not None,
             stride=source.stride,
             zones=job.watch.written_zones,
+            lines=job.watch.written_lines,
+            track=job.watch.written_track,
         )
         report(Ready(platform.node(), __version__, settings))
         clones = [detector.device] * (min(place.detectors, detector.workers) - 1)

@@ -19,7 +19,7 @@ COLUMNS = [
     *("source", "index", "frame", "time_s", "width", "height"),
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
-WATCHED = {"zones": "zones"}
+WATCHED = {"track_id": "track", "zones": "zones", "crossed": "lines"}
 """Columns that are there only with an option, and the setting that it makes."""
 
 # And their full-width forms, which some spreadsheets take for the same.
@@ -67,7 +67,10 @@ class CsvSink(TextSink):
                 fields
                 | found
                 | dict(zip(BOX, found["box"], strict=True))
-                | {"zones": " ".join(found.get("zones", ()))}
+                | {
+                    "zones": " ".join(found.get("zones", ())),
+                    "crossed": " ".join(map("{line}:{to}".format_map, found.get("crossed", ()))),
+                }
                 for found in fields["detections"]
             )
 

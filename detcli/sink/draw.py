@@ -77,19 +77,28 @@ def annotate(
     extent = (image.shape[0] + image.shape[1]) / 2
     line = style.line_width or max(1, round(extent / 280))
     draw_scene(canvas, scene, max(MIN_TEXT, round(extent / 40)), line)
+    tracked = detections.track_id
+    numbers = [-1] * len(detections) if tracked is None else tracked.tolist()
+    for number, class_id in zip(numbers, detections.class_id.tolist(), strict=True):
+        if number in scene.trails:
+            trail, colour = _whole(scene.trails[number]), class_colour(class_id)
+            cv2.polylines(canvas, [trail], isClosed=False, color=colour, thickness=line)
     for box, _, class_id, _ in reversed(list(detections)):
         draw_box(canvas, box, class_colour(class_id), line)
     labels = [
-        Label(_text(name, score, style), box, class_colour(class_id))
-        for box, score, class_id, name in detections
+        Label(_text(name, score, number, style), box, class_colour(class_id))
+        for number, (box, score, class_id, name) in zip(numbers, detections, strict=True)
     ]
     draw_labels(canvas, labels, detections.xyxy, max(MIN_TEXT, round(extent / 40)), line)
     return canvas
 
 
-def _text(name: str, score: float, style: Style) -> str:
+def _text(name: str, score: float, number: int, style: Style) -> str:
     parts = {"name": name, "score": f"{score:.2f}"}
-    return " ".join(text for part, text in parts.items() if part in style.label_parts)
+    shown = [text for part, text in parts.items() if part in style.label_parts]
+    if number > 0 and shown:
+        shown.insert(0, f"#{number}")
+    return " ".join(shown)
 
 
 def class_colour(class_id: int) -> Colour:
@@ -115,7 +124,7 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
 
 
 def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
-    """Draw zones, each in its own colour and with a caption at its highest corner.
+    """Draw zones and lines, each in its own colour and with a caption at its highest point.
 
     Args:
         canvas: `(H, W, 3)` uint8 BGR, drawn on.
@@ -128,6 +137,12 @@ def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
         corners = _whole(polygon)
         cv2.polylines(canvas, [corners], isClosed=True, color=colour, thickness=line)
         _draw_caption(canvas, caption, corners[corners[:, 1].argmin()], colour, text_size)
+    for number, (caption, ends) in enumerate(scene.lines, start=len(scene.zones)):
+        colour = class_colour(ZONE_COLOURS + number)
+        points = _whole(ends)
+        start, end = points.tolist()
+        cv2.arrowedLine(canvas, start, end, colour, 2 * line, tipLength=0.03)
+        _draw_caption(canvas, caption, points[points[:, 1].argmin()], colour, text_size)
 
 
 def _whole(points: Points) -> npt.NDArray[np.int32]:

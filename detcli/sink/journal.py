@@ -71,15 +71,21 @@ class Journal:
         self._settings = settings
         self._videos = videos
         self._done: Counter[Key] = Counter()
+        self._goes_on = False  # whether the settings are those of the last record
+        self._cut: set[str] = set()  # videos in files that are worked again as a whole
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
         try:
             self._file = self._open()
             try:
+                if tracked := settings is not None and settings.get("track") is not None:
+                    self._find_cut()
                 while not self._read(force=force):
                     self._rewrite()  # as a new file, which has no lock yet
                     self._file.close()
                     self._file = self._open()
+                if tracked and self._goes_on:  # what is left is whole, so no run ends there
+                    self._settings = None
                 with contextlib.closing(Folder(self._target.parent)) as folder:
                     folder.sync()  # of a new file's name
             except BaseException:
@@ -177,8 +183,29 @@ class Journal:
                 begun = begun or bool(record)
                 yield line, record
 
+    def _find_cut(self) -> None:
+        """Find the videos whose tracks may end in the middle: they are worked again as a whole.
+
+        These are those with which a run ended, as nobody knows how long they go on, and those with
+        a frame that needs a second attempt.
+        """
+        last = None
+        for _, record in self._lines():
+            if last is not None and "settings" in record:  # the next run begins
+                self._cut.add(last)
+            if record:
+                of_file = "frame" in record and "time" not in record
+                last = record["source"] if of_file else None
+                if last is not None and not self._stays(record):
+                    self._cut.add(last)
+        if last is not None:
+            self._cut.add(last)
+
     def _stays(self, record: dict[str, Any]) -> bool:
         """Whether a record needs no second attempt."""
+        source = record.get("source", "")
+        if source in self._cut and ("://" in source or self._exists(source)):
+            return False
         if "detections" not in record or "frame" not in record:
             return "detections" in record
         saved = [str(name) for name in record.get("saved", ())]
@@ -198,6 +225,7 @@ class Journal:
                 all_stay = False
         if self._settings is not None and last is not None and not force:
             self._require_equal(self._settings, last)
+        self._goes_on = last is not None and last == self._settings
         return all_stay
 
     def _rewrite(self) -> None:

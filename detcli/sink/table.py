@@ -55,12 +55,16 @@ def _parts(fields: RecordJson) -> list[Table | Text]:
     table.add_column("class", style="cyan")
     for column in ("score", "x1", "y1", "x2", "y2"):
         table.add_column(column, justify="right")
+    tracked = any("track_id" in found for found in fields["detections"])
+    if tracked:
+        table.add_column("track", justify="right")
     if "zones" in fields["detections"][0]:
         table.add_column("zones")
     for found in fields["detections"]:
         box = (f"{side:.1f}" for side in found["box"])
         name, score = Text(printable(found["class_name"])), f"{found['score']:.2f}"
-        table.add_row(name, score, *box, " ".join(found.get("zones", ())))
+        track = [str(found.get("track_id", ""))] if tracked else []
+        table.add_row(name, score, *box, *track, " ".join(found.get("zones", ())))
     return [heading, table]
 
 

@@ -375,3 +375,36 @@ def test_frames_that_cannot_be_detected_again_stay(path):
     write(path, lost)
     Journal(path, videos="out").close()
     assert sources(path) == ["camera:0"]
+
+
+def videos_left(path, *frames):
+    """The frames that stay in a journal of a run that tracks, by the video's name."""
+    path.write_text("".join(json.dumps(one) + "\n" for one in frames))
+    Journal(path, {"track": "bytetrack,conf=0.25"}, force=True).close()
+    return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
+    """Those that a run ended with, in this run or an earlier one, and those with a failure."""
+    names = [tmp_path / name for name in "abcd"]
+    for name in names:
+        name.touch()
+
+    def of(name, *numbers, **more):
+        head = {"schema_version": 1, "source": str(name)}
+        return [{**head, "frame": number, "detections": [], **more} for number in numbers]
+
+    settings = {"track": "bytetrack,conf=0.25"}
+    first, cut, failed, last = names
+    torn = {"schema_version": 1, "source": str(failed), "frame": 1, "error": {}}
+    begin = of(first, 0, settings=settings) + of(first, 1)
+    rest = [*of(cut, 0), *of(failed, 0, settings=settings), torn, *of(last, 0, 1)]
+    kept = [(str(first), 0), (str(first), 1)]
+    assert videos_left(path, *begin, *rest) == kept
+    if again:  # what is left is whole: it does not count as cut off when the next run begins
+        text = path.read_text().splitlines()
+        more = [json.loads(line) for line in text] + of(cut, 0, 1) + of(last, 0)
+        assert videos_left(path, *more) == [*kept, (str(cut), 0), (str(cut), 1)]
+        live = of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
+        assert videos_left(path, *more[:2], *live) == [*kept, ("rtsp://a", 0)]

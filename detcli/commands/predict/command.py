@@ -202,6 +202,27 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=SCENE,
         ),
     ] = None,
+    track: Annotated[
+        str | None,
+        option(
+            "TRACKER",
+            "Follow objects through videos and streams, with bytetrack, botsort or ocsort; "
+            "bytetrack,conf=0.5 begins tracks from this score on; default: that of --conf.",
+            panel=SCENE,
+        ),
+    ] = None,
+    line: Annotated[
+        list[str] | None,
+        option(
+            "NAME=X1,Y1,X2,Y2|@FILE",
+            "Say which tracks cross a line, and to its left or its right.",
+            panel=SCENE,
+        ),
+    ] = None,
+    save_mot: Annotated[
+        Path | None,
+        option("DIR", "Write tracks of each video in MOTChallenge's format.", panel=GOES),
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
         option(
@@ -286,6 +307,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save": save,
             "--save-txt": save_txt,
             "--save-coco": save_coco,
+            "--save-mot": save_mot,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
             "--report": report,
@@ -298,12 +320,13 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save": save,
             "--save-txt": save_txt,
             "--save-coco": save_coco,
+            "--save-mot": save_mot,
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
             "--report": report,
         }
     )
-    watch = read_watch_options(zone or [])
+    watch = read_watch_options(zone or [], line or [], track, options.parse_confidence(conf)[0])
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
@@ -370,6 +393,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             label_scores=save_conf,
             crops=save_crops,
             dataset=save_dataset,
+            mot=save_mot,
             coco=save_coco,
             coco_images=coco_images,
             report=report,

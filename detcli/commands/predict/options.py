@@ -154,7 +154,7 @@ class Condition:
         name: The class, or any.
         sign: One of OPERATORS.
         count: What the number of detections is compared with.
-        place: The zone that they have to be in; empty for everywhere.
+        place: The zone that they are in, or the line that they crossed; empty for any.
     """
 
     name: str
@@ -168,7 +168,10 @@ class Condition:
     def number(self, found: Counter[str], places: Counter[tuple[str, str]]) -> int:
         """How many detections it is about."""
         if self.place:
-            found = Counter({name: n for (place, name), n in places.items() if place == self.place})
+            found = Counter()
+            for (place, name), number in places.items():
+                if place == self.place or place.startswith(f"{self.place} "):  # either way
+                    found[name] += number
         return found.total() if self.name == ANY else found[self.name]
 
 
@@ -178,7 +181,7 @@ def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ())
     Args:
         text: The condition, such as "person>0".
         names: The model's classes.
-        places: The names of zones.
+        places: The names of zones and lines.
 
     Raises:
         UsageError: The text is not a condition, or there is no such class or zone.
@@ -196,8 +199,7 @@ def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ())
     if name != ANY and name not in names:
         raise UsageError(
             f"--fail-if '{text}': the model has no class '{name}'",
-            f"name one of its classes, or any{'; there are the zones ' * bool(places)}"
-            f"{', '.join(places)}",
+            f"name one of its classes, or any{'; there are ' * bool(places)}{', '.join(places)}",
         )
     return Condition(name, match["sign"], int(match["count"]), place)
 

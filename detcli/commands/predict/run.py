@@ -70,8 +70,8 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     guard = InputGuard([*names, *map(str, files)], source_options)
     with run.open_detector(located) as detector:
         watch = sink_options.watch
-        places = [place.name for place in watch.zones]
-        parsed = [parse_condition(text, detector.contract.names, places) for text in conditions]
+        names_of = detector.contract.names
+        parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
         if fast_decode and not sink_options.need_pixels:
             fast = replace(decode, fast_for=detector.fast_for)
@@ -86,6 +86,8 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 fast_decode=source_options.decode.fast_for is not None,
                 stride=source_options.stride,
                 zones=watch.written_zones,
+                lines=watch.written_lines,
+                track=watch.written_track,
             )
         pipeline = run.open_pipeline(detector, decode.timeout_s)
         with Sources(names, source_options) as sources:

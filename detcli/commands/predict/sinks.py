@@ -60,6 +60,7 @@ class SinkOptions:
     label_scores: bool = False  # add the score to each label as a sixth column
     crops: Path | None = None  # folder for a picture of each detection
     dataset: Path | None = None  # folder for a dataset in YOLO's layout
+    mot: Path | None = None  # folder for tracks in MOTChallenge's format
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
     report: Path | None = None  # folder for a page to look at
@@ -68,7 +69,7 @@ class SinkOptions:
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
     blur_with: Hiding = Hiding.BLUR
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - one branch a contradiction
         if self.journal is not None and self.output is not None:
             raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
         if self.force and self.journal is None:
@@ -82,6 +83,15 @@ class SinkOptions:
                 "--save-coco with --resume would hold the results of this run only",
                 "write COCO results in a separate run",
             )
+        if self.mot is not None and self.watch.track is None:
+            raise UsageError("--save-mot needs --track", "add --track bytetrack")
+        if self.mot is not None and self.journal is not None:
+            raise UsageError(
+                "--save-mot with --resume would hold the tracks of this run only",
+                "write them in a separate run",
+            )
+        if self.watch.track is not None:  # which may be missing: say so at once
+            import_module("detcli.watch.tracks")
         if self.coco is not None and self.coco == self.output:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
         if self.format is Format.PARQUET:
@@ -92,7 +102,7 @@ class SinkOptions:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Folders of files that records name."""
-        return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset)))
+        return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset, self.mot)))
 
     @property
     def written(self) -> tuple[Path, ...]:
@@ -152,12 +162,12 @@ class Account:
             if isinstance(path, Path) and path.is_file()
         }
         self._files: Counter[Path] = Counter()  # by folder
-        self._videos: set[Path] = set()  # which each of their frames names
+        self._videos: set[Path] = set()  # and tracks, which each of their frames names
 
     def add(self, record: Record) -> None:
         """Count the files of a record."""
         for path in record.saved:
-            if path.suffix == ".mp4":
+            if path.suffix == ".mp4" or path.parent == self._options.mot:
                 if path in self._videos:
                     continue
                 self._videos.add(path)
@@ -332,6 +342,10 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         )
         undo.callback(page.discard)
         sinks.append(page)
+    if options.mot is not None:
+        from detcli.sink.mot import MotSink
+
+        sinks.append(MotSink(make_folder(options.mot)))
     if options.coco is not None:
         from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typer._click.core import Parameter
 
 LOOK_AT, MODEL, KEEP = "What to look at", "Model", "What to keep"
-SCENE, GOES, DEVICES, SHARDS = "Zones", "Where it goes", "Devices", "Runs in shards"
+SCENE, GOES, DEVICES, SHARDS = "Tracks and zones", "Where it goes", "Devices", "Runs in shards"
 
 PANELS = (LOOK_AT, MODEL, KEEP, SCENE, GOES, DEVICES, SHARDS)
 """Titles of panels, in the order in which help shows them; an option names its own."""

@@ -124,7 +124,8 @@ class Tally:
             inside = Counter(
                 {name: n for (where, name), n in self.places.items() if where == place}
             )
-            say(f"in {place}: {_most(inside)}")
+            line, _, side = place.partition(" ")
+            say(f"{f'crossed {line} to the {side}' if side else f'in {place}'}: {_most(inside)}")
 
 
 def count(number: int, what: str) -> str:

@@ -1,0 +1,93 @@
+"""Lines: which tracks cross them, and to which side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.detections import Detections
+from detcli.places import Points, Shape, feet
+from detcli.record import Record
+from detcli.sink.folder import PerClip
+
+LEFT, RIGHT = "left", "right"
+
+
+class Lines:
+    """Tells for each detection which lines its track has crossed since it was last seen."""
+
+    def __init__(self, lines: Sequence[Shape]) -> None:
+        self._lines = lines
+        self._clips = PerClip(lambda _: [Crossings() for _ in lines])
+
+    def add(self, record: Record, size: tuple[int, int], found: Detections) -> Record:
+        """The record with what its detections have crossed, and the counts of its video.
+
+        Args:
+            record: The record.
+            size: Height and width of its picture.
+            found: Its detections.
+        """
+        if record.origin.frame is None or found.track_id is None:
+            return record
+        counts = self._clips.of(record)
+        points = feet(found.xyxy, size)
+        crossed = np.empty(len(found), np.object_)
+        crossed[:] = [() for _ in crossed]
+        shown = []
+        for line, crossings in zip(self._lines, counts, strict=True):
+            ends = line.pixels(size)
+            for row, (number, point) in enumerate(zip(found.track_id, points, strict=True)):
+                if number > 0 and (side := crossings.side(ends, int(number), point)):
+                    crossed[row] += ((line.name, side),)
+            caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
+            shown.append((caption, ends))
+        return replace(
+            record,
+            detections=replace(found, crossed=crossed),
+            scene=replace(record.scene, lines=tuple(shown)),
+        )
+
+
+class Crossings:
+    """Who crosses one line in one video.
+
+    Attributes:
+        count: How many went to each side.
+    """
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
+
+    def side(self, ends: Points, number: int, point: Points) -> str | None:
+        """The side to which a track has crossed the line since it was last seen.
+
+        Args:
+            ends: `(2, 2)`; left and right as seen on the way from the first to the second.
+            number: Of the track.
+            point: `(2,)`, where it stands now. On the line it has not crossed yet.
+        """
+        now, (start, end) = point.astype(np.float64), ends.astype(np.float64)
+        off = _turn(start, end, now)
+        if off == 0 or np.isnan(off):
+            return None
+        before = self._seen.get(number)
+        self._seen[number] = now
+        if before is None or (_turn(start, end, before) > 0) == (off > 0):
+            return None
+        if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
+            return None
+        side = RIGHT if off > 0 else LEFT  # y points down
+        self.count[side] += 1
+        return side
+
+
+def _turn(
+    start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
+) -> float:
+    """Positive for a point to the right of the way from start to end, with y pointing down."""
+    along, aside = end - start, point - start
+    return float(along[0] * aside[1] - along[1] * aside[0])

@@ -1,0 +1,134 @@
+"""Tracks: the same object has the same number in all frames of a video.
+
+Roboflow's `trackers` do the work, one tracker for each video or stream. They are told the time of
+each frame, so a rate that varies and frames that are left out or cannot be decoded do no harm.
+"""
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.detections import Detections
+from detcli.errors import DependencyError, InferenceError, loading
+from detcli.geometry import Picture, clipped
+from detcli.places import feet
+from detcli.record import Record
+from detcli.sink.folder import PerClip
+from detcli.watch import TrackOptions
+
+INSTALL = "pip install -U 'detcli[track]'"
+
+with loading("trackers", INSTALL):
+    import supervision
+    import trackers
+
+CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
+"""What trackers calls its classes; a test holds the keys beside `Tracker`."""
+
+LOST_S = 1.0
+"""How long an object may be out of sight and still get its number back."""
+
+LOST_FRAMES = 3
+"""The least number of frames for that, where they are far apart."""
+
+RATE = 30.0
+"""Frames per second where nobody knows; also those that trackers count a second by."""
+
+LEAST_SIDE = 0.1
+"""Pixels of a side; what is smaller has no track."""
+
+TRAIL = 30
+"""Frames that a trail goes back."""
+
+
+class Tracks:
+    """Numbers the detections in frames; pictures that are in no video pass as they are."""
+
+    def __init__(self, options: TrackOptions) -> None:
+        if not hasattr(trackers, CLASSES[options.tracker]):
+            raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
+        self._clips = PerClip(lambda record: ClipTracks(options, record))
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with the numbers of its detections, and where they come from."""
+        if record.origin.frame is None:
+            return record
+        clip = self._clips.of(record)
+        track_id = clip.number(picture, found, record.origin.time_s)
+        trails = clip.trails(track_id, found, picture.size)
+        return replace(
+            record,
+            detections=replace(found, track_id=track_id),
+            scene=replace(record.scene, trails=trails),
+        )
+
+
+class ClipTracks:
+    """The tracks of one video or stream; their numbers begin at 1."""
+
+    def __init__(self, options: TrackOptions, first: Record) -> None:
+        clip = first.origin.clip
+        self._options = options
+        self._rate = (clip.frames_per_second if clip else 0.0) or RATE
+        self._size: tuple[int, int] | None = None  # of the frames, height and width
+        self._last_s = -np.inf
+        self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
+        self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
+
+    def number(
+        self, picture: Picture, found: Detections, time_s: float | None
+    ) -> npt.NDArray[np.int64]:
+        """The number of each detection; -1 where it has none yet."""
+        if picture.size != self._size:  # another camera behind the same address, so other objects
+            self._size, self._before = picture.size, self._highest
+            self._tracker = self._open()
+        if time_s is not None:
+            time_s = self._last_s = max(time_s, self._last_s + 0.1 / self._rate)
+        boxes = clipped(found.xyxy, picture.size)  # trackers fail on endless or empty ones
+        usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
+        given = supervision.Detections(
+            xyxy=boxes[usable], confidence=found.score[usable], class_id=usable
+        )
+        frame = picture.pixels if self._options.tracker == "botsort" else None
+        try:
+            with np.errstate(all="ignore"):
+                out = self._tracker.update(given, frame=frame, timestamp=time_s)
+        except Exception as error:
+            raise InferenceError(
+                f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
+            ) from error
+        rows, given_ids = np.asarray(out.class_id, np.int64), np.asarray(out.tracker_id, np.int64)
+        numbers = np.full(len(found), -1, np.int64)
+        sure = given_ids >= 0
+        numbers[rows[sure]] = given_ids[sure] + 1 + self._before
+        self._highest = max(self._highest, numbers.max(initial=0))
+        return numbers
+
+    def trails(
+        self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
+    ) -> dict[int, npt.NDArray[np.float32]]:
+        """Where the objects in this frame stood, the newest last."""
+        seen = {}
+        for number, foot in zip(numbers.tolist(), feet(found.xyxy, size), strict=True):
+            if number > 0:
+                trail = seen[number] = self._trails.pop(number, deque(maxlen=TRAIL))
+                trail.append(foot)
+        self._trails = {**self._trails, **seen}
+        while len(self._trails) > TRAIL * max(1, len(seen)):  # those not seen for long come first
+            del self._trails[next(iter(self._trails))]
+        return {number: np.stack(trail) for number, trail in seen.items()}
+
+    def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
+        options = self._options
+        lost_s = max(LOST_S, LOST_FRAMES / self._rate)
+        settings = {
+            "frame_rate": self._rate,
+            "lost_track_buffer": round(lost_s * RATE),
+            "high_conf_det_threshold": options.conf,
+        }
+        if options.tracker != "ocsort":  # which has one threshold
+            settings["track_activation_threshold"] = options.conf
+        return getattr(trackers, CLASSES[options.tracker])(**settings)

@@ -1,0 +1,124 @@
+"""`detcli predict --track` on a video of codes that travel on belts."""
+
+import importlib.util
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("trackers")
+
+ROOT = Path(__file__).parents[3]
+SPEC = importlib.util.spec_from_file_location("draw_belt", ROOT / "docs/images/draw_belt.py")
+belt = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(belt)
+
+GATE = "gate=0.5,0,0.5,1"  # from top to bottom, so left is where x grows
+
+
+@pytest.fixture(scope="session")
+def video(tmp_path_factory):
+    path = tmp_path_factory.mktemp("belt") / "belt.mp4"
+    belt.main(str(path))
+    return path
+
+
+@pytest.fixture
+def common(video):
+    return ["predict", video, "-m", "codes", "--track", "bytetrack"]
+
+
+def records_of(done):
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def identities(records):
+    """The numbers that each parcel had, by its place in PARCELS."""
+    truth = [boxes for _, boxes in belt.frames()]
+    found = defaultdict(set)
+    for record in records:
+        for one in record["detections"]:
+            x, y = (one["box"][0] + one["box"][2]) / 2, (one["box"][1] + one["box"][3]) / 2
+            boxes = truth[record["frame"]]
+            inside = (boxes[:, :2] <= (x, y)).all(axis=1) & (boxes[:, 2:] >= (x, y)).all(axis=1)
+            for parcel in np.flatnonzero(inside):
+                if "track_id" in one:
+                    found[int(parcel)].add(one["track_id"])
+    return found
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_parcels_keep_their_numbers(invoke, common, stride, tmp_path):
+    out = ["--save", tmp_path / "out", "--save-mot", tmp_path / "mot"]
+    done = invoke(*common, "--vid-stride", stride, "--line", GATE, *out)
+    records = records_of(done)
+    assert len(records) == belt.FRAMES / stride
+    found = identities(records)
+    assert all(len(numbers) == 1 for numbers in found.values()), found
+    assert len(found) == len(set.union(*found.values())) == len(belt.PARCELS)
+    crossed = [
+        (one["class_name"], at["to"])
+        for record in records
+        for one in record["detections"]
+        for at in one["crossed"]
+    ]
+    assert crossed == [("qr_code", "left"), ("barcode", "right"), ("data_matrix", "left")]
+    assert "crossed gate to the left: 1 qr_code, 1 data_matrix" in done.stderr
+    assert "wrote 1 file to " + str(tmp_path / "mot") in done.stderr
+    rows = [line.split(",") for line in (tmp_path / "mot/belt.txt").read_text().splitlines()]
+    assert len(rows) == sum("track_id" in one for r in records for one in r["detections"])
+    assert cv2.VideoCapture(str(tmp_path / "out/belt.mp4")).get(cv2.CAP_PROP_FRAME_COUNT) > 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [("gate.any>2", 6), ("gate left.any>2", 0), ("gate right.barcode==1", 6), ("gate.qr>0", 2)],
+)
+def test_a_run_can_fail_because_of_crossings(invoke, common, condition, code):
+    done = invoke(*common, "--line", GATE, "--fail-if", condition)
+    assert done.returncode == code, done.stderr
+
+
+def test_a_video_that_was_cut_off_is_worked_again_from_its_start(invoke, common, tmp_path):
+    whole, journal = tmp_path / "whole.jsonl", tmp_path / "j.jsonl"
+    assert invoke(*common, "--resume", whole).returncode == 0
+    lines = whole.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:30]))
+    assert invoke(*common, "--resume", journal).returncode == 0
+    assert journal.read_text() == whole.read_text()
+
+
+def test_a_run_in_shards_numbers_each_video_as_one_run_does(detcli, common, video, tmp_path):
+    second = tmp_path / "second.mp4"
+    second.write_bytes(video.read_bytes())
+    names = [common[0], video, second, *common[2:]]
+    assert detcli(*names, "-o", f"{tmp_path}/parts/", "--shard-size", 1).returncode == 0
+    merged = tmp_path / "merged.jsonl"
+    assert detcli("merge", f"{tmp_path}/parts/", "-o", merged).returncode == 0
+    whole = detcli(*names)
+    assert merged.read_text() == whole.stdout
+    one, other = (
+        [r["detections"] for r in records_of(whole) if r["source"] == str(name)]
+        for name in (video, second)
+    )
+    assert one == other  # each begins at 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--track", "deepsort"], "no tracker 'deepsort'"),
+        (["--line", GATE], "--line needs --track"),
+        (["--save-mot", "mot"], "--save-mot needs --track"),
+        (["--track", "ocsort", "--save-mot", "mot", "--resume", "j"], "--save-mot with --resume"),
+    ],
+)
+def test_options_that_do_not_go_together(detcli, video, options, says, tmp_path):
+    done = detcli("predict", video, "-m", "codes", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,222 @@
+"""Tracks of objects whose identities are known, judged by motmetrics."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import Film, failed_frame, frame, picture
+
+from detcli.errors import DependencyError, UsageError
+from detcli.watch import Tracker, TrackOptions, Watcher, WatchOptions
+
+motmetrics = pytest.importorskip("motmetrics")
+supervision = pytest.importorskip("supervision")
+tracks = pytest.importorskip("detcli.watch.tracks")
+
+SIZE = (480, 640)
+FILM = Film("in/film.avi", 10.0)
+COUNT, FRAMES = 6, 80
+
+# Objects that walk past each other in rows, half of them to the left.
+BEGIN = np.array([(20.0 if n % 2 else 560.0, 20 + 70 * n) for n in range(COUNT)])
+SPEED = np.array([(6.5 if n % 2 else -6.5, 0.3 * (n - 3)) for n in range(COUNT)])
+
+
+def boxes(number):
+    """`(COUNT, 4)`: where all objects are in a frame."""
+    corner = BEGIN + SPEED * number
+    return np.hstack([corner, corner + np.array([45, 60])]).astype(np.float32)
+
+
+def seen(number, rng, *, film=FILM, missed=0.05, count=COUNT):
+    """A frame with most objects, in a random order, a little off."""
+    rows = rng.permutation(np.flatnonzero(rng.random(count) >= missed))
+    found = boxes(number)[:count][rows] + rng.normal(0, 1, (len(rows), 4)).astype(np.float32)
+    record = frame(number, film, count=len(rows))
+    scores = np.sort(rng.uniform(0.3, 0.95, len(rows)).astype(np.float32))[::-1]
+    detections = replace(record.detections, xyxy=found, score=scores)
+    return replace(record, detections=detections, picture=replace(record.picture, size=SIZE))
+
+
+def watch(tracker=Tracker.BYTETRACK, conf=0.25):
+    return Watcher(WatchOptions(track=TrackOptions(tracker, conf)))
+
+
+def judge(records):
+    """Figures of motmetrics for records of which the identities are known."""
+    judged = motmetrics.MOTAccumulator(auto_id=True)
+    for record in records:
+        truth, found = boxes(record.origin.frame), record.detections
+        sure = found.track_id > 0
+        overlap = supervision.box_iou_batch(truth, found.xyxy[sure])
+        distances = np.where(overlap >= 0.5, 1 - overlap, np.nan)
+        judged.update(range(len(truth)), found.track_id[sure], distances)
+    names = ["num_switches", "idf1", "mota"]
+    return motmetrics.metrics.create().compute(judged, metrics=names).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "stride"),
+    [
+        *((tracker, stride) for tracker in Tracker for stride in (1, 2)),
+        (Tracker.BYTETRACK, 3),  # by nearly half of a box's width
+        (Tracker.OCSORT, 3),
+    ],
+)
+def test_objects_keep_their_numbers(tracker, stride):
+    rng, follow = np.random.default_rng(stride), watch(tracker)
+    film = Film(FILM.source, FILM.frames_per_second / stride)
+    frames = range(0, FRAMES, stride)
+    records = [
+        follow(seen(number, rng, film=film, missed=0.03 if stride == 1 else 0)) for number in frames
+    ]
+    figures = judge(records)
+    assert figures.num_switches == 0
+    assert figures.idf1 > 0.9
+    numbers = {n for record in records for n in record.detections.track_id.tolist()} - {-1}
+    assert numbers == set(range(1, COUNT + 1))
+
+
+def test_rows_stay_in_their_order():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(10):
+        record = seen(number, rng)
+        found = follow(record).detections
+        np.testing.assert_array_equal(found.xyxy, record.detections.xyxy)
+        np.testing.assert_array_equal(found.score, record.detections.score)
+
+
+def test_a_frame_that_failed_does_no_harm():
+    rng, follow = np.random.default_rng(0), watch()
+    records = []
+    for number in range(40):
+        if number % 7 == 3:
+            torn = failed_frame(number, FILM)
+            assert follow(torn) is torn
+        else:
+            records.append(follow(seen(number, rng, missed=0)))
+    assert judge(records).num_switches == 0
+
+
+def test_each_source_has_numbers_of_its_own():
+    """Files come one after the other, streams at the same time."""
+    rng, follow = np.random.default_rng(0), watch()
+    one, other = Film("rtsp://a", 0.0, live=True), Film("rtsp://b", 0.0, live=True)
+    for number in range(6):
+        for film, count in ((one, 2), (other, 3)):
+            record = follow(seen(number, rng, film=film, missed=0, count=count))
+    assert sorted(record.detections.track_id.tolist()) == [1, 2, 3]
+    for film in (FILM, Film("in/second.avi", 10.0), FILM):
+        first = follow(seen(0, rng, film=film, missed=0))
+        assert set(first.detections.track_id.tolist()) == {-1}
+        again = follow(seen(1, rng, film=film, missed=0))
+        assert sorted(again.detections.track_id.tolist()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stream_that_changes_its_size_has_new_objects():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(3):
+        follow(seen(number, rng, missed=0))
+    for number in range(3, 6):
+        record = seen(number, rng, missed=0)
+        record = follow(replace(record, picture=replace(record.picture, size=(960, 1280))))
+    assert sorted(record.detections.track_id.tolist()) == [7, 8, 9, 10, 11, 12]
+
+
+def test_trails_end_where_objects_stand():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(50):
+        record = follow(seen(number, rng, missed=0))
+    trails = record.scene.trails
+    assert sorted(trails) == sorted(record.detections.track_id.tolist())
+    for number, box in zip(
+        record.detections.track_id.tolist(), record.detections.xyxy, strict=True
+    ):
+        assert trails[number].shape == (tracks.TRAIL, 2)
+        np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
+
+
+def test_photos_pass_as_they_are():
+    record = picture()
+    assert watch()(record) is record
+    assert "track_id" not in record.to_json()["detections"][0]
+
+
+def test_json_has_the_number_once_it_is_sure():
+    rng, follow = np.random.default_rng(0), watch()
+    first, second = (follow(seen(number, rng, missed=0)) for number in range(2))
+    assert all("track_id" not in one for one in first.to_json()["detections"])
+    assert {one["track_id"] for one in second.to_json()["detections"]} == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_low_score_goes_on_with_a_track_but_begins_none():
+    rng, follow = np.random.default_rng(0), watch(conf=0.9)
+    for number in range(8):
+        record = seen(number, rng, missed=0, count=1)
+        score = np.float32([0.95 if 2 <= number < 4 else 0.4])
+        record = follow(replace(record, detections=replace(record.detections, score=score)))
+        assert record.detections.track_id.tolist() == [-1 if number < 3 else 1], number
+
+
+number = st.one_of(st.floats(-1e4, 1e4, width=32), st.sampled_from([0.0, 3e38, -3e38, 1e-30]))
+odd = st.lists(st.lists(st.tuples(number, number, number, number), max_size=4), max_size=6)
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+@pytest.mark.filterwarnings("ignore:overflow")
+@settings(max_examples=40)
+@given(frames=odd)
+def test_no_box_ends_the_run(tracker, frames):
+    follow = watch(tracker)
+    for number, rows in enumerate(frames):
+        record = frame(number, FILM, count=len(rows), time_s=[0.0, None, 5.0][number % 3])
+        table = np.array(rows, np.float32).reshape(-1, 4)
+        found = replace(record.detections, xyxy=table)
+        got = follow(replace(record, detections=found)).detections
+        sure = got.track_id[got.track_id > 0].tolist()
+        assert len(set(sure)) == len(sure)
+
+
+def test_an_old_version_lacks_a_tracker(monkeypatch):
+    monkeypatch.delattr(tracks.trackers, "BoTSORTTracker")
+    with pytest.raises(DependencyError, match="no botsort") as caught:
+        watch(Tracker.BOTSORT)
+    assert "detcli[track]" in caught.value.hint
+
+
+def test_the_library_may_be_missing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "detcli.watch.tracks")
+    monkeypatch.setitem(sys.modules, "trackers", None)
+    with pytest.raises(DependencyError, match="trackers does not load") as caught:
+        watch()
+    assert "detcli[track]" in caught.value.hint
+
+
+def test_every_tracker_has_its_class():
+    assert {*tracks.CLASSES} == {*Tracker}
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("bytetrack", TrackOptions(Tracker.BYTETRACK, 0.25)),
+        ("ocsort, conf=0.5", TrackOptions(Tracker.OCSORT, 0.5)),
+        ("botsort,conf=1", TrackOptions(Tracker.BOTSORT, 1)),
+    ],
+)
+def test_options(text, parsed):
+    assert TrackOptions.parse(text, 0.25) == parsed
+    assert TrackOptions.parse(str(parsed), 0.1) == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "sort", "ByteTrack", "bytetrack,", "bytetrack,0.5", "bytetrack,conf=2", "ocsort,conf=nan",
+     "bytetrack,conf=x", "bytetrack,conf=0.5,lost=2"],
+)  # fmt: skip
+def test_what_is_no_tracker_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="--track"):
+        TrackOptions.parse(text, 0.25)
