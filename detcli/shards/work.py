@@ -25,7 +25,8 @@ from detcli.shards.parts import Lines
 from detcli.shards.store import Store
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import Sources
-from detcli.watch import Watcher, WatchOptions
+from detcli.watch import Watcher
+from detcli.watch.options import WatchOptions
 
 PROGRESS_S = 0.5
 """How often a worker says how far it is."""

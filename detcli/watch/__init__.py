@@ -5,133 +5,8 @@
 A run has one `Watcher`, which gets its records in order.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
-
-from detcli.errors import UsageError
-from detcli.places import Shape, read_places
 from detcli.record import Record
-
-
-class Tracker(StrEnum):
-    """A tracker of Roboflow's `trackers`."""
-
-    BYTETRACK = "bytetrack"
-    BOTSORT = "botsort"
-    OCSORT = "ocsort"
-
-
-@dataclass(frozen=True, slots=True)
-class TrackOptions:
-    """How objects are followed.
-
-    Attributes:
-        tracker: What follows them.
-        conf: Scores from it on begin a track; lower ones can only go on with one, and not with
-            `ocsort`.
-    """
-
-    tracker: Tracker
-    conf: float
-
-    @classmethod
-    def parse(cls, text: str, conf: float) -> "TrackOptions":
-        """Read `bytetrack` or `bytetrack,conf=0.5`.
-
-        Args:
-            text: The option's value.
-            conf: Confidence of the run, which is the default.
-
-        Raises:
-            UsageError: There is no such tracker, or the confidence is none.
-        """
-        name, *rest = (part.strip() for part in text.split(","))
-        if name not in [*Tracker]:
-            raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
-        if rest:
-            try:
-                key, _, number = ",".join(rest).partition("=")
-                conf = float(number) if key == "conf" else -1
-            except ValueError:
-                conf = -1
-        if not 0 <= conf <= 1:
-            raise UsageError(
-                f"--track {text}: '{','.join(rest)}' is no confidence",
-                f"write {name},conf=0.5, from 0 to 1",
-            )
-        return cls(Tracker(name), conf)
-
-    def __str__(self) -> str:
-        return f"{self.tracker},conf={self.conf:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
-    """What is found out about detections.
-
-    Attributes:
-        zones: Polygons.
-        lines: Lines that tracks may cross.
-        track: How objects are followed from frame to frame; None if they are not.
-    """
-
-    zones: tuple[Shape, ...] = ()
-    lines: tuple[Shape, ...] = ()
-    track: TrackOptions | None = None
-
-    @property
-    def places(self) -> list[str]:
-        """The names of zones, of lines, and of both ways across these."""
-        lines = [line.name for line in self.lines]
-        ways = [f"{line} {side}" for line in lines for side in ("left", "right")]
-        return [*(zone.name for zone in self.zones), *lines, *ways]
-
-    @property
-    def written_zones(self) -> list[str] | None:
-        """The zones as text; None without."""
-        return [zone.text for zone in self.zones] or None
-
-    @property
-    def written_track(self) -> str | None:
-        """How objects are followed, as text; None if they are not."""
-        return None if self.track is None else str(self.track)
-
-    @property
-    def written_lines(self) -> list[str] | None:
-        """The lines as text; None without."""
-        return [line.text for line in self.lines] or None
-
-
-def read_watch_options(
-    zones: Iterable[str],
-    lines: Iterable[str] = (),
-    track: str | None = None,
-    conf: float = 0.25,
-) -> WatchOptions:
-    """Read options.
-
-    Args:
-        zones: Values of --zone.
-        lines: Values of --line.
-        track: Value of --track.
-        conf: Confidence of the run.
-
-    Raises:
-        UsageError: A value is malformed, or two have a name.
-    """
-    options = WatchOptions(
-        tuple(map(Shape.zone, read_places("--zone", zones))),
-        tuple(map(Shape.line, read_places("--line", lines))),
-        None if track is None else TrackOptions.parse(track, conf),
-    )
-    if options.lines and options.track is None:
-        raise UsageError("--line needs --track: what crosses it moves", "add --track bytetrack")
-    names = Counter(place.name for place in (*options.zones, *options.lines))
-    if twice := [name for name, number in names.items() if number > 1]:
-        raise UsageError(f"the zone or line {twice[0]} is given twice", "give each another name")
-    return options
+from detcli.watch.options import WatchOptions
 
 
 class Watcher:
@@ -144,9 +19,9 @@ class Watcher:
 
             self._tracks = Tracks(options.track)
         if options.lines:
-            from detcli.watch.lines import Lines
+            from detcli.watch.lines import CrossedLines
 
-            self._lines = Lines(options.lines)
+            self._lines = CrossedLines(options.lines)
         if options.zones:
             from detcli.watch.zones import Zones
 

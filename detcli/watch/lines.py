@@ -15,7 +15,7 @@ from detcli.sink.folder import PerClip
 LEFT, RIGHT = "left", "right"
 
 
-class Lines:
+class CrossedLines:
     """Tells for each detection which lines its track has crossed since it was last seen."""
 
     def __init__(self, lines: Sequence[Shape]) -> None:

@@ -17,7 +17,7 @@ from detcli.geometry import Picture, clipped
 from detcli.places import feet
 from detcli.record import Record
 from detcli.sink.folder import PerClip
-from detcli.watch import TrackOptions
+from detcli.watch.options import TrackOptions
 
 INSTALL = "pip install -U 'detcli[track]'"
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detcli.errors import UsageError
-from detcli.watch import read_watch_options
 from detcli.watch.lines import Crossings
+from detcli.watch.options import read_watch_options
 
 LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 

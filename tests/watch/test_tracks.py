@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sample_records import Film, failed_frame, frame, picture
 
 from detcli.errors import DependencyError, UsageError
-from detcli.watch import Tracker, TrackOptions, Watcher, WatchOptions
+from detcli.watch import Watcher
+from detcli.watch.options import Tracker, TrackOptions, WatchOptions
 
 motmetrics = pytest.importorskip("motmetrics")
 supervision = pytest.importorskip("supervision")

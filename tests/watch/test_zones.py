@@ -11,7 +11,8 @@ from sample_records import failure, picture
 
 from detcli.errors import UsageError
 from detcli.places import Shape
-from detcli.watch import Watcher, read_watch_options
+from detcli.watch import Watcher
+from detcli.watch.options import read_watch_options
 from detcli.watch.zones import inside
 
 SIZE = 100

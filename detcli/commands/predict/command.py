@@ -286,7 +286,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.source.address import is_live
     from detcli.source.decode import DecodeOptions
     from detcli.source.item import SourceOptions
-    from detcli.watch import read_watch_options
+    from detcli.watch.options import read_watch_options
 
     if fail_if and resume is not None:
         raise UsageError(
@@ -330,6 +330,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
+    if watch.track is not None:
+        import detcli.watch.tracks  # noqa: F401 - the library may be missing: say so at once
     one_picture = _is_one_picture(source, files_from)
     # One picture is fastest with a detector on all cores, but many tiles are not.
     many = 1 if one_picture and tile is None else available_cores()

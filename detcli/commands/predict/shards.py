@@ -20,7 +20,7 @@ from detcli.shards.workers import Workers
 from detcli.source.address import is_live
 from detcli.source.item import STDIN, SourceOptions
 from detcli.source.sources import Sources
-from detcli.watch import WatchOptions
+from detcli.watch.options import WatchOptions
 
 
 def predict_shards(  # noqa: PLR0913 - what a run consists of

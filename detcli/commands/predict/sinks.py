@@ -29,7 +29,7 @@ from detcli.settings import class_ids
 from detcli.sink import Output, Sink
 from detcli.sink.csv import WATCHED
 from detcli.source.item import Item
-from detcli.watch import WatchOptions
+from detcli.watch.options import WatchOptions
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -90,8 +90,6 @@ class SinkOptions:
                 "--save-mot with --resume would hold the tracks of this run only",
                 "write them in a separate run",
             )
-        if self.watch.track is not None:  # which may be missing: say so at once
-            import_module("detcli.watch.tracks")
         if self.coco is not None and self.coco == self.output:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
         if self.format is Format.PARQUET:
