@@ -21,6 +21,7 @@ from detcli.shards.store import LocalFolder
 from detcli.shards.work import Done, Job, Place, Progress, Ready, Task, work
 from detcli.source.item import SourceOptions
 from detcli.source.sources import Sources
+from detcli.watch.options import WatchOptions
 
 CPU = Device.parse("cpu")
 
@@ -60,6 +61,7 @@ class Play:
             "fast_decode": False,
             "input_timeout_s": 60,
             "half": False,
+            "watch": WatchOptions(),
         }
         self.job = Job(self.store, find(str(model)), **(settings | job))
         self.reports = []

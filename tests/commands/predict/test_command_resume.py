@@ -49,6 +49,9 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         "fast_decode": False,
         "vid_stride": 1,
         "tile": None,
+        "zones": None,
+        "lines": None,
+        "track": None,
     }
 
 
