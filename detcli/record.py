@@ -80,6 +80,10 @@ class DetectionJson(TypedDict):
     crossed: NotRequired[list[CrossingJson]]
 
 
+WATCHED = {"track_id": "track", "zones": "zones", "crossed": "lines"}
+"""Fields of a detection that are there only with an option, and the setting that it makes."""
+
+
 class FailureJson(TypedDict):
     """Why an input has no detections.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from detcli.errors import StoreError, system_reason
-from detcli.record import PartJson, RecordJson
+from detcli.record import WATCHED, PartJson, RecordJson
 from detcli.shards.manifest import Shard
 from detcli.shards.store import Store, temporary, told
 from detcli.sink.json import encode
@@ -169,7 +169,6 @@ class Stored:
 
 def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
     """Write records as Parquet."""
-    from detcli.sink.csv import WATCHED
     from detcli.sink.parquet import ParquetSink
 
     sink = ParquetSink(_Target(file), [*WATCHED])

@@ -19,8 +19,6 @@ COLUMNS = [
     *("source", "index", "frame", "time_s", "width", "height"),
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
-WATCHED = {"track_id": "track", "zones": "zones", "crossed": "lines"}
-"""Columns that are there only with an option, and the setting that it makes."""
 
 # And their full-width forms, which some spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

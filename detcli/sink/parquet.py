@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
-from detcli.record import SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
+from detcli.record import SCHEMA_VERSION, WATCHED, DetectionJson, RecordJson, iso_time
 from detcli.sink import Encodable
-from detcli.sink.csv import BOX, WATCHED
+from detcli.sink.csv import BOX
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):
     import pyarrow as pa

@@ -9,11 +9,11 @@ from detcli.commands.shared.records import Format, open_record_sink, open_target
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
+from detcli.record import WATCHED
 from detcli.shards.manifest import NAME, PART, Manifest
 from detcli.shards.merging import Merge
 from detcli.shards.parts import DAMAGE, Stored
 from detcli.shards.store import open_store
-from detcli.sink.csv import WATCHED
 
 if TYPE_CHECKING:
     from detcli.commands.shared.records import Target

@@ -24,10 +24,9 @@ from detcli.commands.shared.records import (
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.interrupts import interrupts
-from detcli.record import Record, SettingsJson
+from detcli.record import WATCHED, Record, SettingsJson
 from detcli.settings import class_ids
 from detcli.sink import Output, Sink
-from detcli.sink.csv import WATCHED
 from detcli.source.item import Item
 from detcli.watch.options import WatchOptions
 
