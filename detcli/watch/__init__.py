@@ -5,37 +5,38 @@
 A run has one `Watcher`, which gets its records in order.
 """
 
+from collections.abc import Callable
+
+from detcli.detections import Detections
+from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.watch.options import WatchOptions
+
+Step = Callable[[Record, Picture, Detections], Record]
+"""Adds to a record, given its picture and detections."""
 
 
 class Watcher:
     """Adds to records what its options ask for; without any, records pass as they are."""
 
     def __init__(self, options: WatchOptions) -> None:
-        self._tracks = self._zones = self._lines = None
+        self._steps: list[Step] = []
         if options.track is not None:
             from detcli.watch.tracks import Tracks
 
-            self._tracks = Tracks(options.track)
+            self._steps.append(Tracks(options.track).add)
         if options.lines:
             from detcli.watch.lines import CrossedLines
 
-            self._lines = CrossedLines(options.lines)
+            self._steps.append(CrossedLines(options.lines).add)
         if options.zones:
             from detcli.watch.zones import Zones
 
-            self._zones = Zones(options.zones)
+            self._steps.append(Zones(options.zones).add)
 
     def __call__(self, record: Record) -> Record:
         """The record with what was found out; one of an input that failed as it is."""
-        picture, found = record.picture, record.detections
-        if picture is None or found is None:
-            return record
-        if self._tracks is not None:
-            record = self._tracks.add(record, picture, found)
-        if self._lines is not None:
-            record = self._lines.add(record, picture.size, record.detections or found)
-        if self._zones is not None:
-            record = self._zones.add(record, picture.size, record.detections or found)
+        for add in self._steps:
+            if record.picture is not None and record.detections is not None:
+                record = add(record, record.picture, record.detections)
         return record

@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.detections import Detections
+from detcli.geometry import Picture
 from detcli.places import Points, Shape, feet
 from detcli.record import Record
 from detcli.sink.folder import PerClip
 
 LEFT, RIGHT = "left", "right"
+
+REMEMBERED = 10_000
+"""Tracks whose places are known, those that were seen last; a stream may never end."""
 
 
 class CrossedLines:
@@ -22,23 +26,17 @@ class CrossedLines:
         self._lines = lines
         self._clips = PerClip(lambda _: [Crossings() for _ in lines])
 
-    def add(self, record: Record, size: tuple[int, int], found: Detections) -> Record:
-        """The record with what its detections have crossed, and the counts of its video.
-
-        Args:
-            record: The record.
-            size: Height and width of its picture.
-            found: Its detections.
-        """
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with what its detections have crossed, and the counts of its video."""
         if record.origin.frame is None or found.track_id is None:
             return record
         counts = self._clips.of(record)
-        points = feet(found.xyxy, size)
+        points = feet(found.xyxy, picture.size)
         crossed = np.empty(len(found), np.object_)
         crossed[:] = [() for _ in crossed]
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):
-            ends = line.pixels(size)
+            ends = line.pixels(picture.size)
             for row, (number, point) in enumerate(zip(found.track_id, points, strict=True)):
                 if number > 0 and (side := crossings.side(ends, int(number), point)):
                     crossed[row] += ((line.name, side),)
@@ -74,8 +72,10 @@ class Crossings:
         off = _turn(start, end, now)
         if off == 0 or np.isnan(off):
             return None
-        before = self._seen.get(number)
+        before = self._seen.pop(number, None)
         self._seen[number] = now
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
         if before is None or (_turn(start, end, before) > 0) == (off > 0):
             return None
         if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line

@@ -36,7 +36,7 @@ class TrackOptions:
 
         Args:
             text: The option's value.
-            conf: Confidence of the run, which is the default.
+            conf: The least confidence of the run, which is the default.
 
         Raises:
             UsageError: There is no such tracker, or the confidence is none.
@@ -50,11 +50,11 @@ class TrackOptions:
                 conf = float(number) if key == "conf" else -1
             except ValueError:
                 conf = -1
-        if not 0 <= conf <= 1:
-            raise UsageError(
-                f"--track {text}: '{','.join(rest)}' is no confidence",
-                f"write {name},conf=0.5, from 0 to 1",
-            )
+            if not 0 <= conf <= 1:
+                raise UsageError(
+                    f"--track {text}: '{','.join(rest)}' is no confidence",
+                    f"write {name},conf=0.5, from 0 to 1",
+                )
         return cls(Tracker(name), conf)
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def read_watch_options(
         zones: Values of --zone.
         lines: Values of --line.
         track: Value of --track.
-        conf: Confidence of the run.
+        conf: The least confidence of the run.
 
     Raises:
         UsageError: A value is malformed, or two have a name.

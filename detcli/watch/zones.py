@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.detections import Detections
+from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.places import Points, Shape, feet
 from detcli.record import Record
@@ -19,16 +20,10 @@ class Zones:
     def __init__(self, zones: Sequence[Shape]) -> None:
         self._zones = zones
 
-    def add(self, record: Record, size: tuple[int, int], found: Detections) -> Record:
-        """The record with the zones of its detections.
-
-        Args:
-            record: The record.
-            size: Height and width of its picture.
-            found: Its detections.
-        """
-        points, names = feet(found.xyxy, size), [zone.name for zone in self._zones]
-        polygons = [zone.pixels(size) for zone in self._zones]
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with the zones of its detections, and how many are in each."""
+        points, names = feet(found.xyxy, picture.size), [zone.name for zone in self._zones]
+        polygons = [zone.pixels(picture.size) for zone in self._zones]
         within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
         zones = np.empty(len(found), np.object_)
         for row, holds in enumerate(within.T):

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_records import frame, picture
 
 from detcli.errors import UsageError
+from detcli.watch import Watcher, lines
 from detcli.watch.lines import Crossings
 from detcli.watch.options import read_watch_options
 
@@ -63,6 +65,23 @@ def test_random_walks_cross_as_supervision_counts_them(points):
         came_in, went_out = line.trigger(found)
         theirs.append("left" if came_in[0] else "right" if went_out[0] else None)
     assert walk(*points, ends=ends) == theirs
+
+
+def test_a_frame_without_detections_still_shows_its_lines():
+    watch = Watcher(read_watch_options((), ["gate=0,0.5,1,0.5"], "ocsort"))
+    for number in range(3):
+        record = watch(frame(number))
+        assert [caption for caption, _ in record.scene.lines] == ["gate 0 left, 0 right"]
+    assert watch(picture()).scene.lines == ()  # a photo has no tracks
+
+
+def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
+    monkeypatch.setattr(lines, "REMEMBERED", 3)
+    crossings = Crossings()
+    for number in range(1, 20):
+        crossings.side(LINE, number, np.float32((50, 90)))
+        assert crossings.side(LINE, number, np.float32((50, 10))) == "left"
+    assert len(crossings._seen) == 3  # noqa: SLF001
 
 
 def test_a_line_needs_tracks():

@@ -326,7 +326,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--report": report,
         }
     )
-    watch = read_watch_options(zone or [], line or [], track, options.parse_confidence(conf)[0])
+    every, single = options.parse_confidence(conf)
+    least = min([every, *(one for _, one in single)])
+    watch = read_watch_options(zone or [], line or [], track, least)
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()

@@ -94,6 +94,8 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             bar = not (quiet or sink_options.on_terminal or one_picture)
             opening = open_sinks(sink_options, guard, settings, detector.contract.names, hidden)
             tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
+        if watch.track is not None and tally.done and not tally.numbered and not quiet:
+            say("nothing was tracked: only the frames of videos and streams have tracks")
         if not quiet:
             suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
     check_conditions(parsed, tally.found, tally.places)

@@ -45,10 +45,11 @@ class Tally:
         skipped: Number of inputs that an earlier run has done.
         found: Number of detections of each class.
         places: Number of detections in each zone, by its name and the class.
+        numbered: Number of inputs that are frames of a video or a stream.
     """
 
     def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
-        self.failed = self.skipped = 0
+        self.failed = self.skipped = self.numbered = 0
         self.found: Counter[str] = Counter()
         self.places: Counter[tuple[str, str]] = Counter()
         self._quiet = quiet
@@ -58,6 +59,7 @@ class Tally:
 
     def add(self, record: "Record") -> None:
         """Count a record."""
+        self.numbered += record.origin.frame is not None
         if record.error is not None:
             self.failed += 1
             if not self._quiet and not self._errors_shown:

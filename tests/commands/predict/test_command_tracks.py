@@ -108,6 +108,24 @@ def test_a_run_in_shards_numbers_each_video_as_one_run_does(detcli, common, vide
     assert one == other  # each begins at 1
 
 
+def test_of_photos_it_is_said_that_nothing_was_tracked(invoke, tmp_path):
+    path = tmp_path / "a.png"
+    cv2.imwrite(str(path), next(belt.frames())[0])
+    command = ["predict", path, "-m", "codes", "--track", "ocsort"]
+    done = invoke(*command)
+    assert "nothing was tracked" in done.stderr
+    assert all("track_id" not in one for one in json.loads(done.stdout)["detections"])
+    assert invoke(*command, "-q").stderr == ""
+
+
+def test_every_class_may_begin_a_track(invoke, video, tmp_path):
+    """Also one whose confidence is below that of the others."""
+    conf = ["--conf", "0.99,qr_code=0.25", "--resume", tmp_path / "j.jsonl"]
+    invoke("predict", video, "-m", "codes", "--track", "bytetrack", *conf)
+    settings = json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["settings"]
+    assert settings["track"] == "bytetrack,conf=0.25"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
