@@ -23,10 +23,10 @@ class Detections:
         names: The names of all classes of the model, by class id.
         track_id: `(N,)` int64, the number of the object in its video, from 1; -1 where it has none
             yet. None where nothing is tracked.
-        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None where
-            there are no zones.
+        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None without
+            zones.
         crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
-            frame before, with "left" or "right"; None where there are no lines.
+            frame before, with "left" or "right"; None without lines.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.

@@ -356,7 +356,7 @@ class SharedWork:
         self._errors: list[BaseException] = []
 
     def run(self, start: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
-        """Start batches, so many before waiting for the first, until none is left or one failed."""
+        """Run batches, up to `in_flight` at a time, until none is left or one has failed."""
         running: deque[tuple[int, Pending]] = deque()
         try:
             while (first := self._next()) is not None:

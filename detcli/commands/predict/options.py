@@ -184,7 +184,7 @@ def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ())
         places: The names of zones and lines.
 
     Raises:
-        UsageError: The text is not a condition, or there is no such class or zone.
+        UsageError: The text is not a condition, or names an unknown class or zone.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:

@@ -12,7 +12,7 @@ from detcli.record import RecordJson
 from detcli.source.item import STDIN
 
 MAX_CLASS = 1_000_000
-"""Class ids are below; no model has so many."""
+"""Class ids must be below this; no real model has a million classes."""
 
 
 def read_records(name: str) -> Iterator[RecordJson]:

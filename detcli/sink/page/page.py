@@ -23,7 +23,7 @@ PICTURE_QUALITY, THUMBNAIL_QUALITY = 85, 75
 """Of JPEG."""
 
 VIDEO_PICTURES = 200
-"""Of so many frames of a video, pictures are kept at most: then of every other one less."""
+"""The most pictures kept of one video; beyond it, every other one is dropped."""
 
 
 class Rendering(NamedTuple):

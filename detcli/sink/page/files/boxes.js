@@ -84,7 +84,7 @@ function labelText(box) {
   return Number.isNaN(score) ? short : `${short} ${score.toFixed(2)}`;
 }
 
-/* A label above, in or below its box, where it covers no other; none if there is no such place. */
+/* A label above, inside or below its box, wherever it covers no other label; null if it fits nowhere. */
 function drawLabel(record, box, scale, places) {
   const [x1, y1, x2, y2] = sidesOf(box);
   const text = labelText(box);

@@ -129,8 +129,7 @@ function replaceEarlier(record) {
   loading.earlier.set(key, record);
 }
 
-/* Of a long video, pictures are kept of every so many frames only. */
-/* The bin of a score among so many; a score on a border, as a float32, belongs to the upper one. */
+/* The histogram bin of a score; a float32 score on a border belongs to the upper bin. */
 function scoreBin(score, bins) {
   return Math.min(bins - 1, Math.floor(score * bins + 1e-5));
 }

@@ -18,7 +18,7 @@ function drawProblems() {
   const view = byId("view-problems");
   const sums = `${counted(failed, "input")} failed, ${counted(records.length - failed, "input")} with warnings`;
   view.replaceChildren(
-    element("p", { class: "quiet" }, records.length ? sums : "No input failed, and there are no warnings"),
+    element("p", { class: "quiet" }, records.length ? sums : "No failed inputs, no warnings"),
     element("ul", { class: "problems" }, ...listed),
   );
   if (records.length > listed.length) {
