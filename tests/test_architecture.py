@@ -23,6 +23,7 @@ LAYERS = [
     {"backend", "settings"},
     {"model"},
     {
+        "cache",
         "detections",
         "errors",
         "files",

@@ -18,7 +18,6 @@ from detcli.files import (
     AtomicFile,
     Folder,
     StandardOutput,
-    cache_folder,
     make_folder,
     open_output,
     unwritable,
@@ -328,19 +327,6 @@ def test_make_folder_over_a_file_is_an_output_error(tmp_path, name):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_the_environment_moves_the_cache(cache):
-    assert cache_folder() == cache
-
-
-@pytest.mark.parametrize("variable", [None, ""])
-def test_the_cache_is_the_users_by_default(monkeypatch, tmp_path, variable):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("DETCLI_CACHE_DIR")
-    if variable is not None:
-        monkeypatch.setenv("DETCLI_CACHE_DIR", variable)
-    assert cache_folder() == tmp_path / "detcli"
-
-
 def test_standard_output_is_flushed_utf8_and_escapes():
     code = """if True:
         import os
@@ -373,18 +359,6 @@ def test_closed_standard_output_is_an_output_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # as with `>&-`
     with pytest.raises(OutputError, match="standard output"):
         StandardOutput().write("more")
-
-
-def no_home(*_args, **_options):
-    raise RuntimeError("could not determine the home directory")
-
-
-@pytest.mark.parametrize("answer", [no_home, lambda *_, **__: Path("~/.cache/detcli")])
-def test_a_cache_needs_a_home_folder(monkeypatch, answer):
-    monkeypatch.delenv("DETCLI_CACHE_DIR")
-    monkeypatch.setattr("platformdirs.user_cache_path", answer)
-    with pytest.raises(OutputError, match="no home"):
-        cache_folder()
 
 
 def test_what_is_added_is_whole(tmp_path):

@@ -1,7 +1,6 @@
 """What others can write to is not trusted."""
 
 import grp
-import logging
 import os
 import pwd
 import types
@@ -9,7 +8,6 @@ import types
 import pytest
 
 from detcli import trust
-from detcli.files import cached
 from detcli.trust import distrust
 
 USER = pwd.getpwuid(os.geteuid())
@@ -62,35 +60,3 @@ def test_what_belongs_to_another_user_is_not(mine, monkeypatch):
 def test_root_is_trusted(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert distrust(trust.Path("/")) == ""
-
-
-@pytest.mark.parametrize("part", ["", "prepared", "prepared/entry"])
-def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, part):
-    made = []
-
-    def build():
-        made.append(1)
-        return b"entry"
-
-    for _ in range(2):
-        assert cached("prepared/entry", build) == b"entry"
-    assert len(made) == 1
-    place = cache / part
-    place.chmod(0o777)
-    caplog.set_level(logging.WARNING)
-    for _ in range(2):
-        assert cached("prepared/entry", build) == b"entry"
-    assert len(made) == 3
-    (record,) = caplog.records
-    assert f"the cache is not used, since others can write to {place}" in record.message
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
-def test_a_new_cache_is_the_users_alone(cache, umask):
-    before = os.umask(umask)
-    try:
-        cached("prepared/entry", lambda: b"entry")
-    finally:
-        os.umask(before)
-    for path in (cache, cache / "prepared", cache / "prepared/entry"):
-        assert path.stat().st_mode & 0o077 == 0

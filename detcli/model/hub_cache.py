@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcli.cache import cache_folder
 from detcli.errors import ModelError, OutputError, system_reason
 from detcli.files import make_folder, write_file
 from detcli.trust import distrust, warn_once
@@ -64,8 +65,6 @@ class HubFile:
         shared = hub_folder()
         if not (reason := distrusted(shared, self.folder)):
             return shared / self.folder
-        from detcli.files import cache_folder  # `--help` needs none
-
         own = cache_folder() / "hub"
         warn_once(
             f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"

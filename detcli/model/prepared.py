@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from detcli.files import cached
+from detcli.cache import cached
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 from detcli.model.preprocessing import overridden

@@ -24,8 +24,9 @@ from typing import Any
 
 from detcli import __version__
 from detcli.backend.device import Device, available_cores
+from detcli.cache import cache_folder
 from detcli.errors import DeviceError, UsageError
-from detcli.files import cache_folder, make_folder, write_file
+from detcli.files import make_folder, write_file
 from detcli.model.loading import ModelFile
 from detcli.shards.manifest import FIRST
 from detcli.shards.work import Job, Place, Task

@@ -15,8 +15,8 @@ from pathlib import Path
 from cuda.core import ObjectCode, Program, ProgramOptions
 from cuda.core.utils import make_program_cache_key
 
+from detcli.cache import cached
 from detcli.errors import DependencyError, DeviceError
-from detcli.files import cached
 
 KERNELS = Path(__file__).parent.resolve() / "kernels"
 

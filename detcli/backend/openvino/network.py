@@ -21,8 +21,8 @@ from detcli.backend.failures import (
     within,
 )
 from detcli.backend.openvino.library import FAILURES, library, open_core, reason
+from detcli.cache import cached
 from detcli.errors import DeviceError, ModelError
-from detcli.files import cached
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import Provider
+from detcli.cache import cache_folder, is_cache_trusted, make_cache_folders
 from detcli.errors import OutputError
-from detcli.files import cache_folder, is_cache_trusted, make_cache_folders
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detcli.backend.device import available_cores, cpu_quota
+from detcli.cache import cache_folder
 from detcli.commands.doctor.report import (
     Cache,
     CachePart,
@@ -29,7 +30,6 @@ from detcli.commands.shared.defaults import DefaultsContext, defaults_file
 from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError, UsageError
-from detcli.files import cache_folder
 from detcli.model.hub_cache import distrusted, hub_folder
 from detcli.model.zoo import MODELS
 from detcli.text import public_name, public_text

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli.backend.device import Device, has_openvino
+from detcli.cache import cache_folder, make_cache_folders
 from detcli.commands.predict.options import check_conditions, parse_condition
 from detcli.commands.predict.sinks import Account, SinkOptions, Skip, hidden_classes, open_sinks
 from detcli.commands.shared.messages import is_terminal, say
@@ -15,7 +16,6 @@ from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import settings_json
 from detcli.errors import OutputError
-from detcli.files import cache_folder, make_cache_folders
 from detcli.interrupts import interrupts
 from detcli.pipeline import Pipeline
 from detcli.sink import Sink, Stopped

@@ -193,7 +193,7 @@ def test_kernels_are_compiled_without_a_home(source, monkeypatch):
     def no_home():
         raise OutputError("no home folder for the cache")
 
-    monkeypatch.setattr("detcli.files.cache_folder", no_home)
+    monkeypatch.setattr("detcli.cache.cache_folder", no_home)
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
 
 

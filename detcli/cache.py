@@ -1,0 +1,92 @@
+"""The cache: where it is, what it holds, and whether others may have written to it."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from detcli.errors import OutputError
+from detcli.files import make_folder, write_file
+from detcli.trust import distrust, warn_once
+
+log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it.
+
+    Raises:
+        OutputError: The user has no home folder, as in some containers.
+    """
+    if moved := os.environ.get("DETCLI_CACHE_DIR"):
+        return Path(moved)
+    import platformdirs  # 15 ms that the variable saves
+
+    try:
+        folder = platformdirs.user_cache_path("detcli", appauthor=False)
+    except RuntimeError:
+        folder = Path()
+    if not folder.is_absolute():  # older platformdirs return an unresolved `~`
+        raise OutputError("no home folder for the cache", "set DETCLI_CACHE_DIR")
+    return folder
+
+
+def cached(name: str, build: Callable[[], bytes]) -> bytes:
+    """Read an entry of the cache, or build and store it.
+
+    Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
+    cache, or with one that others can write to, an entry is built each time.
+
+    Args:
+        name: Path of the entry's file in the cache folder.
+        build: Builds the entry.
+    """
+    import hashlib  # `--help` needs none
+
+    try:
+        folder = cache_folder()
+    except OutputError as error:
+        log.info("no cache: %s", error)
+        return build()
+    path = folder / name
+    if not is_cache_trusted(folder, path.parent, path):
+        return build()
+    try:
+        with path.open("rb") as file:
+            digest, entry = file.read(hashlib.sha256().digest_size), file.read()
+    except OSError:
+        log.info("%s is not in the cache: building it", name)
+    else:
+        if hashlib.sha256(entry).digest() == digest:
+            return entry
+        log.info("%s is damaged: building it again", name)
+    entry = build()
+    try:
+        make_cache_folders(folder, path.parent)
+        write_file(make_folder(path.parent) / path.name, hashlib.sha256(entry).digest() + entry)
+        path.chmod(0o600)
+    except (OutputError, OSError) as error:
+        log.info("cannot cache %s: %s", name, error)
+    return entry
+
+
+def is_cache_trusted(*paths: Path) -> bool:
+    """Whether only the user can write to these parts of the cache; if not, a warning says so."""
+    reason = next(filter(None, map(distrust, paths)), "")
+    if reason:
+        warn_once(
+            f"the cache is not used, since {reason}; "
+            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
+        )
+    return not reason
+
+
+def make_cache_folders(*folders: Path) -> None:
+    """Make folders that only the user can write to, the outer ones first.
+
+    Raises:
+        OSError, OutputError: One cannot be made.
+    """
+    for new in folders:
+        make_folder(new.parent)
+        new.mkdir(mode=0o700, exist_ok=True)
