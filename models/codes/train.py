@@ -28,9 +28,11 @@ from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
 
 LAST = "last.pt"
-# Sides of the pictures in turn, of the largest: mostly half, to be fast. Two workers in turn have
-# about as much to do.
-SHARES = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
+# Sides of the pictures in turn, as shares of the largest. Two workers in turn have about as much to
+# do. A step of small pictures takes half of the time, and shows as many symbols: boxes were learned
+# early on, while telling the classes apart takes many more examples.
+MIXED = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
+SMALL = (0.3, 0.4, 0.5, 0.3, 0.35, 0.6, 0.4, 0.3)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class Settings:
         lr_decay_steps: The last steps, over which the learning rate decays to zero.
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
-        imgsz: Side of the largest pictures in pixels, a multiple of 32; others are down to half.
+        imgsz: Side of the largest pictures in pixels, a multiple of 32.
+        small_from: The step from which on pictures are small.
+        mixed_from: The step from which on they are of all sizes again, as they are at first.
         large_steps: The last steps, with the largest pictures only.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
@@ -62,6 +66,8 @@ class Settings:
     weight_decay: float = 0.03
     batch_size: int = 16
     imgsz: int = 640
+    small_from: int = 3700
+    mixed_from: int = 13000
     large_steps: int = 500
     ema_decay: float = 0.999
     seed: int = 0
@@ -172,11 +178,18 @@ def lr_at(step: int, settings: Settings) -> float:
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Picture sizes by step: all in turn first, the largest at the end."""
+    """Picture sizes by step: mixed, small, mixed again, and the largest at the end."""
     cells = settings.imgsz // 32
-    sides = tuple(round(share * cells) * 32 for share in SHARES)
+    mixed, small = (
+        tuple(round(share * cells) * 32 for share in shares) for shares in (MIXED, SMALL)
+    )
     last = max(settings.steps - settings.large_steps, 0)
-    return [Stage(0, sides), Stage(last, (settings.imgsz,))]
+    return [
+        Stage(0, mixed),
+        Stage(settings.small_from, small),
+        Stage(settings.mixed_from, mixed),
+        Stage(last, (settings.imgsz,)),
+    ]
 
 
 def train(settings: Settings, folder: Path, device: torch.device, part: int = 0) -> Trainer:

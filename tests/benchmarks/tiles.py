@@ -1,6 +1,7 @@
 """Tiles beside SAHI, in turns: recall, precision and time on mosaics of labelled pictures.
 
     python tests/benchmarks/tiles.py MODEL COCO_FOLDER --sahi PYTHON [--scale 1] [--rounds 3]
+        [--device cpu openvino openvino:half]
 
 MODEL ends in `[1, 300, 6]` and takes a static square; COCO_FOLDER has `images` and
 `instances.json`; PYTHON is the interpreter of an environment with `sahi` and `onnxruntime`, where
@@ -86,9 +87,11 @@ def iou(one: Sequence[float], other: Sequence[float]) -> float:
 class Ours:
     """detcli in this process."""
 
-    def __init__(self, model: Path, tiling: Tiling) -> None:
-        options = DeviceOptions(workers=available_cores())  # as predict has it
-        self._detector = Detector(model, "cpu", Settings(conf=CONF, tile=tiling), options)
+    def __init__(self, model: Path, device: str, tiling: Tiling) -> None:
+        name = device.removesuffix(":half")
+        # Workers as predict has them.
+        options = DeviceOptions(workers=available_cores(), half=name != device)
+        self._detector = Detector(model, name, Settings(conf=CONF, tile=tiling), options)
 
     def __call__(self, path: Path) -> tuple[float, list[Row]]:
         image = cv2.imread(str(path))
@@ -127,13 +130,15 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--sahi", required=True, metavar="PYTHON")
     parser.add_argument("--tile", default="640", type=Tiling.parse)
+    parser.add_argument("--device", default=["cpu"], nargs="+")
     parser.add_argument("--scale", default=1.0, type=float)
     parser.add_argument("--rounds", default=3, type=int)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         made = mosaics(options.data, Path(folder), options.scale)
         theirs = Theirs(options.sahi, options.model, options.tile)
-        sides = {"detcli": Ours(options.model, options.tile), "SAHI": theirs}
+        ours = {name: Ours(options.model, name, options.tile) for name in options.device}
+        sides = {**ours, "SAHI": theirs}
         for side in sides.values():
             side(made[0][0])  # warm
         known = sum(len(rows) for _, rows in made)
@@ -151,13 +156,14 @@ def main() -> None:
           f"{available_cores()} cores, {options.rounds} rounds in turns")  # fmt: skip
     for name in sides:
         right, all_rows = counts[name]
-        print(f"{name:8} recall {right / known:.4f}  precision {right / all_rows:.4f}  "
+        print(f"{name:13} recall {right / known:.4f}  precision {right / all_rows:.4f}  "
               f"{statistics.median(seconds[name]):.2f} s ({min(seconds[name]):.2f} "
               f"to {max(seconds[name]):.2f})")  # fmt: skip
-    ratio = statistics.median(
-        ours / other for ours, other in zip(seconds["detcli"], seconds["SAHI"], strict=True)
-    )
-    print(f"detcli takes {ratio:.2f} of SAHI's time")
+    for name in ours:
+        ratio = statistics.median(
+            mine / other for mine, other in zip(seconds[name], seconds["SAHI"], strict=True)
+        )
+        print(f"detcli, {name}, takes {ratio:.2f} of SAHI's time")
 
 
 if __name__ == "__main__":
