@@ -4,23 +4,22 @@ import queue
 import threading
 import warnings
 
-from detcli.shards.work import Place
 from detcli.shards.workers import Ended, Workers, serve
 
 
 def open_here(job, devices, detectors, set_up):
     """Start the thread, see `detcli.shards.engines.OpenEngine`."""
     del detectors, set_up  # the test's process is set up
-    return Workers(1, lambda _, tell: _Thread(job, Place(devices, 1), tell))
+    return Workers(1, lambda _, tell: _Thread(job, devices, tell))
 
 
 class _Thread:
     """See `detcli.shards.workers.Worker`."""
 
-    def __init__(self, job, place, tell):
+    def __init__(self, job, devices, tell):
         self._tasks = queue.SimpleQueue()
         self.send = self._tasks.put
-        self._thread = threading.Thread(target=self._work, args=[job, place, tell])
+        self._thread = threading.Thread(target=self._work, args=[job, devices, tell])
         self._thread.start()
 
     def release(self):
@@ -29,7 +28,7 @@ class _Thread:
     def end(self):
         self._thread.join()
 
-    def _work(self, job, place, tell):
+    def _work(self, job, devices, tell):
         with warnings.catch_warnings():
-            serve(lambda: None, job, place, self._tasks.get, tell)
+            serve(lambda: None, job, devices, self._tasks.get, tell)
         tell(Ended(""))

@@ -16,7 +16,7 @@ from detcli.topk import top_k
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function
     """Load a model, see `backend.open_backend`."""
-    return CpuBackend(model, options.workers)
+    return CpuBackend(model, options)
 
 
 def open_ranker(device: Device) -> "CpuRanker":  # noqa: ARG001
@@ -40,13 +40,15 @@ class CpuBackend:
     precision = ""
     in_flight = 1
 
-    def __init__(self, model: PreparedModel, workers: int = 1) -> None:
-        """Load a model; `workers` is how many backends share the cores."""
+    def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
+        """Load a model; of the options, `workers` and `cores` say how the cores are shared."""
         self._contract = model.contract
         self.batch = model.contract.batch or 1
-        self.workers = workers
+        self.workers = options.workers
         self._observer: Observer | None = None
-        threads = max(1, available_cores() // workers) if workers > 1 else 0
+        shared = options.workers > 1 or options.cores
+        cores = options.cores or available_cores()
+        threads = max(1, cores // options.workers) if shared else 0
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:

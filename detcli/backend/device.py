@@ -140,6 +140,8 @@ class DeviceOptions:
             and in float16 elsewhere; on other devices, a named model is taken in float16.
         workers: How many detectors share the CPU's cores, each with its part of them. A GPU
             runs one detector; OpenVINO runs one too, with at most this many streams.
+        cores: How many of the CPU's cores are for this process, where several processes share a
+            machine; None for all that are available.
 
     Raises:
         UsageError: A value is out of range.
@@ -149,10 +151,12 @@ class DeviceOptions:
     gpu_mem_limit: int | None = None
     half: bool = False
     workers: int = 1
+    cores: int | None = None
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"workers is {self.workers}", "give 1 or more")
+        for name, count in (("workers", self.workers), ("cores", self.cores)):
+            if count is not None and count < 1:
+                raise UsageError(f"{name} is {count}", "give 1 or more")
         if self.gpu_mem_limit is not None and not MIN_MEMORY <= self.gpu_mem_limit <= MAX_MEMORY:
             raise UsageError(
                 f"--gpu-mem-limit (gpu_mem_limit) is {self.gpu_mem_limit} bytes",

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from detcli.backend.device import Device, available_cores
 from detcli.errors import UsageError
-from detcli.shards.work import Job, Place, Task
+from detcli.shards.work import Job, Task
 from detcli.shards.workers import Ended, Event, Tell, Workers, serve
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.shards.local import main; main()"
@@ -55,12 +55,13 @@ def open_local(
     cores = available_cores()
     if count > (most := max(FEW, PER_CORE * cores, len(devices))):
         raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
-    each = detectors or max(1, cores // count)
-    job = replace(job, device_options=replace(job.device_options, workers=count * each))
+    share = max(1, cores // count)
+    each = detectors or share
+    job = replace(job, device_options=replace(job.device_options, workers=each, cores=share))
 
     def begin(number: int, tell: Tell) -> _Process:
-        place = Place(devices[number::count] or (devices[number % len(devices)],), each)
-        return _Process(pickle.dumps((set_up, job, place)), tell)
+        own = devices[number::count] or (devices[number % len(devices)],)
+        return _Process(pickle.dumps((set_up, job, own)), tell)
 
     return Workers(count, begin)
 
@@ -168,11 +169,11 @@ def main() -> NoReturn:
                 os._exit(1)
 
     try:
-        set_up, job, place = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
+        set_up, job, devices = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
     except Exception:  # noqa: BLE001 - as above
         os._exit(1)
     threading.Thread(target=read, daemon=True).start()
-    serve(set_up, job, place, tasks.get, tell)
+    serve(set_up, job, devices, tasks.get, tell)
     tell(Ended(""))
     sys.stderr.flush()
     os._exit(0)

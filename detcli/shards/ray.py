@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from detcli import __version__
-from detcli.backend.device import Device, available_cores
+from detcli.backend.device import Device
 from detcli.cache import cache_folder
 from detcli.errors import DeviceError, UsageError
 from detcli.files import make_folder, write_file
 from detcli.model.loading import ModelFile
 from detcli.shards.manifest import FIRST
-from detcli.shards.work import Job, Place, Task
+from detcli.shards.work import Job, Task
 from detcli.shards.workers import Ended, Failed, Tell, Workers, serve
 from detcli.source.address import is_address
 from detcli.text import public_name, public_text
@@ -78,7 +78,8 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
-    start = pickle.dumps((set_up, job, Place((device,), cores)))
+    options = replace(job.device_options, workers=cores, cores=cores)
+    start = pickle.dumps((set_up, replace(job, device_options=options), (device,)))
     model = ModelFile.read(job.model.path).files()
     ray = _library()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
@@ -309,7 +310,7 @@ def work_here(
 
     Args:
         folder: Where the command was started; its relative paths count from there.
-        start: What sets up the process, the job and the place, pickled.
+        start: What sets up the process, the job and the devices, pickled.
         files: What the model consists of.
         take: Waits for the next task, pickled; returns None, pickled, after the last.
         put: Takes an event, pickled.
@@ -324,11 +325,9 @@ def work_here(
         put(pickle.dumps(event))
 
     def run() -> None:
-        set_up, job, place = pickle.loads(start)  # noqa: S301 - of the engine
+        set_up, job, devices = pickle.loads(start)  # noqa: S301 - of the engine
         path = _unpacked(files) / job.model.path.name
-        # As if this process had all cores of the node: each of its detectors runs on one.
-        options = replace(job.device_options, workers=max(place.detectors, available_cores()))
-        job = replace(job, model=replace(job.model, path=path), device_options=options)
+        job = replace(job, model=replace(job.model, path=path))
 
         def next_task() -> Task | None:
             task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
@@ -336,7 +335,7 @@ def work_here(
                 _require_shared(job, task)
             return task
 
-        serve(set_up, job, place, next_task, tell)
+        serve(set_up, job, devices, next_task, tell)
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()

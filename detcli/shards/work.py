@@ -7,7 +7,7 @@ other without a pause: while the last pictures of one are detected on, those of 
 import platform
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -40,7 +40,7 @@ class Job:
         store: Where the parts go.
         model: The model's file.
         settings: Which detections are kept.
-        device_options: How to use the device; its workers are those of all processes of a machine.
+        device_options: How to use the device; workers and cores are those of a process.
         batch: Pictures in a batch; None for what suits the device.
         source: How inputs are read.
         fast_decode: Whether large JPEGs are decoded at reduced size.
@@ -59,19 +59,6 @@ class Job:
     input_timeout_s: float
     half: bool
     watch: WatchOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker runs.
-
-    Attributes:
-        devices: A detector or more run on each.
-        detectors: How many share the CPU there.
-    """
-
-    devices: tuple[Device, ...]
-    detectors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +173,24 @@ class Done:
 Report = Ready | Progress | Done
 
 
-def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report], None]) -> None:
+def work(
+    job: Job,
+    devices: Sequence[Device],
+    tasks: Iterable[Task],
+    report: Callable[[Report], None],
+) -> None:
     """Work all tasks.
 
     Args:
         job: What all workers know.
-        place: Where this one runs.
+        devices: Where this one runs: a detector or more on each.
         tasks: Taken one by one, on another thread, when the names of the one before are read.
         report: Called from several threads, one at a time.
 
     Raises:
         DetcliError: The detector cannot be opened, or a part cannot be written.
     """
-    with Detector(job.model, place.devices[0], job.settings, job.device_options) as detector:
+    with Detector(job.model, devices[0], job.settings, job.device_options) as detector:
         source = job.source
         if job.fast_decode:
             source = replace(source, decode=replace(source.decode, fast_for=detector.fast_for))
@@ -214,8 +206,7 @@ def work(job: Job, place: Place, tasks: Iterable[Task], report: Callable[[Report
             track=job.watch.written_track,
         )
         report(Ready(platform.node(), __version__, settings))
-        clones = [detector.device] * (min(place.detectors, detector.workers) - 1)
-        clones += map(str, place.devices[1:])
+        clones = [*[detector.device] * (detector.workers - 1), *map(str, devices[1:])]
         pipeline = Pipeline(detector, job.batch or detector.batch, clones, job.input_timeout_s)
         with Sources([], source) as sources:
             worker = _Worker(job.store, sources, report)

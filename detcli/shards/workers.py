@@ -6,14 +6,15 @@ They ask for a task whenever they could read on, so that the next one is there b
 import contextlib
 import queue
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from detcli.backend.device import Device
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.interrupts import interrupts
 from detcli.shards.schedule import STARTS, Rest, Schedule, futile
-from detcli.shards.work import Counts, Done, Job, Place, Progress, Ready, Report, Task, work
+from detcli.shards.work import Counts, Done, Job, Progress, Ready, Report, Task, work
 from detcli.source.loading import as_error
 
 
@@ -191,7 +192,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 def serve(
     set_up: Callable[[], None],
     job: Job,
-    place: Place,
+    devices: Sequence[Device],
     take: Callable[[], Task | None],
     tell: Tell,
 ) -> None:
@@ -200,7 +201,7 @@ def serve(
     Args:
         set_up: Sets up the process.
         job: What all workers know.
-        place: Where this one runs.
+        devices: Where this one runs.
         take: Waits for the next task; returns None after the last.
         tell: Takes events.
     """
@@ -219,6 +220,6 @@ def serve(
     try:
         set_up()
         warnings.showwarning = warn
-        work(job, place, tasks(), tell)
+        work(job, devices, tasks(), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
         tell(Failed(as_error(error)))

@@ -2,6 +2,7 @@
 
 import random as rng
 import threading
+from dataclasses import replace
 
 import cv2
 import pytest
@@ -18,7 +19,7 @@ from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.merging import Merge
 from detcli.shards.names import Unusable
 from detcli.shards.store import LocalFolder
-from detcli.shards.work import Done, Job, Place, Progress, Ready, Task, work
+from detcli.shards.work import Done, Job, Progress, Ready, Task, work
 from detcli.source.item import SourceOptions
 from detcli.source.sources import Sources
 from detcli.watch.options import WatchOptions
@@ -55,7 +56,7 @@ class Play:
         self.manifest = Manifest(self.store)
         settings = {
             "settings": Settings(conf=0.5),
-            "device_options": DeviceOptions(workers=2),
+            "device_options": DeviceOptions(),
             "batch": None,
             "source": SourceOptions(),
             "fast_decode": False,
@@ -70,7 +71,9 @@ class Play:
         return [Task.whole(shard, self.manifest.part(shard.number)) for shard in self.manifest]
 
     def work(self, tasks=None, detectors=1):
-        work(self.job, Place((CPU,), detectors), tasks or self.tasks(), self.reports.append)
+        options = DeviceOptions(workers=detectors)
+        job = replace(self.job, device_options=options)
+        work(job, [CPU], tasks or self.tasks(), self.reports.append)
 
     def of(self, kind):
         return [report for report in self.reports if isinstance(report, kind)]
@@ -157,7 +160,7 @@ def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, mak
             assert asked.wait(60)
         play.reports.append(event)
 
-    work(play.job, Place((CPU,), 1), tasks(), report)
+    work(play.job, [CPU], tasks(), report)
     assert len(play.of(Done)) == len(rest) + 1
 
 

@@ -82,7 +82,7 @@ def open_network(
         graph: A serialised ONNX graph with one input and one output.
         title: The model's name in errors.
         device: Where it runs.
-        options: Of these, `half` and `workers`.
+        options: Of these, `half`, `workers` and `cores`.
         check: Raises an error if the network, compiled in float32, is wrong; called before anything
             is cached.
 
@@ -93,7 +93,7 @@ def open_network(
     """
     core, unit = open_core(device), str(device.unit)
     precision = choose_precision(core, unit, half=options.half)
-    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options.workers)}
+    config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options)}
     load = partial(_load, core, graph, unit, config, check)
     network = OpenvinoNetwork(_compiled(load, title))
     if precision == "f32" and not {"f16", "bf16"}.isdisjoint(network.precision.split("+")):
@@ -208,17 +208,21 @@ def _multiplies_bf16(core: Any) -> bool:  # noqa: ANN401
     return all(not kernel.startswith("jit_avx512") for kernel in kernels)
 
 
-def scheduling(device: Device, workers: int) -> dict[str, str]:
+def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
     """Streams and threads: OpenVINO's own rules, which know hyper-threads and efficient cores.
 
     One picture at a time is to be fast; of many, as many as the machine does best at once. OpenVINO
-    sees a process's affinity, but no container's quota, so that is given as a number of threads.
+    sees a process's affinity, but neither a container's quota nor the processes beside this one, so
+    these are given as a number of threads, which the system places: pinned, the threads of all
+    processes would share the first cores.
     """
     config = {"PERFORMANCE_HINT": "LATENCY"}
-    if workers > 1:
-        config = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": str(workers)}
-    if device.unit == "CPU" and available_cores() < visible_cores():
-        config["INFERENCE_NUM_THREADS"] = str(available_cores())
+    if options.workers > 1:
+        requests = str(options.workers)
+        config = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": requests}
+    cores = min(options.cores or available_cores(), available_cores())
+    if device.unit == "CPU" and cores < visible_cores():
+        config |= {"INFERENCE_NUM_THREADS": str(cores), "ENABLE_CPU_PINNING": "NO"}
     return config
 
 

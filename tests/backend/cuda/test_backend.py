@@ -41,7 +41,7 @@ def rows(found):
 
 
 def on_cpu(model, batches, **options):
-    backend = CpuBackend(prepare(model))
+    backend = CpuBackend(prepare(model), DeviceOptions())
     return [rows(enqueue(backend, images, **options)()) for images in batches]
 
 
@@ -90,7 +90,7 @@ def test_rows_of_graphs_that_select_for_themselves(host_gpu, make_model, random,
     contract = replace(model.contract, layout=Layout.ROWS, anchor_count=count)
     model = replace(model, contract=contract, graph=file.read_bytes())
     batches = [noise(random, size) for size in (3, 1, 2)]
-    backend, on_the_cpu = open_on_host(host_gpu, model), CpuBackend(model)
+    backend, on_the_cpu = open_on_host(host_gpu, model), CpuBackend(model, DeviceOptions())
     expected = [rows(enqueue(on_the_cpu, images)()) for images in batches]
     assert [len(score) for found in expected for _, score, _ in found] == [16] * 6
     pending = [enqueue(backend, images) for images in batches]

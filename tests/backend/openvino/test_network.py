@@ -1,6 +1,7 @@
 """Precision, cache and scheduling of the networks that OpenVINO compiles."""
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -248,12 +249,16 @@ def test_a_cache_that_others_can_write_to_is_not_used(cache, compiled):
 def test_streams_are_left_to_openvino_within_the_quota(monkeypatch):
     monkeypatch.setattr(module, "visible_cores", lambda: 8)
     monkeypatch.setattr(module, "available_cores", lambda: 8)
-    assert scheduling(CPU, 1) == {"PERFORMANCE_HINT": "LATENCY"}
+    four = DeviceOptions(workers=4)
+    assert scheduling(CPU, DeviceOptions()) == {"PERFORMANCE_HINT": "LATENCY"}
     many = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "4"}
-    assert scheduling(CPU, 4) == many
+    assert scheduling(CPU, four) == many
+    shared = {**many, "ENABLE_CPU_PINNING": "NO"}
+    assert scheduling(CPU, replace(four, cores=2)) == {**shared, "INFERENCE_NUM_THREADS": "2"}
     monkeypatch.setattr(module, "available_cores", lambda: 3)
-    assert scheduling(CPU, 4) == {**many, "INFERENCE_NUM_THREADS": "3"}
-    assert scheduling(Device.parse("openvino:GPU"), 4) == many
+    assert scheduling(CPU, four) == {**shared, "INFERENCE_NUM_THREADS": "3"}
+    assert scheduling(CPU, replace(four, cores=8)) == {**shared, "INFERENCE_NUM_THREADS": "3"}
+    assert scheduling(Device.parse("openvino:GPU"), four) == many
 
 
 def test_a_quota_limits_the_threads(monkeypatch):
