@@ -17,6 +17,12 @@ def test_a_limit_that_is_too_small_is_refused(limit):
         DeviceOptions(gpu_mem_limit=limit)
 
 
+@pytest.mark.parametrize("name", ["workers", "cores"])
+def test_a_detector_needs_a_core(name):
+    with pytest.raises(UsageError, match=f"{name} is 0"):
+        DeviceOptions(**{name: 0})
+
+
 def test_the_smallest_limit():
     assert DeviceOptions(gpu_mem_limit=1 << 20).gpu_mem_limit == 1 << 20
 
