@@ -96,7 +96,8 @@ endif
 
 .venv/installed-cuda: .venv/installed | setup
 	@$(BIN)/python -c 'from detcli.backend.nvidia import count_gpus as c; c() or exit("there is no NVIDIA GPU")'
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cuda]'
+	extra=$$($(BIN)/python -c 'from detcli.backend.nvidia import ask_driver, fitting_extra as f; e = f(ask_driver()); print(e.name if e else exit("no extra of detcli is for this GPU and its driver"))') && \
+		$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$$extra]"
 	touch $@
 
 gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [OUT=build/gpu-check]

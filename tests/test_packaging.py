@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import detcli
 
@@ -52,6 +54,26 @@ def test_metadata(wheel):
     assert [name for name in ("onnxruntime-gpu[cuda,cudnn]", "cuda-core[cu13]", "nvidia-cuda-nvrtc")
             if not any(f" {name}>=" in need for need in extra)] == []  # fmt: skip
     assert all("platform_machine" in need for need in extra)
+    older = [need for need in needs if "extra == 'cuda12'" in need]
+    assert len(older) == 5
+    assert all("platform_machine" in need for need in older)
     assert b"detcli = detcli.__main__:main" in wheel.read(
         f"detcli-{detcli.__version__}.dist-info/entry_points.txt"
     )
+
+
+def test_the_extras_for_cuda_12_and_13_refuse_each_other():
+    """pip finds no ONNX Runtime that both allow, and no cuda-bindings."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    thirteen, twelve = (
+        {need.name: need for need in map(Requirement, extras[name])} for name in ("cuda", "cuda12")
+    )
+    assert (
+        {"cuda", "cudnn"} == thirteen["onnxruntime-gpu"].extras == twelve["onnxruntime-gpu"].extras
+    )
+    assert [thirteen["cuda-core"].extras, twelve["cuda-core"].extras] == [{"cu13"}, {"cu12"}]
+    for version in ("1.23.2", "1.26.0", "1.26.9", "1.27.0", "1.28.0", "1.31.1", "2.0"):
+        allowed = [version in one["onnxruntime-gpu"].specifier for one in (thirteen, twelve)]
+        assert allowed != [True, True]

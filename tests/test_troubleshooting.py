@@ -19,6 +19,7 @@ NAMES = {0: "person", 1: "bus", 2: "car"}
 MARK = "=-=-= end of a command"
 
 OLD_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"
+NO_CODE = "no kernel image is available for execution on the device"
 NO_DESKTOP = "libxcb.so.1: cannot open shared object file"
 TWO_WHEELS = "CUDAExecutionProvider is not in the list of available providers"
 
@@ -100,7 +101,11 @@ def environment(workplace, warm_detcli, title, block):
     environment = {**os.environ, "PATH": os.pathsep.join(map(str, path)), "COLUMNS": "160"}
     if re.search("GPU|cuda", title + block):
         libraries = workplace / "driver"
-        fake_driver(libraries, version=12040 if title == OLD_DRIVER else 13000)
+        fake_driver(
+            libraries,
+            version=12040 if title == OLD_DRIVER else 13000,
+            capability=(10, 0) if title == NO_CODE else (9, 0),
+        )
         environment["LD_LIBRARY_PATH"] = str(libraries)
         without = "import sys; sys.modules['openvino'] = None"  # as plain installations are
         (libraries / "sitecustomize.py").write_text(without)

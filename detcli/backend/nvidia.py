@@ -17,6 +17,37 @@ MAX_NAME = 256  # bytes, with the final NUL
 
 
 @dataclass(frozen=True, slots=True)
+class CudaExtra:
+    """An extra of detcli: a release of CUDA and what is built for it.
+
+    Attributes:
+        name: Its name.
+        cuda: The major version of CUDA.
+        driver: The first driver that runs it, from NVIDIA's release notes.
+        architectures: What its ONNX Runtime has code for, as `embedded_architectures` reads it.
+    """
+
+    name: str
+    cuda: int
+    driver: int
+    architectures: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """What installs it."""
+        return f"pip install 'detcli[{self.name}]'"
+
+
+CUDA_EXTRAS = (
+    CudaExtra("cuda", 13, 580, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")),
+    CudaExtra(
+        "cuda12", 12, 525, ("sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "compute_90", "sm_90a")
+    ),
+)
+"""The newest first; of onnxruntime-gpu 1.31.1, and of 1.23.2 to 1.26.0."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """A GPU as the driver describes it.
 
@@ -76,6 +107,26 @@ def ask_driver() -> DriverFacts:
         return DriverFacts(load_error=str(error))
     cuda = None if silent else f"{number.value // 1000}.{number.value % 1000 // 10}"
     return DriverFacts(None, status, cuda, () if status else gpus)
+
+
+def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
+    """The extra for the newest CUDA that this driver and one of its GPUs run; None for no such."""
+    from detcli.backend.architectures import supports
+
+    newest = None if facts.cuda is None else int(facts.cuda.partition(".")[0])
+    for extra in CUDA_EXTRAS:
+        too_new = newest is not None and newest < extra.cuda
+        if not too_new and (
+            not facts.gpus
+            or any(supports(extra.architectures, gpu.capability) for gpu in facts.gpus)
+        ):
+            return extra
+    return None
+
+
+def cuda_command() -> str:
+    """The command that installs CUDA for this machine's driver and GPUs."""
+    return (fitting_extra(ask_driver()) or CUDA_EXTRAS[0]).command
 
 
 def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:

@@ -4,7 +4,15 @@ import ctypes
 
 import pytest
 
-from detcli.backend.nvidia import DriverFacts, GpuFacts, ask_driver, count_gpus, gpu_uuid
+from detcli.backend.nvidia import (
+    DriverFacts,
+    GpuFacts,
+    ask_driver,
+    count_gpus,
+    cuda_command,
+    fitting_extra,
+    gpu_uuid,
+)
 from detcli.errors import DeviceError
 
 
@@ -135,3 +143,34 @@ def test_a_gpu_without_a_uuid(install):
     driver.uuid_status = 999
     with pytest.raises(DeviceError, match="CUDA error 999"):
         gpu_uuid(0)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capabilities", "extra"),
+    [
+        ("13.0", ["9.0"], "cuda"),
+        ("13.2", ["6.0", "12.0"], "cuda"),
+        ("13.0", [], "cuda"),
+        (None, [], "cuda"),
+        ("12.9", ["9.0"], "cuda12"),
+        ("12.0", ["7.0"], "cuda12"),
+        ("13.0", ["6.0"], "cuda12"),
+        ("13.0", ["10.0"], "cuda12"),
+        ("13.0", ["10.3"], "cuda12"),
+        ("11.8", ["9.0"], None),
+        ("13.0", ["5.2"], None),
+    ],
+)
+def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
+    gpus = tuple(GpuFacts("a GPU", capability, 0) for capability in capabilities)
+    fitting = fitting_extra(DriverFacts(None, 0, cuda, gpus))
+    assert (fitting and fitting.name) == extra
+
+
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [(13020, "detcli[cuda]"), (12020, "detcli[cuda12]"), (11080, "detcli[cuda]")],
+)
+def test_the_command_that_installs_cuda(version, command, install):
+    install(Driver(version=version))
+    assert cuda_command() == f"pip install '{command}'"

@@ -30,9 +30,7 @@ __all__ = ["DeviceArray", "open_backend", "open_ranker", "open_tensors", "top_k"
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
     """Load a model on a GPU, see `backend.open_backend`."""
-    from detcli.backend.runtime.libraries import require_provider
-
-    require_provider(device.provider)
+    _require_runtime(device)
     from detcli.backend.cuda.network import open_network
 
     with contextlib.ExitStack() as stack:
@@ -54,13 +52,24 @@ def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> "TensorSession":
     """Load any graph on a GPU, see `backend.open_tensors`."""
-    from detcli.backend.runtime.libraries import require_provider
-
-    require_provider(device.provider)
+    _require_runtime(device)
     from detcli.backend.runtime.providers import tensor_providers
     from detcli.backend.runtime.session import TensorSession
 
     return TensorSession(str(device), tensor_providers(device, options), graph, title)
+
+
+def _require_runtime(device: Device) -> None:
+    """Make sure that ONNX Runtime can run networks on a GPU.
+
+    Raises:
+        DeviceError: It has no code for this GPU, or a library is missing or for another CUDA.
+    """
+    from detcli.backend.runtime import libraries
+
+    libraries.require_code(device.ordinal or 0)
+    libraries.require_provider(device.provider)
+    libraries.require_one_cuda()
 
 
 def _open_gpu(device: Device) -> "Gpu":

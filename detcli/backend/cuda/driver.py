@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.nvidia import count_gpus
+from detcli.backend.nvidia import count_gpus, cuda_command
 from detcli.errors import DeviceError, InferenceError, loading
 
-with loading("cuda-core", "pip install 'detcli[cuda]'"):
+with loading("cuda-core", cuda_command()):
     from cuda.bindings import driver
     from cuda.core import Device, Kernel, LegacyPinnedMemoryResource
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from cuda.core import ObjectCode, Program, ProgramOptions
 from cuda.core.utils import make_program_cache_key
 
+from detcli.backend.nvidia import cuda_command
 from detcli.cache import cached
 from detcli.errors import DependencyError, DeviceError
 
@@ -28,6 +29,7 @@ ENTRY_POINT = re.compile(
 SOURCE_ERROR = re.compile(
     r"^(?P<file>.+)\((?P<line>\d+)\): [\w\s]*error\b[^:]*: (?P<reason>.+)$", re.MULTILINE
 )
+DEPRECATED = re.compile(r"^.*Architectures prior to .* are deprecated.*$", re.MULTILINE)
 OTHER_ERROR = re.compile(r"\berror\s*: (?P<reason>.+)$", re.MULTILINE)
 
 log = logging.getLogger(__name__)
@@ -85,10 +87,10 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
             case "DynamicLibNotFoundError":
                 raise DependencyError(
                     "NVRTC, the compiler of CUDA kernels, cannot be loaded",
-                    "pip install 'detcli[cuda]'; or use --device cpu",
+                    f"{cuda_command()}; or use --device cpu",
                 ) from error
         raise
-    if report := warnings.getvalue().strip(BLANK):
+    if report := DEPRECATED.sub("", warnings.getvalue()).strip(BLANK):
         log.warning("%s", report)
     if not compiled.code:  # as "compute_90" gives, without an error
         raise DeviceError(
@@ -106,5 +108,5 @@ def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
         reason = found["reason"]
     return DeviceError(
         f"{where}: does not compile for {options.arch}: {reason.strip(BLANK)}",
-        "another NVRTC may help (pip install --upgrade 'detcli[cuda]'); or use --device cpu",
+        f"another NVRTC may help ({cuda_command()} --upgrade); or use --device cpu",
     )

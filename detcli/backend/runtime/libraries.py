@@ -5,24 +5,26 @@ Only GPU backends and `detcli doctor` import this.
 
 import contextlib
 import ctypes
+import importlib.metadata
 import importlib.util
 import io
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from detcli.backend.architectures import embedded_architectures, lacking, supports
 from detcli.backend.device import Device
-from detcli.backend.nvidia import DRIVER
+from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra
 from detcli.backend.runtime import onnxruntime
 from detcli.errors import DeviceError
 
 CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
 
 STDOUT, STDERR = 1, 2  # file descriptors
-CUDA_EXTRA = "pip install 'detcli[cuda]'"
+CUDA_EXTRA = "the extra that fits the driver"
 TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
 
 # What a library belongs to and what installs it, by the start of its name; the first match counts.
@@ -83,6 +85,59 @@ def require_provider(provider: str) -> None:
         )
 
 
+def require_code(ordinal: int) -> None:
+    """Make sure that ONNX Runtime's CUDA provider was compiled for a GPU.
+
+    If it was not, ONNX Runtime loads a model nevertheless, and then fails on each picture.
+
+    Raises:
+        DeviceError: It was not; the hint says which extra was.
+    """
+    facts, architectures = ask_driver(), provider_architectures()
+    if not architectures or ordinal >= len(facts.gpus):
+        return
+    gpu = facts.gpus[ordinal]
+    if not supports(architectures, gpu.capability):
+        extra = fitting_extra(replace(facts, gpus=(gpu,)))
+        raise DeviceError(
+            lacking(gpu.name, gpu.capability, architectures),
+            f"{extra.command}; or use --device cpu" if extra else "use --device cpu",
+        )
+
+
+def require_one_cuda() -> None:
+    """Make sure that ONNX Runtime and cuda-bindings, if installed, are for the same CUDA.
+
+    Raises:
+        DeviceError: They are for different ones.
+    """
+    cuda = runtime_cuda()
+    try:
+        bindings = importlib.metadata.version("cuda-bindings")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if cuda and cuda.partition(".")[0] != bindings.partition(".")[0]:
+        raise DeviceError(
+            f"the extras cuda and cuda12 are mixed: ONNX Runtime is for CUDA {cuda}, "
+            f"cuda-bindings is {bindings}",
+            f"{cuda_command()}; or use --device cpu",
+        )
+
+
+def runtime_cuda() -> str | None:
+    """The CUDA that ONNX Runtime was built for, such as "13.0"; None where unknown."""
+    release = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
+    return release and release[0]
+
+
+def provider_architectures() -> tuple[str, ...]:
+    """What the CUDA provider has code for, see `embedded_architectures`; empty where unknown."""
+    try:
+        return embedded_architectures(_provider_file("cuda"))
+    except OSError:
+        return ()
+
+
 def summary(failures: Sequence[Unloadable]) -> str:
     """List the missing libraries, then the faulty ones."""
     missing = [str(failure) for failure in failures if not failure.reason]
@@ -120,7 +175,7 @@ def explain(name: str, said: str) -> Unloadable:
         library, _, reason = (part.strip() for part in said.partition(":"))
     library = _file(library)
     owner, remedy = next(OWNERS[starts] for starts in OWNERS if library.startswith(starts))
-    return Unloadable(library, reason, owner, remedy)
+    return Unloadable(library, reason, owner, cuda_command() if remedy is CUDA_EXTRA else remedy)
 
 
 def _file(path: str) -> str:
@@ -131,13 +186,11 @@ def _file(path: str) -> str:
 def _needed(provider: str) -> Iterator[str | Path]:
     """Libraries to load, in order; a library finds those loaded before it."""
     windows = sys.platform == "win32"
-    provider_file = "onnxruntime_providers_{}.dll" if windows else "libonnxruntime_providers_{}.so"
-    folder = Path(onnxruntime.__file__).parent / "capi"
     yield DRIVER
     # The CUDA provider opens cuDNN at first use, so the loader does not list it as a dependency.
     yield "cudnn64_9.dll" if windows else "libcudnn.so.9"
-    yield folder / provider_file.format("shared")
-    yield folder / provider_file.format("cuda")
+    yield _provider_file("shared")
+    yield _provider_file("cuda")
     if provider != TENSORRT:
         return
     package = importlib.util.find_spec("tensorrt_libs")
@@ -146,7 +199,13 @@ def _needed(provider: str) -> Iterator[str | Path]:
         name = f"{library}_10.dll" if windows else f"lib{library}.so.10"
         copies = (Path(folder) / name for folder in folders)  # pip's, which the loader cannot find
         yield next((copy for copy in copies if copy.exists()), name)
-    yield folder / provider_file.format("tensorrt")
+    yield _provider_file("tensorrt")
+
+
+def _provider_file(name: str) -> Path:
+    file = f"onnxruntime_providers_{name}"
+    file = f"{file}.dll" if sys.platform == "win32" else f"lib{file}.so"
+    return Path(onnxruntime.__file__).parent / "capi" / file
 
 
 @contextlib.contextmanager

@@ -5,10 +5,18 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detcli.backend.nvidia import DRIVER, NO_DEVICE, DriverFacts
+from detcli.backend.architectures import lacking, supports
+from detcli.backend.nvidia import (
+    CUDA_EXTRAS,
+    DRIVER,
+    NO_DEVICE,
+    DriverFacts,
+    fitting_extra,
+)
 from detcli.commands.doctor.machine import distribution_ids, is_container, is_wsl, read_text
 from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
 
@@ -28,11 +36,6 @@ INSTALL = {
     "fedora": "sudo dnf install akmod-nvidia",
     "arch": "sudo pacman -S nvidia-open",
 }
-
-# The first driver that supports a release of CUDA, and the oldest GPUs which that release supports.
-# From NVIDIA's release notes; CUDA 13 dropped everything older than Turing.
-FIRST_DRIVER = {12: 525, 13: 580}
-MIN_CAPABILITY = {12: "5.0", 13: "7.5"}
 
 NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, CPU_INSTEAD)
 NO_GPU_IN_CONTAINER = DoctorProblem(
@@ -137,7 +140,10 @@ def _device_group(path: Path) -> str | None:
 
 
 def driver_problems(
-    facts: DriverFacts, host: HostFacts, runtime_cuda: str | None
+    facts: DriverFacts,
+    host: HostFacts,
+    runtime_cuda: str | None,
+    architectures: Sequence[str] = (),
 ) -> tuple[DoctorProblem, ...]:
     """Find out why CUDA cannot start on this driver: one problem, as others would follow from it.
 
@@ -145,13 +151,14 @@ def driver_problems(
         facts: What the driver reports.
         host: What the operating system shows.
         runtime_cuda: The CUDA that ONNX Runtime was built for, such as "13.0"; None if unknown.
+        architectures: What its CUDA provider has code for; empty if unknown.
     """
     if facts.load_error is not None:
         problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
     elif facts.status or not facts.gpus:
         problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
     else:
-        problem = _too_old(facts, runtime_cuda, host)
+        problem = _unfit(facts, runtime_cuda, architectures, host)
     if problem is None:
         return ()
     if host.container and (problem.command or "").startswith("sudo "):
@@ -212,25 +219,42 @@ def _no_device(host: HostFacts) -> DoctorProblem:
     return DoctorProblem("the NVIDIA driver lists no GPU", None, DETAILS)
 
 
-def _too_old(facts: DriverFacts, runtime_cuda: str | None, host: HostFacts) -> DoctorProblem | None:
+def _unfit(
+    facts: DriverFacts, runtime_cuda: str | None, architectures: Sequence[str], host: HostFacts
+) -> DoctorProblem | None:
     """The driver works, but perhaps not for this ONNX Runtime."""
     if runtime_cuda is None:
         return None
     major, _ = _numbers(runtime_cuda)
-    built_for = f"this ONNX Runtime was built for CUDA {runtime_cuda}"
+    instead = fitting_extra(facts)
     if facts.cuda is not None and _numbers(facts.cuda) < (major, 0):
+        reason = (
+            f"the driver supports CUDA up to {facts.cuda}, "
+            f"but this ONNX Runtime was built for CUDA {runtime_cuda}"
+        )
         where = " in Windows" if host.wsl else " on the host" if host.container else ""
-        first = FIRST_DRIVER.get(major)
-        needed = "a newer one" if first is None else f"driver {first} or later"
-        reason = f"the driver supports CUDA up to {facts.cuda}, but {built_for}"
-        return DoctorProblem(reason, _install(host), f"{needed} is needed{where}; {DOWNLOAD}")
-    minimum = MIN_CAPABILITY.get(major, "0.0")
-    if any(_numbers(gpu.capability) >= _numbers(minimum) for gpu in facts.gpus):
+        if instead:
+            advice = f"or install {_first_driver(major)}{where}; {DOWNLOAD}"
+            return DoctorProblem(reason, instead.command, advice)
+        needed = f"{_first_driver(major)} is needed{where}"
+        oldest = CUDA_EXTRAS[-1]
+        if major > oldest.cuda:
+            needed += f", or {oldest.driver} for {oldest.command}"
+        return DoctorProblem(reason, _install(host), f"{needed}; {DOWNLOAD}")
+    known = [extra.architectures for extra in CUDA_EXTRAS if extra.cuda == major]
+    architectures = architectures or (known[0] if known else ())
+    if not architectures or any(supports(architectures, gpu.capability) for gpu in facts.gpus):
         return None
     gpu = facts.gpus[0]
-    needed = f"needs compute capability {minimum}, and it has {gpu.capability}"
-    reason = f"{gpu.name} is too old: {built_for}, which {needed}"
-    return DoctorProblem(reason, None, CPU_INSTEAD)
+    reason = lacking(gpu.name, gpu.capability, architectures)
+    if instead is None:
+        return DoctorProblem(reason, None, CPU_INSTEAD)
+    return DoctorProblem(reason, instead.command)
+
+
+def _first_driver(cuda: int) -> str:
+    first = [extra.driver for extra in CUDA_EXTRAS if extra.cuda == cuda]
+    return f"driver {first[0]} or later" if first else "a newer driver"
 
 
 def _numbers(version: str) -> tuple[int, int]:

@@ -32,7 +32,6 @@ NAME = re.compile(r"[A-Za-z0-9._-]+")
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 
 CUDA = Device.parse("cuda").provider
-CUDA_EXTRA = "pip install 'detcli[cuda]'"
 DRIVERS = ("libcuda.", "nvcuda")  # NVIDIA's driver, which driver.py explains
 
 # Where CUDA, cuDNN and TensorRT install their libraries on Linux, and where pip does in a folder
@@ -51,12 +50,16 @@ class RuntimeFacts:
         cuda: The CUDA that it was built for, such as "13.0"; None where unknown.
         providers: The execution providers that it was built with.
         failures: For each of its GPU providers, the libraries that do not load.
+        architectures: What its CUDA provider has code for; empty where unknown.
+        cuda_command: What installs the CUDA that fits the driver.
     """
 
     version: str
     cuda: str | None
     providers: Sequence[str]
     failures: Mapping[str, Sequence["Unloadable"]]
+    architectures: Sequence[str]
+    cuda_command: str
 
 
 def package_versions() -> dict[str, str | None]:
@@ -162,7 +165,7 @@ def gpu_wheel_exists() -> bool:
 def provider_problems(provider: str, runtime: RuntimeFacts) -> tuple[DoctorProblem, ...]:
     """What an execution provider lacks: one problem for each command that fixes something."""
     if provider not in runtime.providers:
-        return (find_mixture() or _not_built_in(provider, runtime.version),)
+        return (find_mixture() or _not_built_in(provider, runtime),)
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.
     for name in dict.fromkeys((CUDA, provider)):
@@ -173,14 +176,14 @@ def provider_problems(provider: str, runtime: RuntimeFacts) -> tuple[DoctorProbl
     return tuple(_library_problem(remedy, entries) for remedy, entries in groups.items())
 
 
-def _not_built_in(provider: str, version: str) -> DoctorProblem:
+def _not_built_in(provider: str, runtime: RuntimeFacts) -> DoctorProblem:
     if not gpu_wheel_exists():
         machine = f"{platform.system()} on {platform.machine()}"
         return DoctorProblem(f"PyPI has no ONNX Runtime with CUDA for {machine}", None, CPU_INSTEAD)
     names = " ".join(owners("onnxruntime")) or "onnxruntime"
     return DoctorProblem(
-        f"the installed {names} {version} was built without {provider}",
-        f"pip uninstall -y {names} && {CUDA_EXTRA}",
+        f"the installed {names} {runtime.version} was built without {provider}",
+        f"pip uninstall -y {names} && {runtime.cuda_command}",
     )
 
 

@@ -161,15 +161,17 @@ def driver_facts() -> dict[str, Any]:
 
 def runtime_facts() -> dict[str, Any]:
     """What ONNX Runtime and the loader report: the fields of RuntimeFacts."""
-    from detcli.backend.runtime import onnxruntime
+    from detcli.backend.nvidia import cuda_command
+    from detcli.backend.runtime import libraries, onnxruntime
     from detcli.backend.runtime.libraries import CUDA, TENSORRT, unloadable_libraries
 
     providers = onnxruntime.get_available_providers()
-    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
     return {
         "version": onnxruntime.__version__,
-        "cuda": cuda and cuda[0],
+        "cuda": libraries.runtime_cuda(),
         "providers": providers,
+        "architectures": libraries.provider_architectures(),
+        "cuda_command": cuda_command(),
         "failures": {
             provider: [
                 asdict(replace(failure, reason=scrub(failure.reason)))

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -245,6 +246,23 @@ def test_warnings_are_shown(source, caplog):
     source.write_text('extern "C" __global__ void k(int* a) { int idle; *a = 1; }')
     compile_file(source, "sm_90")
     assert 'variable "idle" was declared but never referenced' in caplog.text
+
+
+def test_that_old_gpus_are_deprecated_is_not_shown(source, monkeypatch, caplog):
+    """NVRTC 12 says so for each file on a P100 or V100, whose owner can do nothing about it."""
+
+    class Program:
+        def __init__(self, *_):
+            pass
+
+        def compile(self, _, logs):
+            logs.write("nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated")
+            logs.write(" and may be removed in a future release\n\0")
+            return SimpleNamespace(code=b"\x7fELF")
+
+    monkeypatch.setattr(program, "Program", Program)
+    assert compile_file(source, "sm_60").code == b"\x7fELF"
+    assert not caplog.text
 
 
 def test_without_nvrtc(source, monkeypatch):

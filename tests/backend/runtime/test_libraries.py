@@ -1,13 +1,23 @@
 """Why a provider does not load, with a double of the loader."""
 
 import ctypes
+import importlib.metadata
 import sys
 
 import onnxruntime
 import pytest
 from commands.doctor.fakes import compile_library
 
-from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain, require_provider
+from detcli.backend.nvidia import DriverFacts, GpuFacts
+from detcli.backend.runtime import libraries
+from detcli.backend.runtime.libraries import (
+    CUDA,
+    TENSORRT,
+    explain,
+    require_code,
+    require_one_cuda,
+    require_provider,
+)
 from detcli.errors import DeviceError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")
@@ -183,3 +193,51 @@ def failure_of(path):
         ctypes.CDLL(str(path))
     found = explain(path.name, str(caught.value))
     return found.library, found.reason
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A B200 beside an H200, and a runtime for CUDA 13; a test changes what the driver says."""
+    gpus = (GpuFacts("NVIDIA B200", "10.0", 0), GpuFacts("NVIDIA H200", "9.0", 0))
+
+    def have(driver="13.0", runtime="13.0", bindings="13.5.0", code=("sm_75", "sm_90a")):
+        monkeypatch.setattr(libraries, "ask_driver", lambda: DriverFacts(None, 0, driver, gpus))
+        monkeypatch.setattr("detcli.backend.nvidia.ask_driver", libraries.ask_driver)
+        monkeypatch.setattr(onnxruntime, "cuda_version", runtime, raising=False)
+        monkeypatch.setattr(libraries, "embedded_architectures", lambda _: code)
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: bindings)
+
+    return have
+
+
+def test_a_gpu_without_code_is_refused_with_what_to_install(machine):
+    machine()
+    require_code(1)
+    require_one_cuda()
+    with pytest.raises(DeviceError, match="no code for NVIDIA B200") as caught:
+        require_code(0)
+    assert caught.value.hint == "pip install 'detcli[cuda12]'; or use --device cpu"
+    machine(driver="11.8")
+    with pytest.raises(DeviceError) as caught:
+        require_code(0)
+    assert caught.value.hint == "use --device cpu"
+
+
+def test_code_that_cannot_be_read_refuses_nothing(machine, monkeypatch):
+    machine(code=())
+    require_code(0)
+    require_code(7)  # which is refused elsewhere
+    machine()
+    monkeypatch.setattr(libraries, "embedded_architectures", lambda path: path.read_bytes())
+    monkeypatch.setattr(onnxruntime, "__file__", "/no/such/folder/__init__.py")
+    require_code(0)
+
+
+@pytest.mark.parametrize(("runtime", "bindings"), [("12.8", "13.5.0"), ("13.0", "12.9.10")])
+@pytest.mark.parametrize(("driver", "extra"), [("13.0", "cuda"), ("12.4", "cuda12")])
+def test_both_extras_at_once_are_refused(machine, runtime, bindings, driver, extra):
+    machine(driver, runtime, bindings)
+    with pytest.raises(DeviceError, match="the extras cuda and cuda12 are mixed: ") as caught:
+        require_one_cuda()
+    assert f"CUDA {runtime}, cuda-bindings is {bindings}" in str(caught.value)
+    assert caught.value.hint == f"pip install 'detcli[{extra}]'; or use --device cpu"

@@ -150,32 +150,67 @@ def test_a_driver_that_lists_no_gpu(host, reason, command):
 
 
 @pytest.mark.parametrize(
-    ("host", "command", "where"),
+    ("host", "where"),
     [
-        (BOX, "sudo ubuntu-drivers install", "driver 580 or later is needed;"),
-        (HostFacts(container=True, distribution=("ubuntu",)), None, "on the host"),
-        (HostFacts(wsl=True, distribution=("ubuntu",)), None, "in Windows"),
+        (BOX, "driver 580 or later;"),
+        (HostFacts(container=True, distribution=("ubuntu",)), "on the host"),
+        (HostFacts(wsl=True, distribution=("ubuntu",)), "in Windows"),
     ],
 )
-def test_a_driver_that_is_too_old(host, command, where):
-    facts = DriverFacts(None, 0, "12.4", (HOPPER,))
-    problem = only(facts, host)
-    assert "supports CUDA up to 12.4, but this ONNX Runtime was built for CUDA 13.0" in (
-        problem.reason
+@pytest.mark.parametrize("cuda", ["12.0", "12.4", "12.9"])
+def test_a_driver_that_is_too_old_for_cuda_13(host, where, cuda):
+    problem = only(DriverFacts(None, 0, cuda, (HOPPER,)), host)
+    assert problem.reason == (
+        f"the driver supports CUDA up to {cuda}, but this ONNX Runtime was built for CUDA 13.0"
     )
-    assert problem.command == command
+    assert problem.command == "pip install 'detcli[cuda12]'"
     assert where in problem.advice
 
 
-def test_a_gpu_that_is_too_old():
-    problem = only(DriverFacts(None, 0, "13.0", (PASCAL,)))
-    assert (
-        "NVIDIA GeForce GTX 1080 is too old: this ONNX Runtime was built for CUDA 13.0"
-        in problem.reason
-    )
-    assert "6.1" in problem.reason
-    assert "7.5" in problem.reason
-    assert driver_problems(DriverFacts(None, 0, "13.0", (PASCAL,)), BOX, "12.8") == ()
+@pytest.mark.parametrize(
+    ("runtime", "needed"),
+    [
+        ("13.0", "driver 580 or later is needed, or 525 for pip install 'detcli[cuda12]'; "),
+        ("12.8", "driver 525 or later is needed; "),
+        ("14.0", "a newer driver is needed, or 525 for pip install 'detcli[cuda12]'; "),
+    ],
+)
+def test_a_driver_that_is_too_old_for_any(runtime, needed):
+    problem = only(DriverFacts(None, 0, "11.8", (HOPPER,)), cuda=runtime)
+    assert "supports CUDA up to 11.8" in problem.reason
+    assert problem.command == "sudo ubuntu-drivers install"
+    assert problem.advice.startswith(needed)
+
+
+@pytest.mark.parametrize(
+    ("capability", "runtime", "command"),
+    [
+        ("6.1", "13.0", "pip install 'detcli[cuda12]'"),
+        ("10.0", "13.0", "pip install 'detcli[cuda12]'"),
+        ("12.1", "13.0", "pip install 'detcli[cuda12]'"),
+        ("5.2", "13.0", None),
+        ("5.2", "12.8", None),
+        ("6.1", "12.8", ""),
+        ("10.0", "12.8", ""),
+        ("9.9", "14.0", ""),  # of which nothing is known
+    ],
+)
+def test_a_gpu_that_onnx_runtime_has_no_code_for(capability, runtime, command):
+    facts = DriverFacts(None, 0, "14.0", (GpuFacts("Some GPU", capability, 8 << 30),))
+    if command == "":
+        assert driver_problems(facts, BOX, runtime) == ()
+        return
+    problem = only(facts, cuda=runtime)
+    assert f"has no code for Some GPU, of compute capability {capability}: " in problem.reason
+    assert problem.command == command
+    assert ("--device cpu" in problem.advice) == (command is None)
+
+
+def test_what_the_file_holds_counts():
+    """A wheel of another release may have what those that were read lack."""
+    facts = DriverFacts(None, 0, "13.0", (GpuFacts("NVIDIA B200", "10.0", 8 << 30),))
+    assert driver_problems(facts, BOX, "13.0", ["sm_75", "sm_100"]) == ()
+    assert driver_problems(facts, BOX, "12.8", ["sm_75", "compute_90a"]) != ()
 
 
 def test_one_recent_gpu_is_enough():

@@ -23,7 +23,8 @@ def machine(monkeypatch):
     """A machine without a GPU and without real processes; a test sets each answer."""
     driver = {"load_error": "libcuda.so.1: cannot open: No such file", "status": None,
               "cuda": None, "gpus": []}  # fmt: skip
-    runtime = {"version": "1.31.1", "cuda": "13.0", "providers": [], "failures": {}}
+    runtime = {"version": "1.31.1", "cuda": "13.0", "providers": [], "failures": {},
+               "architectures": ["sm_75", "sm_90a"], "cuda_command": "pip install it"}  # fmt: skip
     answers = {"driver_facts": Outcome(driver), "runtime_facts": Outcome(runtime),
                "display_fault": Outcome(), "trial": Outcome()}  # fmt: skip
     monkeypatch.setattr(process, "ask", lambda name, *_: answers[name])
@@ -112,6 +113,15 @@ def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine, name):
     cpu, cuda, *_ = examine().devices
     assert cpu.usable
     assert cuda.problems[0].reason.endswith(" cannot be tested: crashed with SIGSEGV")
+
+
+def test_a_gpu_without_code_is_a_problem_of_both_gpu_devices(machine):
+    gpu = {"name": "NVIDIA B200", "capability": "10.0", "memory_bytes": 1 << 37}
+    machine["driver_facts"].value.update(load_error=None, status=0, cuda="13.0", gpus=[gpu])
+    _, cuda, tensorrt, _ = examine().devices
+    assert cuda.problems[0].reason.startswith("this ONNX Runtime has no code for NVIDIA B200, ")
+    assert cuda.problems[0].command == "pip install 'detcli[cuda12]'"
+    assert tensorrt.problems[0] == cuda.problems[0]
 
 
 def test_a_gpu_is_described(machine):

@@ -8,12 +8,13 @@ from detcli.backend.runtime.libraries import CUDA, TENSORRT, explain
 from detcli.commands.doctor import examine as examine_module
 from detcli.commands.doctor import packages, process
 from detcli.commands.doctor.examine import examine_devices, trial_problems
-from detcli.commands.doctor.packages import CUDA_EXTRA, RuntimeFacts, find_copies
+from detcli.commands.doctor.packages import RuntimeFacts, find_copies
 from detcli.commands.doctor.process import Outcome
 from detcli.commands.doctor.report import DoctorProblem
 
 CPU = "CPUExecutionProvider"
 WANTED = "libcublasLt.so.13"
+CUDA_EXTRA = "pip install 'detcli[cuda]'"
 
 
 def missing(*names):
@@ -44,7 +45,8 @@ def machine(monkeypatch):
 
 def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(), **faults):
     """Devices by name; the libraries that CUDA and TensorRT lack can be given."""
-    runtime = RuntimeFacts("1.31.1", "13.0", providers, {CUDA: cuda, TENSORRT: tensorrt})
+    failures = {CUDA: cuda, TENSORRT: tensorrt}
+    runtime = RuntimeFacts("1.31.1", "13.0", providers, failures, (), CUDA_EXTRA)
     broken, gpu = faults.get("broken", ()), faults.get("gpu", ())
     found = examine_devices(wanted, broken, gpu, runtime)
     return {device.name: device for device in found}
