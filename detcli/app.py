@@ -66,7 +66,7 @@ COMMANDS = {
     "verify": CommandEntry(
         "verify.command",
         "verify",
-        "Compare the detections of two models, two devices, or two selections.",
+        "Compare the detections of two models, two devices, two selections, or two saved runs.",
     ),
     "eval": CommandEntry(
         "eval.command",

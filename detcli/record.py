@@ -143,6 +143,50 @@ class SettingsJson(TypedDict):
     track: str | None
 
 
+class ProvenanceJson(TypedDict):
+    """What a run was made with; null is unknown, or was not used.
+
+    Attributes:
+        begun: When the run began, UTC in ISO 8601 with milliseconds.
+        detcli: Its version.
+        python: Its version.
+        system: The operating system, its release and the architecture.
+        processor: Name of the CPU.
+        onnxruntime: Version of ONNX Runtime.
+        runtime_cuda: The CUDA that this ONNX Runtime was built for.
+        openvino: Version of OpenVINO, where it ran the network.
+        opencv: Version of OpenCV.
+        numpy: Version of NumPy.
+        gpu: Names of the GPUs that ran the network.
+        driver: Version of NVIDIA's driver.
+        driver_cuda: The newest CUDA that the driver supports.
+        precision: The lowest precision that the network computes in.
+    """
+
+    begun: str
+    detcli: str
+    python: str
+    system: str
+    processor: str | None
+    onnxruntime: str | None
+    runtime_cuda: str | None
+    openvino: str | None
+    opencv: str | None
+    numpy: str | None
+    gpu: str | None
+    driver: str | None
+    driver_cuda: str | None
+    precision: str | None
+
+
+class AddedJson(TypedDict, total=False):
+    """Fields of a record that --provenance adds, see `RecordJson`."""
+
+    sha256: str
+    settings: SettingsJson
+    provenance: ProvenanceJson
+
+
 class PartJson(TypedDict):
     """By which a part of a run in shards is known to be whole.
 
@@ -176,7 +220,10 @@ class RecordJson(TypedDict):
         warnings: What is wrong with the input, although there are detections.
         error: Why there are no detections.
         saved: Files that were made for it: pictures, videos, labels, crops.
-        settings: What the detections depend on; in the first record of a run with --resume.
+        sha256: Of the file of the picture or video; with --provenance.
+        settings: What the detections depend on; in the first record of a run with --resume or
+            --provenance.
+        provenance: What the run was made with; in the first record of a run with --provenance.
         part: What the part is; in the last record of each part of a run in shards.
     """
 
@@ -194,7 +241,9 @@ class RecordJson(TypedDict):
     warnings: NotRequired[list[str]]
     error: NotRequired[FailureJson]
     saved: NotRequired[list[str]]
+    sha256: NotRequired[str]
     settings: NotRequired[SettingsJson]
+    provenance: NotRequired[ProvenanceJson]
     part: NotRequired[PartJson]
 
 
@@ -213,6 +262,7 @@ class Record:
         error: Why there are no detections; None if there are.
         saved: Files that were made for it; each sink that makes some adds them.
         scene: What pictures show besides its detections.
+        added: Fields that say what made it.
     """
 
     origin: Origin
@@ -224,6 +274,7 @@ class Record:
     error: DetcliError | None = None
     saved: list[Path] = field(default_factory=list)
     scene: Scene = field(default_factory=Scene)
+    added: AddedJson = field(default_factory=AddedJson)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -244,7 +295,8 @@ class Record:
         if self.origin.time is not None:
             head["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
-            return {**head, "error": error_to_json(self.error or DetcliError("no result"))}
+            error = error_to_json(self.error or DetcliError("no result"))
+            return {**head, "error": error, **self.added}
         height, width = self.picture.size
         record: RecordJson = {
             **head,
@@ -258,7 +310,7 @@ class Record:
             record["warnings"] = list(self.warnings)
         if self.saved:
             record["saved"] = list(map(str, self.saved))
-        return record
+        return {**record, **self.added}
 
 
 def _detections_to_json(found: Detections) -> Iterator[DetectionJson]:

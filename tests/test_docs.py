@@ -303,6 +303,16 @@ def test_the_commands_of_a_page(page, count, workplace):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_page_compares_saved_runs(workplace):
+    (workplace / "pics/torn.jpg").unlink()
+    shutil.copytree("pics", "photos")
+    text = (ROOT / "docs/verify.md").read_text(encoding="utf-8")
+    (script,) = blocks(text.partition("## Saved runs")[2].partition("\n## ")[0], "sh")
+    done = shell(f"set -e\n{script}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["compared"] == 2
+
+
 def test_the_tasks_of_a_cluster(workplace):
     """The first command of each job file, with the variables that its scheduler sets."""
     (workplace / "pics/torn.jpg").unlink()

@@ -1,8 +1,10 @@
 """NVIDIA's driver, queried by ctypes: without a package, and cheap on machines without a GPU."""
 
 import ctypes
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from detcli.errors import DeviceError
 
@@ -141,6 +143,20 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
     capability = f"{parts[0].value}.{parts[1].value}"
     return GpuFacts(name.value.decode(errors="replace"), capability, memory.value)
+
+
+def driver_version(root: Path = Path("/")) -> str | None:
+    """Version of the driver's kernel module; None where it is not loaded, and outside Linux.
+
+    Args:
+        root: Root of the file system.
+    """
+    try:
+        text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", text)
+    return found[1] if found else None
 
 
 def gpu_uuid(ordinal: int) -> str:

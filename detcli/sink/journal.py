@@ -34,8 +34,17 @@ SYNC_INTERVAL_S = 1.0
 MAX_SHOWN = 80
 """Characters of a setting that an error shows."""
 
-TYPES: dict[str, Any] = {"source": str, "frame": int, "saved": list, "settings": dict}
+TYPES: dict[str, Any] = {
+    "source": str,
+    "frame": int,
+    "saved": list,
+    "settings": dict,
+    "provenance": dict,
+}
 """Types of the fields that are read."""
+
+HEAD = ("settings", "provenance")
+"""Fields of the first record of a run, which the next one gets if it is dropped."""
 
 Key = tuple[str, int | None]
 """Identifies a record: source, and frame for a video."""
@@ -231,14 +240,14 @@ class Journal:
     def _rewrite(self) -> None:
         """Write the file again without damaged lines and failures."""
         target = AtomicFile(self._target)
-        settings = None  # of a record that was dropped
+        head: dict[str, Any] = {}  # of a record that was dropped
         try:
             for line, record in self._lines():
-                settings = record.get("settings", settings)
+                head |= {name: record[name] for name in HEAD if name in record}
                 if self._stays(record):
-                    if settings is not None:
-                        line = _line(record | {"settings": settings})  # noqa: PLW2901
-                        settings = None
+                    if head:
+                        line = _line(record | head)  # noqa: PLW2901
+                        head = {}
                     target.write(line)
         except BaseException:
             target.discard()

@@ -18,8 +18,8 @@ with loading("pyarrow", "pip install 'detcli[parquet]'"):
 
 ROW_GROUP = 20_000  # records and detections that are kept in memory before they are written
 
-LEFT_OUT = {"schema_version", "settings", "part"}
-"""Fields without a column: in the file's metadata, or only in journals and parts."""
+LEFT_OUT = {"schema_version", "sha256", "settings", "provenance", "part"}
+"""Fields without a column: in the file's metadata, or only in JSON Lines."""
 
 TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 

@@ -1,7 +1,6 @@
 """The machine: its hardware and software, and what disturbed a measurement."""
 
 import contextlib
-import importlib.metadata
 import os
 import platform
 import re
@@ -20,6 +19,7 @@ from detcli import __version__
 from detcli.backend.device import Device, available_cores
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software, Summary
+from detcli.commands.shared.provenance import package_version
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import DependencyError, DeviceError, system_reason
 from detcli.model.loading import ModelFile
@@ -75,14 +75,6 @@ def describe_software() -> Software:
         onnxruntime=package_version("onnxruntime-gpu") or package_version("onnxruntime"),
         openvino=package_version("openvino"),
     )
-
-
-def package_version(package: str) -> str | None:
-    """Version of an installed package."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def describe_model(model: str, path: Path) -> BenchModel:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from detcli.backend.nvidia import (
     DRIVER,
     NO_DEVICE,
     DriverFacts,
+    driver_version,
     fitting_extra,
 )
 from detcli.commands.doctor.machine import distribution_ids, is_container, is_wsl, read_text
@@ -24,7 +24,6 @@ NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
 DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia0")
 OPENED_BY_GROUP = stat.S_IRGRP | stat.S_IWGRP
-VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)")
 
 DOWNLOAD = "download it from https://www.nvidia.com/drivers"
 DETAILS = "run nvidia-smi for details; a restart may help"
@@ -103,12 +102,11 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     if not sys.platform.startswith("linux"):
         hardware = False if sys.platform == "darwin" else None
         return HostFacts(hardware=hardware, visible_devices=visible_devices)
-    version = VERSION.search(read_text(root / "proc/driver/nvidia/version"))
     files = [root / "dev" / name for name in DEVICE_FILES]
     closed = [file for file in files if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
     return HostFacts(
         hardware=_has_gpu(root),
-        driver=version[1] if version else None,
+        driver=driver_version(root),
         container=is_container(root),
         wsl=is_wsl(),
         distribution=distribution_ids(),

@@ -169,6 +169,15 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         Path | None,
         option("DIR", "Write a page to look at to this folder: open its index.html.", panel=GOES),
     ] = None,
+    provenance: Annotated[
+        bool,
+        flag(
+            "Say in the records what made them: settings, versions, processor and GPU in the "
+            "first, the SHA-256 of its file in each.",
+            "--provenance",
+            panel=GOES,
+        ),
+    ] = False,
     show: Annotated[
         bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
     ] = False,
@@ -311,6 +320,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--save-crops": save_crops,
             "--save-dataset": save_dataset,
             "--report": report,
+            "--provenance": provenance,
             "--show": show,
         },
     )
@@ -401,6 +411,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             coco=save_coco,
             coco_images=coco_images,
             report=report,
+            provenance=provenance,
             show=show,
             only_detections=only_detections,
             blur=() if blur is None else options.parse_list(blur),

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +14,20 @@ from detcli.commands.predict.sinks import Account, SinkOptions, Skip, hidden_cla
 from detcli.commands.shared.messages import is_terminal, say
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions
-from detcli.detector import settings_json
+from detcli.detector import Detector, settings_json
 from detcli.errors import OutputError
 from detcli.interrupts import interrupts
+from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
+from detcli.record import AddedJson, Record, SettingsJson
 from detcli.sink import Sink, Stopped
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import InputGuard, Sources
 from detcli.timing import Stage
 from detcli.watch import Watcher
+
+Step = Callable[[Record], Record]
+"""Adds something to each record."""
 
 CPU = Device.parse("cpu")
 
@@ -77,7 +82,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
         settings = None
-        if sink_options.journal is not None or sink_options.report is not None:
+        if sink_options.needs_settings:
             settings = settings_json(
                 detector,
                 located,
@@ -90,10 +95,13 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 track=watch.written_track,
             )
         pipeline = run.open_pipeline(detector, decode.timeout_s)
+        add: Step = Watcher(watch)
+        if sink_options.provenance:
+            add = _in_turn(add, _provenance(run, detector, located, settings, sink_options))
         with Sources(names, source_options) as sources:
             bar = not (quiet or sink_options.on_terminal or one_picture)
             opening = open_sinks(sink_options, guard, settings, detector.contract.names, hidden)
-            tally = detect(pipeline, sources, opening, sink_options, quiet=quiet, bar=bar)
+            tally = detect(pipeline, sources, add, opening, sink_options, quiet=quiet, bar=bar)
         if watch.track is not None and tally.done and not tally.numbered and not quiet:
             say("nothing was tracked: only the frames of videos and streams have tracks")
         if not quiet:
@@ -105,6 +113,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
 def detect(  # noqa: PLR0913 - what a run consists of
     pipeline: Pipeline,
     sources: Sources,
+    add: Step,
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     options: SinkOptions,
     *,
@@ -116,6 +125,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
     Args:
         pipeline: Makes records from items.
         sources: The items.
+        add: Adds to each record.
         opening: Opens the sinks, see `open_sinks`.
         options: Where records go.
         quiet: Print nothing.
@@ -147,7 +157,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
             opening as (sinks, has_record),
             progress(total, wanted=bar, status=tally.status) as advance,
         ):
-            for record in map(Watcher(options.watch), pipeline.run(sources, skip)):
+            for record in map(add, pipeline.run(sources, skip)):
                 with interrupts.held(WRITE_LIMIT_S):
                     with pipeline.times.stage(Stage.WRITE):
                         for sink in sinks:
@@ -166,6 +176,32 @@ def detect(  # noqa: PLR0913 - what a run consists of
     if interrupted:
         raise KeyboardInterrupt
     return tally
+
+
+def _in_turn(first: Step, second: Step) -> Step:
+    return lambda record: second(first(record))
+
+
+def _provenance(
+    run: RunOptions,
+    detector: Detector,
+    model: LocatedModel,
+    settings: SettingsJson | None,
+    options: SinkOptions,
+) -> Step:
+    """What says in the records what made them."""
+    from detcli.commands.shared.provenance import Provenance, describe_run
+    from detcli.commands.shared.sides import precision_in  # loads onnx
+    from detcli.model.loading import ModelFile
+
+    file = ModelFile.read(model.path, run.settings.box_format, run.settings.preprocess)
+    precision = precision_in(file.model, detector.where, half=run.device_options.half)
+    added: AddedJson = {
+        "provenance": describe_run([detector.where, *run.devices[1:]], str(precision))
+    }
+    if settings is not None and options.journal is None:  # which writes them itself
+        added = {"settings": settings, **added}
+    return Provenance(added)
 
 
 def suggest_openvino(device: Device, network_s: float) -> None:

@@ -63,6 +63,7 @@ class SinkOptions:
     coco: Path | None = None  # file for COCO results
     coco_images: Path | None = None  # instances.json with the ids of pictures and categories
     report: Path | None = None  # folder for a page to look at
+    provenance: bool = False  # records say what made them
     show: bool = False  # in a window
     only_detections: bool = False  # keep no pictures without any
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
@@ -89,6 +90,11 @@ class SinkOptions:
                 "--save-mot with --resume would hold the tracks of this run only",
                 "write them in a separate run",
             )
+        if self.provenance and self.journal is None and self.format not in TELLING:
+            raise UsageError(
+                f"--provenance is not part of the format {self.format}",
+                "add -o FILE.jsonl, --resume FILE or --format jsonl",
+            )
         if self.coco is not None and self.coco == self.output:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
         if self.format is Format.PARQUET:
@@ -110,6 +116,11 @@ class SinkOptions:
     def need_pixels(self) -> bool:
         """Whether a sink shows pictures, which then have to be decoded in full size."""
         return self.show or any((self.pictures, self.crops, self.dataset, self.report))
+
+    @property
+    def needs_settings(self) -> bool:
+        """Whether a sink says what the detections depend on."""
+        return self.provenance or self.journal is not None or self.report is not None
 
     @property
     def show_errors(self) -> bool:
@@ -142,6 +153,9 @@ class SinkOptions:
             return True
         return self.output.is_char_device() and str(self.output) != os.devnull
 
+
+TELLING = {Format.JSONL, Format.JSON}
+"""Formats whose records can say what made them."""
 
 GROWING = {Format.TABLE, Format.JSONL, Format.CSV}
 """Formats that are complete after each record."""

@@ -3,11 +3,11 @@
 from itertools import chain
 from pathlib import Path
 
-from detcli.commands.report.pictures import Finder
-from detcli.commands.report.records import read_records
+from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.page import settings_facts
 from detcli.commands.shared.progress import count, progress
+from detcli.commands.shared.saved import read_records
 from detcli.interrupts import interrupts
 from detcli.sink.page.page import About, Page
 from detcli.source.decode import DecodeOptions

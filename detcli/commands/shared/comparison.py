@@ -10,8 +10,9 @@ The last row of a full result is a threshold too: where the other side has `max_
 unmatched box that scores no more than the lowest of them, within the tolerance, is borderline.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -59,11 +60,11 @@ class Tolerance:
     tensor: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0 <= value < float("inf") or (field.name == "boxes" and value > 1):
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not 0 <= value < float("inf") or (one.name == "boxes" and value > 1):
                 raise UsageError(
-                    f"--tolerance: {field.name} is {value}",
+                    f"--tolerance: {one.name} is {value}",
                     "give 0 or more; boxes is a share, as in 1% or 0.01",
                 )
 
@@ -191,6 +192,15 @@ class Rules:
     least_iou: float  # boxes that overlap less do not match
     max_det: int  # in a picture, on either side
     tolerance: Tolerance
+    # Scores that both sides hold, of all classes and of single ones: a side that was saved earlier
+    # may have dropped a counterpart below them.
+    held: float = -np.inf
+    class_held: Mapping[int, float] = field(default_factory=dict)
+
+    def lowest_certain(self, class_id: int) -> float:
+        """A box of a class that scores more than this has its counterpart within the tolerance."""
+        held = self.class_held.get(class_id, self.held)
+        return max(self.conf, held + self.tolerance.score)
 
     @property
     def lowered_conf(self) -> float:
@@ -265,11 +275,16 @@ def _unmatched(
     matched: set[int], detections: Detections, other: Detections, rules: Rules
 ) -> tuple[tuple[int, ...], int]:
     """Unmatched rows, and the number of those that the other side may have had no room for."""
-    limit = rules.conf
+    lowest = rules.conf
     if len(other) >= rules.max_det:
-        limit = max(limit, float(other.score.min()) + rules.tolerance.score)
+        lowest = max(lowest, float(other.score.min()) + rules.tolerance.score)
     rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
-    certain = tuple(row for row in rows if float(detections.score[row]) > limit)
+    certain = tuple(
+        row
+        for row in rows
+        if float(detections.score[row])
+        > max(lowest, rules.lowest_certain(int(detections.class_id[row])))
+    )
     return certain, len(rows) - len(certain)
 
 
@@ -366,7 +381,8 @@ class DetectionsReport:
         max_det: Maximum number of detections in a picture, on either side.
         disagreeing: Share of boxes that are missing, extra, or in a pair beyond the tolerance.
         reordered: Pictures whose order is not the same.
-        pictures: Each picture, in the order of the inputs.
+        pictures: Each picture, in the order of the inputs; of two saved runs those that do not
+            agree, and the worst of the others.
     """
 
     conf: float
@@ -396,30 +412,54 @@ class DetectionsReport:
                 f"{tolerance.corner:g} pixels in a corner"
             )
         if wrong := sum(picture.order is Order.WRONG for picture in self.pictures):
-            found.append(
-                "detections are not sorted by descending score on "
-                f"{wrong} of {len(self.pictures)} pictures"
-            )
+            pictures = "1 picture" if wrong == 1 else f"{wrong} pictures"
+            found.append(f"detections are not sorted by descending score on {pictures}")
         return found
 
 
+SUMMED = ("left", "right", "pairs", "over", "borderline")
+"""Fields of a report that are sums of those of its pictures."""
+
+
+class Totals:
+    """Adds up pictures, which need not be kept."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._sums: Counter[str] = Counter()
+        self._score = self._corner = 0.0
+
+    def add(self, picture: PictureReport) -> None:
+        """Add a picture."""
+        self._sums.update({name: getattr(picture, name) for name in SUMMED})
+        self._sums["missing"] += len(picture.missing)
+        self._sums["extra"] += len(picture.extra)
+        self._sums["reordered"] += picture.order is not Order.SAME
+        self._score = max(self._score, picture.largest_score_difference)
+        self._corner = max(self._corner, picture.largest_corner_difference)
+
+    def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
+        """The sums, with some of the pictures, or all."""
+        sums = self._sums
+        boxes = sums["pairs"] + sums["missing"] + sums["extra"]
+        return DetectionsReport(
+            conf=self._rules.conf,
+            least_iou=self._rules.least_iou,
+            max_det=self._rules.max_det,
+            **{name: sums[name] for name in SUMMED},
+            missing=sums["missing"],
+            extra=sums["extra"],
+            disagreeing=(sums["missing"] + sums["extra"] + sums["over"]) / max(1, boxes),
+            largest_score_difference=self._score,
+            largest_corner_difference=self._corner,
+            reordered=sums["reordered"],
+            pictures=tuple(pictures),
+        )
+
+
 def summarise(pictures: Sequence[PictureReport], rules: Rules) -> DetectionsReport:
-    """Add up the pictures."""
-    counted = ("left", "right", "pairs", "over", "borderline")
-    sums: dict[str, int] = {name: sum(getattr(p, name) for p in pictures) for name in counted}
-    missing = sum(len(picture.missing) for picture in pictures)
-    extra = sum(len(picture.extra) for picture in pictures)
-    wrong = missing + extra + sums["over"]
-    return DetectionsReport(
-        conf=rules.conf,
-        least_iou=rules.least_iou,
-        max_det=rules.max_det,
-        **sums,
-        missing=missing,
-        extra=extra,
-        disagreeing=wrong / max(1, sums["pairs"] + missing + extra),
-        largest_score_difference=max((p.largest_score_difference for p in pictures), default=0.0),
-        largest_corner_difference=max((p.largest_corner_difference for p in pictures), default=0.0),
-        reordered=sum(picture.order is not Order.SAME for picture in pictures),
-        pictures=tuple(pictures),
-    )
+    """Add up pictures, and keep them all."""
+    totals = Totals(rules)
+    for picture in pictures:
+        totals.add(picture)
+    return totals.report(pictures)

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
+from detcli.backend.device import Device
 from detcli.backend.failures import RUN_TIMEOUT_S, within
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
@@ -105,6 +106,13 @@ def rows_of(file: ModelFile) -> int | None:
     boxes = file.selection.adaptation.head.boxes[0].tensor
     dims = GraphIndex(file.model.graph).shapes.get(boxes, [])
     return (known_size(dims[1]) if len(dims) > 1 else None) or file.detector().most
+
+
+def precision_in(model: ModelProto, device: Device, *, half: bool) -> Precision:
+    """The lowest precision that a graph is computed in on a device, see `precision_of`."""
+    if half and device.computes_half:
+        return Precision(device.half_type)
+    return precision_of(model)
 
 
 def precision_of(model: ModelProto) -> Precision:

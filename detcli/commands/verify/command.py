@@ -1,5 +1,7 @@
-"""`detcli verify`: whether two models, devices or selections give the same detections."""
+"""`detcli verify`: whether two models, devices, selections or saved runs find the same."""
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,20 +9,29 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
-from detcli.commands.shared.defaults import DEVICE_VARIABLE
+from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import report, set_verbosity
 from detcli.commands.shared.options import flag, option
-from detcli.errors import CheckError, DetcliError, InputError, SourceError, UsageError
+from detcli.errors import CheckError, DetcliError, DetcliWarning, InputError, SourceError
 
 
 def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
-    model: options.ModelFileOption,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
+            show_default=False,
+            envvar=MODEL_VARIABLE,
+            autocompletion=complete_model,
+        ),
+    ],
     other: Annotated[
         str | None,
         typer.Argument(
             metavar="OTHER",
-            help="ONNX file to compare with; default: MODEL.",
+            help="ONNX file, records or COCO results to compare with; default: MODEL.",
             show_default=False,
             autocompletion=complete_model,
         ),
@@ -30,7 +41,8 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         list[str] | None,
         option(
             "FOLDER",
-            "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable.",
+            "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of "
+            "saved records the folder where the pictures are now.",
             show_default=False,
             panel=LOOK_AT,
         ),
@@ -68,8 +80,13 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     ] = None,
     half: options.HalfOption = False,
     conf: Annotated[
-        float, option("SCORE", "Compare detections with scores above this.", panel=KEEP)
-    ] = 0.25,
+        float | None,
+        option(
+            "SCORE",
+            "Compare detections with scores above this; default: 0.25, or that of saved records.",
+            panel=KEEP,
+        ),
+    ] = None,
     nms: options.NmsOption = None,
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
@@ -89,6 +106,14 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         bool, flag("Also compare the raw outputs of the networks.", "--tensors")
     ] = False,
     bisect: Annotated[bool, flag("Find the first node whose output differs.", "--bisect")] = False,
+    coco_images: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "COCO instances.json with the ids of pictures and categories in COCO results.",
+            panel=LOOK_AT,
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         option(
@@ -111,76 +136,49 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Compare the detections of two models, two devices, or two selections.
+    """Compare the detections of two models, two devices, two selections, or two saved runs.
 
     MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
-    the selection that is part of an end-to-end graph.
+    the selection that is part of an end-to-end graph. Records that predict has saved stand for a
+    side; OTHER may then be COCO results, too.
 
     The exit code is 6 if they differ by more than the tolerance.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    if (images is None) == (random is None):
-        raise UsageError(
-            "no pictures to compare on"
-            if images is None
-            else "--images and --random are mutually exclusive",
-            "name a folder of real pictures with --images",
-        )
-    if report_page is not None and random is not None:
-        raise UsageError(
-            "--report shows detections, and random pictures have none",
-            "name a folder with --images",
-        )
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.progress import progress
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.shared.setup import find_model
-    from detcli.commands.verify.page import open_page
-    from detcli.commands.verify.pictures import random_item
-    from detcli.commands.verify.plan import VerifyRequest, make_plan
+    from detcli.commands.verify.perform import Outputs, VerifyCall, perform
     from detcli.commands.verify.render import render
     from detcli.commands.verify.report import SelectedBy
-    from detcli.commands.verify.run import verify as run
     from detcli.opencv import silence_opencv
-    from detcli.settings import Settings
-    from detcli.sink.folder import OutputFolder
-    from detcli.source.item import SourceOptions
-    from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
-    plan = make_plan(
-        VerifyRequest(
-            model=find_model(model),
-            other=None if other is None else find_model(other),
-            device=device,
-            against=against,
-            settings=Settings(
-                conf=conf, nms=nms, imgsz=imgsz, box_format=box_format, preprocess=preprocess
-            ),
-            least_iou=least_iou,
-            tolerance=parse_tolerance(tolerance),
-            half=half,
-            tensors=tensors,
-            bisect=bisect,
-            random=random is not None,
-        )
+    call = VerifyCall(
+        model=model,
+        other=other,
+        images=tuple(images or ()),
+        random=random,
+        recursive=recursive,
+        device=device,
+        against=against,
+        half=half,
+        conf=conf,
+        nms=nms,
+        imgsz=imgsz,
+        box_format=box_format,
+        preprocess=preprocess,
+        iou=least_iou,
+        tolerance=parse_tolerance(tolerance),
+        coco_images=None if coco_images is None else str(coco_images),
+        tensors=tensors,
+        bisect=bisect,
     )
-    source_options = SourceOptions(
-        recursive=recursive, written=tuple(filter(None, (save, report_page)))
-    )
-    read = [*(images or []), model, *([other] if other else [])]
-    guard = InputGuard(read, source_options)
-    folder = OutputFolder(save, guard) if save else None
-    with (
-        open_page(report_page, plan, guard) as page,
-        Sources(images or [], source_options) as sources,
-        progress(lambda: sources.progress.total, wanted=not quiet) as advance,
-    ):
-        items = sources if random is None else [random_item(random, plan.input_size)]
-        found = run(plan, items, folder, page, advance)
+    found = perform(call, Outputs(save, report_page), quiet=quiet)
     write_report(found, report_format, render)
     if not quiet:
+        for sentence in found.unlike:
+            warnings.warn(sentence, DetcliWarning, stacklevel=1)
         for failed in found.failed:
             report(DetcliError(failed.error), failed.source)
     if found.failures:
@@ -188,23 +186,26 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         more = f" (and {len(others)} more, see the report)" if others else ""
         one_network = other is None and found.right.selection is SelectedBy.GRAPH
         hint = _next_step(
-            looked_inside=bisect or one_network, saved=save is not None or random is not None
+            looked_inside=bisect or one_network or call.is_saved,
+            saved=save is not None or random is not None,
+            unlike=found.unlike,
         )
         raise CheckError(f"the two sides do not agree: {first}{more}", hint)
     if not found.compared:
         raise SourceError("no picture could be compared", "the errors above say why")
     if not found.agree:
+        least = found.detections.conf if found.detections else 0
         raise CheckError(
-            f"neither side found anything above {conf:g}, so nothing was compared",
+            f"neither side found anything above {least:g}, so nothing was compared",
             "use pictures with objects the model knows, lower --conf, or compare --tensors",
         )
     if found.failed:
         raise typer.Exit(InputError.exit_code)
 
 
-def _next_step(*, looked_inside: bool, saved: bool) -> str:
+def _next_step(*, looked_inside: bool, saved: bool, unlike: Sequence[str]) -> str:
     """The hint for a disagreement."""
-    steps = []
+    steps = [f"the runs are not alike: {unlike[0]}"] if unlike else []
     if not saved:
         steps.append("--save DIR draws the worst pictures")
     if not looked_inside:

@@ -1,20 +1,18 @@
 """The page of a verification: both sides' boxes on each picture, what differs first."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from detcli.commands.shared.comparison import Comparison, Match
+from detcli.commands.shared.comparison import Comparison, Match, Rules
 from detcli.commands.shared.page import versions
-from detcli.commands.verify.pictures import LEFT, RIGHT
-from detcli.commands.verify.plan import Plan
+from detcli.commands.verify.pictures import LEFT, RIGHT, SeenPicture
+from detcli.commands.verify.report import SideReport
 from detcli.detections import Detections
 from detcli.errors import InputError
-from detcli.geometry import Picture
 from detcli.record import Origin, RecordJson, error_to_json
-from detcli.sink.page.page import About, BoxKind, Page, Row, render
+from detcli.sink.page.page import About, BoxKind, Page, Rendering, Row
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 
@@ -39,18 +37,25 @@ class DifferencePage:
     summary: tuple[str, ...] = ()
     count: int = 0
 
-    def add(self, origin: Origin, picture: Picture, compared: Comparison) -> None:
+    def add(
+        self, seen: SeenPicture, rendering: Callable[[], Rendering | None], compared: Comparison
+    ) -> None:
         """Add a picture.
+
+        Args:
+            seen: The picture.
+            rendering: Makes what the page shows of it.
+            compared: Its boxes.
 
         Raises:
             OutputError: It cannot be written.
         """
-        fields = self._fields(origin)
-        fields["height"], fields["width"] = picture.size
+        fields = self._fields(seen.origin)
+        fields["height"], fields["width"] = seen.size
         fields["detections"] = []
-        if picture.warnings:
-            fields["warnings"] = list(picture.warnings)
-        self.page.add(fields, partial(render, picture.pixels), [*_rows(compared)])
+        if seen.warnings:
+            fields["warnings"] = list(seen.warnings)
+        self.page.add(fields, rendering, [*_rows(compared)])
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Add an input that cannot be read.
@@ -96,7 +101,7 @@ def _box(found: Detections, row: int) -> tuple[int, str, float, list[float]]:
 
 @contextmanager
 def open_page(
-    path: Path | None, plan: Plan, inputs: Container[Path]
+    path: Path | None, sides: tuple[SideReport, SideReport], rules: Rules, inputs: Container[Path]
 ) -> Iterator[DifferencePage | None]:
     """Open a page, and complete it when the block ends; None without a path.
 
@@ -107,26 +112,27 @@ def open_page(
     if path is None:
         yield None
         return
-    sides = [
-        (f"{name} {what}", value)
-        for name, side in (("left", plan.left), ("right", plan.right))
-        for what, value in (
-            ("model", side.file.path.name),
-            ("sha256", side.file.sha256),
-            ("device", side.device),
-            ("selection", side.selected_by.value),
-            ("precision", side.precision.value),
-        )
-    ]
-    tolerance = plan.rules.tolerance
+    tolerance = rules.tolerance
     facts = [
-        *sides,
-        ("conf", f"{plan.rules.conf:g}"),
-        ("IoU of a match", f"{plan.rules.least_iou:g}"),
+        *(
+            (f"{name} {what}", value)
+            for name, side in zip(("left", "right"), sides, strict=True)
+            for what, value in (
+                ("records", side.records),
+                ("model", PurePath(side.model).name),
+                ("sha256", side.sha256),
+                ("device", side.device),
+                ("selection", side.selection),
+                ("precision", side.precision),
+            )
+            if value is not None
+        ),
+        ("conf", f"{rules.conf:g}"),
+        ("IoU of a match", f"{rules.least_iou:g}"),
         ("tolerance", f"score {tolerance.score:g}, corner {tolerance.corner:g} pixels"),
         *versions(),
     ]
-    about = About("verify", facts, KINDS, floor=plan.rules.lowered_conf)
+    about = About("verify", facts, KINDS, floor=rules.lowered_conf)
     opened = DifferencePage(Page(path, about, inputs))
     try:
         yield opened

@@ -1,13 +1,14 @@
 """Draws the detections of both sides on the pictures that differ most."""
 
 import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
-from detcli.commands.shared.comparison import Comparison
+from detcli.commands.shared.comparison import Comparison, PictureReport
 from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
 from detcli.record import Origin, Record
@@ -25,13 +26,30 @@ WORST = 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class SeenPicture:
+    """A picture that both sides have seen.
+
+    Attributes:
+        origin: Where it comes from.
+        size: Its height and width.
+        load: Reads it; None where it is not found any more.
+        warnings: What is wrong with it.
+    """
+
+    origin: Origin
+    size: tuple[int, int]
+    load: Callable[[], Picture | None]
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class ComparedPicture:
     """A picture that was compared, and its place among the pictures."""
 
     index: int
-    origin: Origin
-    picture: Picture
+    seen: SeenPicture
     comparison: Comparison
+    report: PictureReport
 
 
 class WorstPictures:
@@ -46,6 +64,11 @@ class WorstPictures:
             entries = [*self._kept, (severity, shown)]
             self._kept = heapq.nlargest(WORST, entries, key=itemgetter(0))  # of equals the first
 
+    def __iter__(self) -> Iterator[ComparedPicture]:
+        """Yield the pictures, the worst first."""
+        for _, shown in self._kept:
+            yield shown
+
     def save(self, folder: OutputFolder, titles: tuple[str, str]) -> dict[int, Path]:
         """Draw the pictures into a folder; returns their paths by index.
 
@@ -53,25 +76,31 @@ class WorstPictures:
             OutputError: A picture cannot be written.
         """
         written = {}
-        for _, shown in self._kept:
-            index, picture = shown.index, shown.picture
-            record = Record(shown.origin, index=index, model="", device="", picture=picture)
-            data, suffix = encode(draw(shown, titles), record)
+        for shown in self:
+            if (picture := shown.seen.load()) is None:
+                continue
+            index, origin = shown.index, shown.seen.origin
+            record = Record(origin, index=index, model="", device="", picture=picture)
+            data, suffix = encode(draw(picture.pixels, shown.comparison, titles), record)
             written[index] = folder.file_of(record, suffix)
             folder.write(record, written[index], data)
         return written
 
 
-def draw(shown: ComparedPicture, titles: tuple[str, str]) -> Image:
+def draw(pixels: Image, compared: Comparison, titles: tuple[str, str]) -> Image:
     """Draw the left boxes with wide lines and the right ones with narrow lines on top.
 
     Boxes that agree coincide, boxes that disagree have a label, and a legend above the picture
     names both sides.
+
+    Args:
+        pixels: The picture, `(H, W, 3)` uint8 BGR, upright.
+        compared: Its boxes on both sides.
+        titles: Of both sides.
     """
-    canvas = shown.picture.pixels.copy()
+    canvas = pixels.copy()
     extent = (canvas.shape[0] + canvas.shape[1]) / 2
     line, text_size = max(2, round(extent / 450)), max(10, round(extent / 45))
-    compared = shown.comparison
     pairs = (*compared.pairs, *compared.over)
     lefts = {*compared.missing, *(pair.left for pair in pairs)}
     rights = {*compared.extra, *(pair.right for pair in pairs)}
@@ -83,13 +112,12 @@ def draw(shown: ComparedPicture, titles: tuple[str, str]) -> Image:
         for row in sorted(rows, reverse=True):
             draw_box(canvas, found.xyxy[row], colour, width)
     drawn = compared.left.xyxy[sorted(lefts)], compared.right.xyxy[sorted(rights)]
-    draw_labels(canvas, _labels(shown), np.vstack(drawn), text_size, wide)
+    draw_labels(canvas, _labels(compared), np.vstack(drawn), text_size, wide)
     return np.vstack([_legend(canvas.shape[1], text_size, titles), canvas])
 
 
-def _labels(shown: ComparedPicture) -> list[Label]:
+def _labels(compared: Comparison) -> list[Label]:
     """The labels of the boxes that disagree."""
-    compared = shown.comparison
     left, right = compared.left, compared.right
     labels = []
     for pair in compared.over:

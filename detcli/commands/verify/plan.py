@@ -9,7 +9,7 @@ from onnx import ValueInfoProto
 from detcli.backend import open_backend, open_tensors
 from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
-from detcli.commands.shared.sides import precision_of, rows_of
+from detcli.commands.shared.sides import precision_in, rows_of
 from detcli.commands.verify.report import SelectedBy
 from detcli.detector import prepare_for
 from detcli.errors import DetcliWarning, ModelError, UsageError
@@ -82,9 +82,8 @@ class SidePlan:
     @property
     def precision(self) -> Precision:
         """The lowest precision that the network computes in."""
-        if self.options.half:
-            return Precision(Device.parse(self.device).half_type)
-        return precision_of(self.file.model)
+        device = Device.parse(self.device)
+        return precision_in(self.file.model, device, half=self.options.half)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -41,8 +41,11 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
 
 
 def _side(side: SideReport) -> str:
-    selection = "" if side.selection is None else f", selection by {side.selection}"
-    return f"{side.model} on {side.device}, {side.precision}{selection} ({side.sha256[:12]})"
+    where = f" on {side.device}" if side.device else ""
+    selection = None if side.selection is None else f"selection by {side.selection}"
+    parts = ", ".join(filter(None, (f"{side.model}{where}", side.precision, selection)))
+    saved = f"{side.records}: " if side.records else ""
+    return f"{saved}{parts}" + (f" ({side.sha256[:12]})" if side.sha256 else "")
 
 
 def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:

@@ -18,18 +18,21 @@ class SideReport:
     """One side of the comparison.
 
     Attributes:
-        model: The model's file, as the user named it.
-        sha256: SHA-256 of the file.
-        device: Where the network runs.
-        selection: What selects the detections; None where only tensors are compared.
-        precision: The lowest precision that the network computes in.
+        model: The model's file, as the user named it; of saved records the model's name.
+        sha256: SHA-256 of the file; None if unknown.
+        device: Where the network runs; None if unknown.
+        selection: What selects the detections; None where only tensors are compared, and for
+            saved records.
+        precision: The lowest precision that the network computes in; None if unknown.
+        records: The saved records that were compared; None where the model ran.
     """
 
     model: str
-    sha256: str
-    device: str
+    sha256: str | None
+    device: str | None
     selection: SelectedBy | None
-    precision: Precision
+    precision: Precision | None
+    records: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,19 @@ class FailedInput:
 
 
 @dataclass(frozen=True, slots=True)
+class CertifiedPicture:
+    """A file that was compared.
+
+    Attributes:
+        source: The input, as the user named it.
+        sha256: SHA-256 of the file; None where there is none, or it is not found.
+    """
+
+    source: str
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """Whether two sides agree.
 
@@ -141,7 +157,11 @@ class VerifyReport:
         right: The second side.
         tolerance: How far the sides may differ.
         compared: Number of inputs compared.
-        failed: Inputs that could not be read.
+        failed: Inputs that could not be read, or whose saved records are errors.
+        unlike: Settings in which saved runs differ, and what they do not say, a sentence each.
+        left_only: Inputs of which only the first of two saved runs has a record.
+        right_only: Of which only the second has one.
+        other_files: Inputs that are different files in two saved runs.
         detections: The comparison of detections; None if there was none.
         no_detections: Why detections were not compared; None if they were.
         tensors: The comparison of raw outputs; None unless asked for.
@@ -155,6 +175,10 @@ class VerifyReport:
     tolerance: Tolerance
     compared: int
     failed: tuple[FailedInput, ...]
+    unlike: tuple[str, ...]
+    left_only: tuple[str, ...]
+    right_only: tuple[str, ...]
+    other_files: tuple[str, ...]
     detections: DetectionsReport | None
     no_detections: str | None
     tensors: tuple[TensorReport, ...] | None

@@ -4,19 +4,13 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from pathlib import PurePath
 
-from detcli.commands.shared.comparison import (
-    DetectionsReport,
-    PictureReport,
-    Tolerance,
-    compare,
-    picture_report,
-    summarise,
-)
+from detcli.commands.shared.comparison import DetectionsReport, Tolerance
 from detcli.commands.shared.sides import DetectorSide, GraphSide
 from detcli.commands.verify.bisect import bisect
-from detcli.commands.verify.page import DifferencePage
-from detcli.commands.verify.pictures import ComparedPicture, WorstPictures
+from detcli.commands.verify.pictures import SeenPicture
 from detcli.commands.verify.plan import Plan, SidePlan
 from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import (
@@ -27,6 +21,7 @@ from detcli.commands.verify.report import (
     TensorReport,
     VerifyReport,
 )
+from detcli.commands.verify.results import Results
 from detcli.commands.verify.tensors import OutputComparison
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, ModelError
@@ -43,7 +38,7 @@ def verify(
     plan: Plan,
     items: Iterable[Item],
     folder: OutputFolder | None = None,
-    page: DifferencePage | None = None,
+    results: Results | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
     """Run both sides on all pictures and compare.
@@ -52,7 +47,7 @@ def verify(
         plan: The sides, and how strictly to compare.
         items: The pictures; those that cannot be read are reported.
         folder: Where to draw the worst pictures; None for nowhere.
-        page: Gets all pictures; None for no page.
+        results: Gets what is compared; None to keep it for the report only.
         advance: Called after each picture.
 
     Raises:
@@ -70,37 +65,50 @@ def verify(
             size, at_head = plan.input_size, plan.compares_heads
             one, other = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
             outputs = OutputComparison(one, other, tolerance.tensor)
-        run = _Run(plan, sides, outputs, page)
+        results = results or Results(plan.rules)
+        run = _Run(sides, outputs, results)
         run.go_through(items, advance)
         bisected = bisect(outputs) if outputs is not None and plan.request.bisect else None
-    detections = run.summarise(folder) if sides is not None else None
+    left, right = side_reports(plan)
+    detections = None
+    if sides is not None:
+        detections = results.summarise(folder, titles(left, right))
     tensors = outputs.reports if outputs is not None else None
-    left, right = (
-        SideReport(
-            model=str(side.model.path),
-            sha256=side.file.sha256,
-            device=side.device,
-            selection=side.selected_by if detections is not None else None,
-            precision=side.precision,
-        )
-        for side in (plan.left, plan.right)
-    )
     wrong = failures(detections, tensors, bisected, tolerance)
-    if page is not None:
-        page.summary = wrong or ("The two sides agree",)
+    if results.page is not None:
+        results.page.summary = wrong or ("The two sides agree",)
     return VerifyReport(
         agree=not wrong and is_evidence(detections, tensors),
         failures=wrong,
-        left=left,
-        right=right,
+        left=left if detections is not None else replace(left, selection=None),
+        right=right if detections is not None else replace(right, selection=None),
         tolerance=tolerance,
         compared=run.compared,
         failed=tuple(run.failed),
+        unlike=(),
+        left_only=(),
+        right_only=(),
+        other_files=(),
         detections=detections,
         no_detections=refusal,
         tensors=tensors,
         bisect=bisected,
     )
+
+
+def side_reports(plan: Plan) -> tuple[SideReport, SideReport]:
+    """What the report says of both sides."""
+    left, right = (
+        SideReport(
+            model=str(side.model.path),
+            sha256=side.file.sha256,
+            device=side.device,
+            selection=side.selected_by,
+            precision=side.precision,
+        )
+        for side in (plan.left, plan.right)
+    )
+    return left, right
 
 
 def _open_sides(plan: Plan, stack: ExitStack) -> tuple[tuple[Side, Side] | None, str | None]:
@@ -128,16 +136,13 @@ class _Run:
 
     def __init__(
         self,
-        plan: Plan,
         sides: tuple[Side, Side] | None,
         outputs: OutputComparison | None,
-        page: DifferencePage | None,
+        results: Results,
     ) -> None:
         self.compared = 0
         self.failed: list[FailedInput] = []
-        self._plan, self._sides, self._outputs, self._page = plan, sides, outputs, page
-        self._pictures: list[PictureReport] = []
-        self._worst = WorstPictures()
+        self._sides, self._outputs, self._results = sides, outputs, results
 
     def go_through(self, items: Iterable[Item], advance: Callable[[], None]) -> None:
         """Compare on all pictures, as many at a time as the devices take."""
@@ -148,8 +153,8 @@ class _Run:
                 picture = load_in_time(item)
             except InputError as error:
                 self.failed.append(FailedInput(item.origin.source, str(error)))
-                if self._page is not None:
-                    self._page.fail(item.origin, error)
+                if self._results.page is not None:
+                    self._results.page.fail(item.origin, error)
             else:
                 loaded.append((item, picture))
                 for warning in picture.warnings:
@@ -163,38 +168,33 @@ class _Run:
 
     def _compare(self, loaded: list[tuple[Item, Picture]]) -> None:
         self.compared += len(loaded)
-        rules = self._plan.rules
         if self._sides is not None and loaded:
             pictures = [picture for _, picture in loaded]
-            lefts, rights = (side.detect(pictures) for side in self._sides)
-            for (item, picture), left, right in zip(loaded, lefts, rights, strict=True):
-                comparison = compare(left, right, rules)
-                report = picture_report(item.origin, comparison, rules)
-                drawable = ComparedPicture(len(self._pictures), item.origin, picture, comparison)
-                self._worst.add(report.severity(rules.tolerance), drawable)
-                self._pictures.append(report)
-                if self._page is not None:
-                    self._page.add(item.origin, picture, comparison)
+            found = (side.detect(pictures) for side in self._sides)
+            for (item, picture), left, right in zip(loaded, *found, strict=True):
+                seen = SeenPicture(
+                    item.origin, picture.size, partial(_as_it_is, picture), picture.warnings
+                )
+                self._results.certify(item.origin)
+                self._results.add(seen, left, right)
         if self._outputs is not None:
             for item, picture in loaded:
                 self._outputs.add(picture, item.origin.source)
 
-    def summarise(self, folder: OutputFolder | None) -> DetectionsReport:
-        """Draw the worst pictures and add up all."""
-        if folder is not None:
-            for index, path in self._worst.save(folder, titles(self._plan)).items():
-                self._pictures[index] = replace(self._pictures[index], drawn=str(path))
-        return summarise(self._pictures, self._plan.rules)
+
+def _as_it_is(picture: Picture) -> Picture:
+    return picture
 
 
-def titles(plan: Plan) -> tuple[str, str]:
+def titles(left: SideReport, right: SideReport) -> tuple[str, str]:
     """The names of both sides in the legend of a drawn picture."""
-    left, right = (
-        f"{name}: {side.file.path.name}, {side.device}"
-        + (", selection by the graph" if side.selected_by is SelectedBy.GRAPH else "")
-        for name, side in (("left", plan.left), ("right", plan.right))
-    )
-    return left, right
+    return f"left: {_title(left)}", f"right: {_title(right)}"
+
+
+def _title(side: SideReport) -> str:
+    names = side.records and PurePath(side.records).name, PurePath(side.model).name, side.device
+    graph = "selection by the graph" if side.selection is SelectedBy.GRAPH else None
+    return ", ".join(filter(None, (*names, graph)))
 
 
 def failures(

@@ -22,8 +22,8 @@ from detcli.commands.bench.machine import (
     GpuWatch,
     describe_machine,
     describe_software,
-    package_version,
 )
+from detcli.commands.shared.provenance import package_version
 from detcli.errors import DetcliError
 
 PACKAGES = (

@@ -9,6 +9,7 @@ from detcli.commands.verify.pictures import (
     RIGHT,
     WORST,
     ComparedPicture,
+    SeenPicture,
     WorstPictures,
     draw,
     random_item,
@@ -24,7 +25,14 @@ TITLES = ("left: a", "right: b")
 def compared(left, right, index=0, source="a.png", size=(200, 400)):
     image = Picture.whole(np.full((*size, 3), 114, np.uint8))
     comparison = compare(found(*left), found(*right), RULES)
-    return ComparedPicture(index, Origin(source), image, comparison)
+    seen = SeenPicture(Origin(source), size, lambda: image)
+    return ComparedPicture(index, seen, comparison, report_on(left, right))
+
+
+def draw_on_grey(left, right, size=(200, 400)):
+    """With the legend above it."""
+    shown = compared(left, right, size=size)
+    return draw(shown.seen.load().pixels, shown.comparison, TITLES)
 
 
 def count(image, colour):
@@ -33,8 +41,7 @@ def count(image, colour):
 
 def drawn(left, right):
     """The picture without the legend."""
-    image = draw(compared(left, right), TITLES)
-    return image[-200:]
+    return draw_on_grey(left, right)[-200:]
 
 
 def test_right_boxes_are_drawn_within_left_boxes():
@@ -60,7 +67,7 @@ def test_boxes_below_the_confidence_are_not_drawn():
 
 
 def test_the_legend_names_both_sides():
-    image = draw(compared([], []), TITLES)
+    image = draw_on_grey([], [])
     strip = image[:-200]
     assert tuple(strip[1, -1]) == LEFT
     assert tuple(strip[-1, -1]) == RIGHT
@@ -68,7 +75,7 @@ def test_the_legend_names_both_sides():
 
 
 def test_a_picture_of_one_pixel():
-    assert draw(compared([(0, 0.9)], [], size=(1, 1)), TITLES).shape[1] == 1
+    assert draw_on_grey([(0, 0.9)], [], size=(1, 1)).shape[1] == 1
 
 
 def test_the_worst_are_kept_and_saved(tmp_path):

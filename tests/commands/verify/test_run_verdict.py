@@ -31,7 +31,7 @@ def test_a_share_of_boxes_may_disagree():
 def test_no_tolerance_allows_a_wrong_order():
     wrong = replace(HALF_OFF.pictures[0], order=Order.WRONG)
     (sentence,) = failures(replace(HALF_OFF, pictures=(wrong,)), None, None, TOLERANCE)
-    assert sentence == "detections are not sorted by descending score on 1 of 1 pictures"
+    assert sentence == "detections are not sorted by descending score on 1 picture"
 
 
 @pytest.mark.parametrize(

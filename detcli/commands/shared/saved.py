@@ -1,8 +1,9 @@
-"""Reads records back: JSON Lines, an array, or the parts of a run in shards."""
+"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards."""
 
+import gzip
 import json
-import math
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -13,6 +14,12 @@ from detcli.source.item import STDIN
 
 MAX_CLASS = 1_000_000
 """Class ids must be below this; no real model has a million classes."""
+
+MAX_NUMBER = 1e15
+"""Scores and corners must be below this, which float32 holds."""
+
+GZIP = b"\x1f\x8b"
+"""How a file that is compressed begins."""
 
 
 def read_records(name: str) -> Iterator[RecordJson]:
@@ -38,10 +45,21 @@ def read_records(name: str) -> Iterator[RecordJson]:
             raise InputError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")
     else:
         try:
-            with Path(name).open("rb") as file:
+            with open_lines(Path(name)) as file:
                 yield from _from_lines(file, name)
-        except OSError as error:
+        except (OSError, EOFError, zlib.error) as error:  # the latter two of a damaged archive
             raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """Open a file of text, which may be compressed by gzip.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    with path.open("rb") as file:
+        begins = file.peek(len(GZIP))[: len(GZIP)] if path.is_file() else b""
+    return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
 
 
 def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
@@ -81,6 +99,8 @@ def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
         and isinstance(fields.get("warnings", []), list)
         and all(isinstance(one, str) for one in fields.get("warnings", []))
         and isinstance(fields.get("settings", {}), dict)
+        and isinstance(fields.get("provenance", {}), dict)
+        and isinstance(fields.get("sha256", ""), str)
     )
 
 
@@ -102,6 +122,8 @@ def _is_natural(value: object, least: int) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e15 if isinstance(value, int) else math.isfinite(value)
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < MAX_NUMBER  # NaN is not
+    )

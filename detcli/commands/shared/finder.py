@@ -48,21 +48,20 @@ class Finder:
             try:
                 for record in records:
                     still = "frame" not in record and "detections" in record
-                    waiting.append((record, pool.submit(self._still, record) if still else None))
+                    waiting.append((record, pool.submit(self.rendering, record) if still else None))
                     if len(waiting) > AHEAD * cores:
                         yield self._first(waiting)
                 while waiting:
                     yield self._first(waiting)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-                if self._video is not None:
-                    self._video.close()
+                self.close()
 
     def _first(
         self, waiting: "deque[tuple[RecordJson, Future[Rendering | None] | None]]"
     ) -> tuple[RecordJson, Render]:
         record, future = waiting.popleft()
-        make = partial(self._frame, record) if future is None else future.result
+        make = partial(self.rendering, record) if future is None else future.result
         return record, partial(self._counted, make)
 
     def _counted(self, make: Render) -> Rendering | None:
@@ -70,27 +69,39 @@ class Finder:
         self.lost += made is None
         return made
 
-    def _still(self, record: RecordJson) -> Rendering | None:
-        path = self.path_of(record["source"])
-        if path is None:
-            return None
-        item = Item(Origin(record["source"], path), partial(load_file, path, self.options))
-        try:
-            return _rendered(record, load_in_time(item, self.options.timeout_s))
-        except InputError:
-            return None
+    def rendering(self, record: RecordJson) -> Rendering | None:
+        """What a page shows of the picture of a record."""
+        picture = self.picture(record)
+        return None if picture is None else render(picture.pixels)
 
-    def _frame(self, record: RecordJson) -> Rendering | None:
+    def close(self) -> None:
+        """Close the video that was read last."""
+        if self._video is not None:
+            self._video.close()
+
+    def _frame(self, record: RecordJson) -> Picture | None:
         """A frame of a video, whose frames are asked for in their order."""
         path = self.path_of(record["source"]) if "time" not in record else None
         if path is None:
             return None
         if self._video is None or self._video.path != path or self._video.number > record["frame"]:
-            if self._video is not None:
-                self._video.close()
+            self.close()
             self._video = _FrameReader(path, self.options)
         picture = self._video.at(record["frame"])
-        return None if picture is None else _rendered(record, picture)
+        return None if picture is None else _same(record, picture)
+
+    def picture(self, record: RecordJson) -> Picture | None:
+        """The picture of a record, as long as it has the size that the record says."""
+        if "frame" in record:
+            return self._frame(record)
+        path = self.path_of(record["source"])
+        if path is None:
+            return None
+        item = Item(Origin(record["source"], path), partial(load_file, path, self.options))
+        try:
+            return _same(record, load_in_time(item, self.options.timeout_s))
+        except InputError:
+            return None
 
     def path_of(self, source: str) -> Path | None:
         """The file that an input is now; None if there is none.
@@ -107,10 +118,9 @@ class Finder:
         return next(filter(os.path.isfile, places), None)
 
 
-def _rendered(record: RecordJson, picture: Picture) -> Rendering | None:
-    """What the page shows; None if it is another picture than the record's."""
-    same = picture.size == (record["height"], record["width"])
-    return render(picture.pixels) if same else None
+def _same(record: RecordJson, picture: Picture) -> Picture | None:
+    """The picture; None if it is another one than the record's."""
+    return picture if picture.size == (record["height"], record["width"]) else None
 
 
 class _FrameReader:

@@ -1,0 +1,104 @@
+"""What a run is made with: versions, processor, GPU and driver, and the hashes of its inputs."""
+
+import contextlib
+import importlib.metadata
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from detcli import __version__
+from detcli.backend.device import Device
+from detcli.backend.nvidia import ask_driver, driver_version
+from detcli.commands.shared.reports import processor_name
+from detcli.model.hub_cache import sha256
+from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
+from detcli.source.item import STDIN
+
+
+def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
+    """Describe what a run is made with; neither the machine nor its user is named.
+
+    Args:
+        devices: Where the network runs; none of them is `auto`.
+        precision: The lowest precision that it computes in; None if unknown.
+    """
+    devices = tuple(devices)
+    gpus = tuple(device for device in devices if device.is_gpu)
+    openvino = any(device.unit is not None for device in devices)  # a device of OpenVINO
+    facts = ask_driver() if gpus else None
+    names = [
+        facts.gpus[ordinal].name if facts and ordinal < len(facts.gpus) else "unknown"
+        for ordinal in dict.fromkeys(gpu.ordinal or 0 for gpu in gpus)
+    ]
+    version, built_for = _runtime()
+    return {
+        "begun": iso_time(datetime.now(UTC)),
+        "detcli": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": processor_name(),
+        "onnxruntime": version,
+        "runtime_cuda": built_for,
+        "openvino": package_version("openvino") if openvino else None,
+        "opencv": package_version("opencv-python") or package_version("opencv-python-headless"),
+        "numpy": package_version("numpy"),
+        "gpu": ", ".join(names) or None,
+        "driver": driver_version() if gpus else None,
+        "driver_cuda": facts.cuda if facts else None,
+        "precision": precision,
+    }
+
+
+def _runtime() -> tuple[str, str | None]:
+    """ONNX Runtime's version, and the CUDA that it was built for."""
+    from detcli.backend.runtime import onnxruntime
+
+    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
+    return onnxruntime.__version__, cuda and cuda[0]
+
+
+def package_version(package: str) -> str | None:
+    """Version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+class FileHashes:
+    """SHA-256 of files; that of the last one is kept, as a video has many frames."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Path, str] | None = None
+
+    def of(self, origin: Origin) -> str | None:
+        """The hash of the file of a picture or video; None where there is none any more."""
+        path = origin.path
+        if path is None and origin.frame is not None and origin.source != STDIN:
+            path = Path(origin.source)  # a video, or an address, which is no file
+        if path is None or not path.is_file():  # reading a pipe again would wait forever
+            return None
+        if self._last is None or self._last[0] != path:
+            self._last = None
+            with contextlib.suppress(OSError):
+                self._last = path, sha256(path)
+        return None if self._last is None else self._last[1]
+
+
+class Provenance:
+    """Adds to the first record what made the run, and to each the hash of its file."""
+
+    def __init__(self, run: AddedJson) -> None:
+        """`run` holds what the first record gets."""
+        self._run: AddedJson = run
+        self._hashes = FileHashes()
+
+    def __call__(self, record: Record) -> Record:
+        """The record with what is added."""
+        added, self._run = self._run, {}
+        if (digest := self._hashes.of(record.origin)) is not None:
+            added = {"sha256": digest, **added}
+        return replace(record, added=added) if added else record

@@ -1,0 +1,140 @@
+"""`detcli verify A.jsonl results.json`: a saved run against COCO results."""
+
+import functools
+import json
+
+import pytest
+from saved_records import box, error, record, report_of
+
+from detcli.model.names import COCO, COCO_IDS
+
+
+@pytest.fixture
+def verify(invoke):
+    return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(name, content):
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return make
+
+
+def lines(*records):
+    return "".join(json.dumps(one | {"index": n}) + "\n" for n, one in enumerate(records))
+
+
+def element(image_id, category_id, bbox=(0, 0, 40, 40), score=0.9):
+    return {"image_id": image_id, "category_id": category_id, "bbox": [*bbox], "score": score}
+
+
+def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_picture, tmp_path):
+    for number in range(3):
+        make_picture(f"pics/{number}.png", ("red", number, number), ("blue", 6, 5))
+    make_picture("pics/grey.png")
+    arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--conf", 0.5, "-q"]
+    done = invoke(*arguments, "-o", tmp_path / "a.jsonl", "--save-coco", tmp_path / "coco.json",
+                  "--provenance")  # fmt: skip
+    assert done.returncode == 0
+    done = verify(tmp_path / "a.jsonl", tmp_path / "coco.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = report_of(done)
+    assert report["detections"]["pairs"] == 6
+    assert report["compared"] == 4  # a picture without results has no detections
+    assert report["right"]["records"].endswith("coco.json")
+    assert report["right"]["sha256"] is None
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        ({0: "person", 2: "car"}, {0: 1, 2: 3}),  # COCO's
+        ({0: "person", 79: COCO[79]}, {0: 1, 79: 90}),
+        ({1: "person", 3: "car"}, {1: 1, 3: 3}),  # a class for each number, from 0
+        ({0: "person", 89: COCO[79]}, {0: 1, 89: 90}),  # and from 1
+        ({0: "person", 1: "car"}, {0: 0, 1: 1}),  # the model's own
+        ({0: "x", 5: "y"}, {0: 0, 5: 5}),
+    ],
+)
+def test_numbers_of_classes(verify, write, names, numbers):
+    boxes = [box(0.9, column, class_id=key, name=name)
+             for column, (key, name) in enumerate(names.items())]  # fmt: skip
+    results = [element(7, numbers[key], (100 * column, 0, 40, 40))
+               for column, key in enumerate(names)]  # fmt: skip
+    done = verify(write("a.jsonl", lines(record("7.png", *boxes))), write("r.json", results))
+    assert done.returncode == 0, done.stderr
+    assert report_of(done)["detections"]["pairs"] == len(names)
+
+
+def test_results_in_any_order_of_scores(verify, write):
+    boxes = [box(0.9), box(0.8, 1), box(0.7, 2)]
+    results = [element(1, 1, (100 * column, 0, 40, 40), score)
+               for column, score in ((2, 0.7), (0, 0.9), (1, 0.8))]  # fmt: skip
+    assert {1, 90} <= {*COCO_IDS}
+    done = verify(write("a.jsonl", lines(record("1.png", *boxes))), write("r.json", results))
+    assert report_of(done)["agree"]
+
+
+def test_what_differs(verify, write):
+    left = write("a.jsonl", lines(record("1.png", box()), record("2.png", box()), error("3.png")))
+    right = write("r.json", [element(1, 1), element(1, 44, (200, 0, 40, 40)), element(9, 1)])
+    done = verify(left, right)
+    assert done.returncode == 6
+    report = report_of(done)
+    assert (report["detections"]["missing"], report["detections"]["extra"]) == (1, 1)
+    (extra,) = report["detections"]["pictures"][0]["extra"]
+    assert extra["class_name"] == "bottle"
+    assert report["right_only"] == ["image_id 9"]
+    assert [failed["source"] for failed in report["failed"]] == ["3.png"]
+
+
+def test_ids_of_a_list_of_images(verify, write):
+    images = {
+        "images": [{"id": 40, "file_name": "x/1.png"}],
+        "categories": [{"id": 11, "name": "Person"}, {"id": 12, "name": "other"}],
+    }
+    left = write("a.jsonl", lines(record("pics/x/1.png", box())))
+    right = write("r.json", [element(40, 11), element(40, 12, (300, 0, 9, 9))])
+    done = verify(left, right, "--coco-images", write("instances.json", images))
+    assert done.returncode == 6
+    report = report_of(done)["detections"]
+    assert (report["pairs"], report["extra"]) == (1, 1)
+    left = write("a.jsonl", lines(record("none.png", box())))
+    done = verify(left, right, "--coco-images", "instances.json", "-q")
+    assert done.returncode == 2
+    assert (
+        "none.png is not among the images"
+        in verify(left, right, "--coco-images", write("instances.json", images)).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('[{"image_id": 1', "it is not JSON"),
+        ('[{"image_id": 1}]', "element 0 lacks a field"),
+        (json.dumps([element(1, 1), element("x", 1)]), "element 1 lacks a field"),
+        (json.dumps([element(1, 1, (0, 0, 1))]), "element 0 lacks a field"),
+        (json.dumps([element(1, 1, (0, 0, 1, 1e300))]), "element 0 is not finite"),
+        ('[{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, NaN], "score": 1}]', "not finite"),
+        (json.dumps([element(10**30, 1)]), "element 0 lacks a field"),
+        ('[{"image_id": 1, "x":' + "[" * 100_000, "it is not JSON"),
+        (json.dumps([element(1, -(10**18))]), None),
+    ],
+)
+def test_results_of_strangers(verify, write, content, says):
+    done = verify(write("a.jsonl", lines(record("1.png", box()))), write("r.json", content))
+    assert done.returncode == (2 if says else 6)
+    assert (says or "boxes disagree") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_come_second(verify, write):
+    results, records = write("r.json", [element(1, 1)]), write("a.jsonl", lines(record("1.png")))
+    done = verify(results, records)
+    assert done.returncode == 2
+    assert "COCO results" in done.stderr
