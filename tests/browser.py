@@ -70,6 +70,11 @@ class Browser:
         self.wait("return document.documentElement.dataset.ready === 'true'")
         self.settle()
 
+    def go(self, view):
+        """Show another view of the page that is open."""
+        self.run("location.hash = arguments[0]", view)
+        self.settle()
+
     def run(self, script, *arguments):
         """What a script returns."""
         return self.driver.execute_script(script, *arguments)

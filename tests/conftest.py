@@ -61,7 +61,6 @@ SLOW = {
     "commands/doctor/test_command.py",
     "commands/doctor/test_examine.py",
     "commands/eval/test_plots.py",
-    "commands/eval/test_run.py",
     "commands/inspect/test_command_trial.py",
     "commands/inspect/test_trial.py",
     "commands/inspect/test_trial_real_models.py",
@@ -106,20 +105,18 @@ SLOW = {
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow files where they are left out."""
-    left_out = config.option.markexpr == "not slow"
-    return True if left_out and _is_slow(collection_path) else None
+    left_out = config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS)
+    return True if left_out and str(collection_path.relative_to(TESTS)) in SLOW else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files."""
-    assert all((TESTS / name).exists() for name in SLOW)
+    """Mark the tests of slow files, and begin with them, so that no worker ends with one alone."""
+    slow = {TESTS / name for name in SLOW}
+    assert all(path.exists() for path in slow)
     for item in items:
-        if _is_slow(item.path):
+        if item.path in slow:
             item.add_marker(pytest.mark.slow)
-
-
-def _is_slow(path: Path) -> bool:
-    return path.is_relative_to(TESTS) and str(path.relative_to(TESTS)) in SLOW
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -169,6 +166,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("detcli.objects.settings.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()

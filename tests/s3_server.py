@@ -18,8 +18,6 @@ with warnings.catch_warnings():  # of what moto imports
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 
-KEY, SECRET = "AKIAEXAMPLE", "wJalrXUtnFEMI"  # taken for whatever is asked
-
 
 @dataclass
 class Faults:
@@ -53,7 +51,10 @@ class S3:
         faults: What goes wrong with requests that are not boto3's.
         requests: Method and path of each of these, in their order.
         most_at_once: How many requests were under way at the same time.
+        key, secret: Credentials, which it takes for whatever is asked.
     """
+
+    key, secret = "AKIAEXAMPLE", "wJalrXUtnFEMI"
 
     def __init__(self):
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -67,8 +68,8 @@ class S3:
         self.client = boto3.client(
             "s3",
             endpoint_url=self.url,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
             region_name="us-east-1",
         )
         self._lock = threading.Lock()
@@ -154,8 +155,8 @@ def environment(server):
     """Variables with which the server is found, and no credentials of this machine."""
     return {
         "AWS_ENDPOINT_URL": server.url,
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ACCESS_KEY_ID": S3.key,
+        "AWS_SECRET_ACCESS_KEY": S3.secret,
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": "/no/such/file",

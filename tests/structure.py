@@ -32,14 +32,19 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def modules() -> frozenset[str]:
+    """The dotted names of all files."""
+    return frozenset(map(module_name, files()))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Modules of detcli that a file imports, at its top or inside functions."""
-    modules = {module_name(file) for file in files()}
     for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "detcli":
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                yield name if name in modules else str(node.module)
+                yield name if name in modules() else str(node.module)
         elif isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == "detcli")
 

@@ -41,9 +41,9 @@ START = {
 
 
 @pytest.fixture
-def environment(tmp_path):
+def environment(tmp_path, warm_detcli):
     """An environment with this `detcli` and a temporary home."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join(map(str, (warm_detcli, Path(sys.executable).parent, os.environ["PATH"])))
     own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
     own |= {"LC_ALL": "C.UTF-8"}
     return {**os.environ, **own, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

@@ -236,6 +236,7 @@ def test_tests_mirror_the_package():
         "test_architecture",
         "test_packaging",
         "test_docs",
+        "test_doctests",
         "test_kills",
         "test_makefile",
         "test_troubleshooting",

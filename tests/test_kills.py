@@ -104,7 +104,7 @@ JOURNAL = "run.jsonl"
 FAILED = '{"schema_version": 1, "source": "x/a.png", "index": 0, "error": {}}\n{"schema_ver'
 
 both_ways = pytest.mark.parametrize(
-    "kill_every", [pytest.param(None, marks=pytest.mark.slow), 13], ids=["states", "kills"]
+    "kill_every", [pytest.param(None, marks=pytest.mark.slow), 31], ids=["states", "kills"]
 )
 """Every state that a kill could leave, and at some points a process that is killed in fact."""
 

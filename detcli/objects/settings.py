@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 RETRY_S = 30
 """For how long a request is repeated after failures that pass, such as 503."""
 
+FIRST_WAIT_S = 0.1
+"""How long it waits to be repeated for the first time; twice as long each time after that."""
+
 UNLIMITED_S = 24 * 3600
 
 CREDENTIALS_S = 15 * 60
@@ -97,7 +100,7 @@ def client_settings(
         "retry_config": {
             "max_retries": 12,
             "backoff": {
-                "init_backoff": timedelta(seconds=0.1),
+                "init_backoff": timedelta(seconds=FIRST_WAIT_S),
                 "max_backoff": timedelta(seconds=5),
                 "base": 2,
             },

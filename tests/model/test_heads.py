@@ -111,7 +111,7 @@ PAIRS = [
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("turned", [False, True])
 def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name, turned):
-    for classes in range(1, 9):
+    for classes in range(1, 6):  # four look like the sides of a box
         model, roles = model_of(name, classes)
         if turned:
             values = [

@@ -9,8 +9,6 @@ from sample_records import Film, failed_frame, frame, picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.mot import MotSink
 
-motmetrics = pytest.importorskip("motmetrics")
-
 
 def tracked(number, *numbers, film=None):
     record = frame(number, *([film] if film else []), count=len(numbers))
@@ -31,6 +29,7 @@ def write(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Operation with tuple")  # of motmetrics with pandas 3
 def test_motmetrics_reads_what_was_written(write):
+    motmetrics = pytest.importorskip("motmetrics")
     records = [tracked(4, 1, -1, 2), failed_frame(5), tracked(7, 2), tracked(8)]
     (path,) = write(*records, picture())
     assert path.name == "film.txt"

@@ -5,7 +5,6 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from s3_server import KEY, SECRET
 
 from detcli.errors import DecodeError, DeviceError, SourceError
 from detcli.record import Origin
@@ -97,10 +96,9 @@ def test_an_object_without_a_suffix_is_a_picture(s3):
     assert item.load().size == (24, 32)
 
 
-@pytest.mark.usefixtures("s3")
-def test_credentials_in_an_address_are_refused_and_not_shown():
-    source, reason = failure(f"s3://{KEY}:{SECRET}@photos/a.png")
-    assert SECRET not in source + reason
+def test_credentials_in_an_address_are_refused_and_not_shown(s3):
+    source, reason = failure(f"s3://{s3.key}:{s3.secret}@photos/a.png")
+    assert s3.secret not in source + reason
     assert reason == "cannot be fetched: not a valid address"
 
 

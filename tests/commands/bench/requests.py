@@ -11,7 +11,7 @@ DEFAULTS |= {"half": False, "workers": 1}
 def shorten(monkeypatch):
     """Shorten measurements: their tests check reports, not timings."""
     monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 0.0)
-    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.5)
+    monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 0.05)
     # The small models find hundreds of cells in a photograph, and each label looks for a place.
     annotate = run.annotate
     monkeypatch.setattr(run, "annotate", lambda image, found: annotate(image, found[:3]))

@@ -2,7 +2,6 @@
 
 import pytest
 from json_lines import lines
-from s3_server import KEY, SECRET
 
 
 @pytest.fixture
@@ -87,13 +86,13 @@ def test_nothing_secret_is_printed(s3, detcli, make_model, tmp_path, monkeypatch
         "s3://photos/pics/",
         "s3://photos/gone.png",
         "s3://gone/",
-        f"s3://{KEY}:{SECRET}@photos/",
+        f"s3://{s3.key}:{s3.secret}@photos/",
     )
     finished = detcli("predict", *names, "--model", make_model(), "-vv")
     assert finished.returncode == 3
     assert len(lines(finished.stdout)) == 4
-    assert SECRET not in finished.stdout + finished.stderr
-    assert KEY not in finished.stdout + finished.stderr
+    assert s3.secret not in finished.stdout + finished.stderr
+    assert s3.key not in finished.stdout + finished.stderr
     assert "botocore" not in finished.stderr
 
 
