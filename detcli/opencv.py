@@ -13,7 +13,7 @@ from functools import cache
 
 from detcli.errors import loading
 
-__all__ = ["cv2", "library_messages", "silence_opencv"]
+__all__ = ["cv2", "library_messages", "open_streams_in_parallel", "silence_opencv"]
 
 HINT = (
     "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or the "
@@ -34,6 +34,17 @@ def silence_opencv() -> None:
     """
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
+
+def open_streams_in_parallel() -> None:
+    """Let one video or stream be opened while another one hangs.
+
+    OpenCV opens one at a time by default, in case FFmpeg was built without threads; the one in
+    OpenCV's wheels was not. On Windows nobody has tried that, so nothing changes there. To be
+    called before other threads run, because they read the environment.
+    """
+    if os.name == "posix":
+        os.environ.setdefault("OPENCV_FFMPEG_IS_THREAD_SAFE", "1")
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ class Server(http.server.ThreadingHTTPServer):
         pause: Waited for between frames.
         short: How many bytes are missing at the end of a file.
         drip_s: Waited for between the bytes of a file.
+        silent: Whether it takes requests and answers none.
         stall: Set when a stream is to stand still, with its connection open.
         password: What `user:password` has to be, if anything.
         requests: Path and credentials of each request.
@@ -34,6 +35,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.pause = 0.01
         self.short = 0
         self.drip_s = 0.0
+        self.silent = False
         self.stall = threading.Event()
         self.over = threading.Event()
         self.password = None
@@ -51,7 +53,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         given = base64.b64decode((self.headers.get("Authorization") or "").removeprefix("Basic "))
         self.server.requests.append((self.path, given.decode()))
-        if self.server.password not in {None, given.decode()}:
+        if self.server.silent:
+            self.server.over.wait()
+        elif self.server.password not in {None, given.decode()}:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="camera"')
             self.send_header("Content-Length", "0")

@@ -44,15 +44,20 @@ def open_file(path: str) -> Capture:
     )
 
 
-def open_address(url: str) -> Capture:
+def open_address(url: str, threads: int = 0) -> Capture:
     """Open a network stream, with timeouts of a few seconds.
+
+    Args:
+        url: Its address.
+        threads: How many decode it; 0 for one a core.
 
     Raises:
         SourceError: The stream cannot be opened.
     """
-    timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
-    timeouts += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
-    if capture := _open(url, timeouts):
+    parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
+    parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
+    parameters += [cv2.CAP_PROP_N_THREADS, threads]
+    if capture := _open(url, parameters):
         return capture
     raise SourceError(
         "cannot be opened", "check the address, user name and password, and that the host answers"

@@ -1,5 +1,6 @@
 """Item: one input, a picture or a frame of a video; and how inputs are read."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -62,7 +63,7 @@ class SourceProgress:
     """Progress of a run, shared by its sources."""
 
     total: int | None = 0  # inputs known so far; None if a source has no known end
-    dropped: int = 0  # frames of live sources that newer ones replaced
+    dropped: Counter[str] = field(default_factory=Counter)  # replaced frames, by live source
     steps: int = 0  # calls of a video's reader that have returned
     hanging: list[Thread] = field(default_factory=list)  # readers that were abandoned
     stop: Event = field(default_factory=Event)  # set when no more items are wanted

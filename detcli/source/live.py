@@ -7,6 +7,7 @@ been taken when the next one comes is dropped. A source that is lost is opened a
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,8 +45,12 @@ class LiveSource:
     may_be_picture: bool = False  # if it ends after one frame, it was a picture
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def named(cls, name: str, threads: int = 0) -> Self:
         """The source with a name that a user gave.
+
+        Args:
+            name: Of a camera, or the address of a stream.
+            threads: How many decode a stream; 0 for one a core.
 
         Raises:
             SourceError: The name is malformed.
@@ -54,7 +59,7 @@ class LiveSource:
             return cls(name, partial(open_camera, camera_number(name)))
         check_address(name)
         is_http = name.lower().startswith("http")
-        return cls(public_name(name), partial(open_address, name), is_http)
+        return cls(public_name(name), partial(open_address, name, threads), is_http)
 
 
 def watch(
@@ -67,11 +72,13 @@ def watch(
     Args:
         sources: Watched at the same time.
         options: Which frames; times are counted from the first one.
-        progress: Counts the frames that are dropped.
+        progress: Counts the frames that are dropped, by the names of the sources, which differ.
     """
     news = threading.Condition()
     stop = threading.Event()
     watchers = [_Watcher(source, options, progress, news, stop) for source in sources]
+    # With all its keys, as it may be read while the watchers count.
+    progress.dropped = Counter({source.name: 0 for source in sources})
     try:
         for watcher in watchers:
             watcher.start()
@@ -209,7 +216,7 @@ class _Watcher(threading.Thread):
         origin = Origin(self._source.name, None, number, time_s, self._clip, time=datetime.now(UTC))
         item = Item(origin, partial(Picture.whole, image))
         with self._news:
-            self._progress.dropped += len(self.waiting)
+            self._progress.dropped[self._source.name] += len(self.waiting)
             self.waiting = [item]
             self._news.notify()
 

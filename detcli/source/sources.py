@@ -2,8 +2,8 @@
 
 A name is a picture or video file, a folder, a glob pattern, `-` for standard input, `camera:N`, the
 address of a network stream, or that of a folder or picture in an object store. Everything is read
-lazily, in the order of the names; what does not exist becomes an item with an error, and the others
-go on.
+lazily, in the order of the names, but cameras and streams come last, all at once: they may never
+end. What does not exist becomes an item with an error, and the others go on.
 """
 
 import contextlib
@@ -11,12 +11,15 @@ import glob
 import itertools
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from detcli.backend.device import available_cores
 from detcli.errors import InputError, SourceError, StoreError, UsageError
 from detcli.objects.address import Address, is_object
 from detcli.record import Origin
@@ -125,21 +128,19 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield failed(public_name(entry), error)
 
     def _expand(self) -> Generator[Item]:
-        for live, names in itertools.groupby(self._names, is_live):
-            if live:
-                yield from self._watch(names)
-                continue
-            for name in names:
-                if name == STDIN:
-                    from detcli.source.stdin import read_stdin
+        for name in itertools.filterfalse(is_live, self._names):
+            if name == STDIN:
+                from detcli.source.stdin import read_stdin
 
-                    yield from read_stdin(self._options.decode, self.progress)
-                    continue
-                for entry in self._find(name):
-                    yield from self.open(entry)
+                yield from read_stdin(self._options.decode, self.progress)
+                continue
+            for entry in self._find(name):
+                yield from self.open(entry)
         if self._options.files_from is not None:
             for entry in self._read_list(self._options.files_from):
                 yield from self.open(entry)
+        if live := list(filter(is_live, self._names)):
+            yield from self._watch(live)
 
     def _find(self, name: str) -> Iterator[Entry]:
         """The pictures and videos that a name stands for."""
@@ -280,17 +281,25 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
             yield self._fetches.item(public, partial(request, url))
 
-    def _watch(self, names: Iterable[str]) -> Iterator[Item]:
-        """Watch consecutive cameras and streams at the same time."""
+    def _watch(self, names: Sequence[str]) -> Iterator[Item]:
+        """Watch cameras and streams at the same time."""
         from detcli.source.live import LiveSource, watch
 
         self.progress.expect(None)
-        sources = []
+        # Each thread of a decoder holds frames, and delays the newest one by one of them.
+        threads = 0 if len(names) == 1 else max(1, available_cores() // len(names))
+        sources: list[LiveSource] = []
+        known: Counter[str] = Counter()
         for name in names:
             try:
-                sources.append(LiveSource.named(name))
+                source = LiveSource.named(name, threads)
             except SourceError as error:
                 yield failed(public_name(name), error)
+                continue
+            known[source.name] += 1
+            if (number := known[source.name]) > 1:  # they may differ in what is not shown
+                source = replace(source, name=f"{source.name} ({number})")
+            sources.append(source)
         yield from watch(sources, self._options, self.progress)
 
 

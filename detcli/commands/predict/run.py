@@ -168,7 +168,9 @@ def detect(  # noqa: PLR0913 - what a run consists of
     except KeyboardInterrupt:
         interrupted = True
     if not quiet and not (interrupted and tally.done == 0):
-        tally.summarise(pipeline.times, sources.progress.dropped)
+        dropped = sources.progress.dropped
+        tally.summarise(pipeline.times, dropped.total())
+        tally.list_streams(dropped)
         for line in account.lines(tally.done, tally.skipped):
             say(line)
         if interrupted and not options.append:  # where that is how a run ends

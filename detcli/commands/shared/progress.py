@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from detcli.commands.shared.messages import is_terminal, report, say
@@ -37,6 +38,36 @@ LINE_PERIOD_S = 10.0
 """How often a terminal that cannot draw a bar gets a line."""
 
 
+@dataclass(slots=True)
+class _Stream:
+    """What came of a live source.
+
+    Attributes:
+        first_s: Time of its first frame that was used; None without any.
+        last_s: Time of its last one.
+    """
+
+    frames: int = 0
+    first_s: float | None = None
+    last_s: float = 0.0
+
+    def add(self, time_s: float) -> None:
+        """Count a frame."""
+        self.frames += 1
+        self.last_s = time_s
+        if self.first_s is None:
+            self.first_s = time_s
+
+    def line(self, dropped: int) -> str:
+        """Frames, rate, and how many frames were dropped."""
+        parts = [count(self.frames, "frame")]
+        if self.first_s is not None and self.last_s > self.first_s:
+            parts.append(f"{(self.frames - 1) / (self.last_s - self.first_s):.1f}/s")
+        if dropped:
+            parts.append(f"{dropped} dropped")
+        return ", ".join(parts)
+
+
 class Tally:
     """Counts inputs and detections, reports failures, and sums up at the end.
 
@@ -56,10 +87,16 @@ class Tally:
         self._errors_shown = errors_shown
         self._start = time.perf_counter()
         self._pictures = self._frames = 0
+        self._streams: defaultdict[str, _Stream] = defaultdict(_Stream)
 
     def add(self, record: "Record") -> None:
         """Count a record."""
-        self.numbered += record.origin.frame is not None
+        origin = record.origin
+        self.numbered += origin.frame is not None
+        if origin.time is not None:  # of a live source
+            stream = self._streams[origin.source]
+            if origin.time_s is not None:
+                stream.add(origin.time_s)
         if record.error is not None:
             self.failed += 1
             if not self._quiet and not self._errors_shown:
@@ -128,6 +165,16 @@ class Tally:
             )
             line, _, side = place.partition(" ")
             say(f"{f'crossed {line} to the {side}' if side else f'in {place}'}: {_most(inside)}")
+
+    def list_streams(self, dropped: Counter[str]) -> None:
+        """Print frames and rate of each live source, if there are several.
+
+        Args:
+            dropped: Frames of each that newer ones replaced.
+        """
+        if not self._quiet and len(self._streams) > 1:
+            for source, stream in sorted(self._streams.items()):
+                say(f"{source}: {stream.line(dropped[source])}")
 
 
 def count(number: int, what: str) -> str:

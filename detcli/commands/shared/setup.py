@@ -11,7 +11,7 @@ from detcli.commands.shared.progress import fetching
 from detcli.detector import Detector
 from detcli.model.contract import BoxFormat
 from detcli.model.zoo import LocatedModel, find
-from detcli.opencv import silence_opencv
+from detcli.opencv import open_streams_in_parallel, silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.settings import Settings
 from detcli.source.decode import TIMEOUT_S
@@ -127,8 +127,9 @@ def run_options(  # noqa: PLR0913 - one parameter an option
 
 
 def set_up_process() -> None:
-    """Silence OpenCV and keep freed memory; to be called before the first picture is read."""
+    """Set up OpenCV and keep freed memory; to be called before the first picture is read."""
     silence_opencv()
+    open_streams_in_parallel()
     keep_freed_memory()
 
 
