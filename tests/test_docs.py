@@ -219,7 +219,9 @@ def test_the_recipe_for_a_pipe_of_pictures(workplace):
     assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
 
 
-CAMERA, STREAM, _ = blocks(README.partition("## Cameras and streams")[2], "sh")[0].splitlines()
+CAMERA, STREAM, STREAMS, _ = blocks(README.partition("## Cameras and streams")[2], "sh")[
+    0
+].splitlines()
 
 
 @pytest.fixture
@@ -243,6 +245,19 @@ def test_the_recipe_for_a_stream(camera):
     assert re.search(
         rf"({row}){{3,}}(\^C)?\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", said
     ), said
+    assert "password" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_recipe_for_streams(camera):
+    """With the same camera on this machine in place of two."""
+    said = until_ctrl_c(
+        re.sub(r"192\.168\.1\.\d+", camera, STREAMS),
+        rf"(?s)(?=.*rtsp://{camera}/yard .*person)(?=.*rtsp://{camera}/gate .*person)",
+    )
+    for name in ("yard", "gate"):
+        assert re.search(rf"detcli: rtsp://{camera}/{name}: \d+ frames?", said), said
     assert "password" not in said
     assert "Traceback" not in said
 

@@ -1,15 +1,19 @@
 """A window that shows annotated pictures."""
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
 
+import numpy as np
+
 from detcli.errors import OutputError
+from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink import Stopped
-from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
+from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 
 WINDOW = "detcli"
 MAX_SIZE = 1280, 720
@@ -36,6 +40,8 @@ PROBE_TIMEOUT_S = 30
 class WindowSink:
     """Shows each annotated picture until a key is pressed, and videos as their frames come.
 
+    Several cameras and streams are shown side by side.
+
     Raises:
         OutputError: No window can be opened.
     """
@@ -46,6 +52,7 @@ class WindowSink:
         check_display()
         self._style = style
         self._size = 0, 0
+        self._wall = _Wall()
 
     def write(self, record: Record) -> None:
         """Show one picture or frame.
@@ -55,10 +62,15 @@ class WindowSink:
         """
         if record.picture is None or record.detections is None:
             return
+        origin = record.origin
         picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
+        still = origin.frame is None
+        title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
+        if origin.clip is not None and origin.clip.live:
+            self._wall.hang(origin.source, picture)
+            if len(self._wall.places) > 1:
+                title, picture = f"{len(self._wall.places)} streams", self._wall.picture
         self._open(picture.shape[1], picture.shape[0])
-        still = record.origin.frame is None
-        title = f"{record.origin.source} ({KEY_NAMES})" if still else record.origin.source
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
@@ -87,6 +99,36 @@ class WindowSink:
             scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
             cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
             self._size = width, height
+
+
+class _Wall:
+    """The newest frames of live sources in one picture, each with its name in a place of its own.
+
+    Attributes:
+        places: Number of each source's place, from 0.
+        picture: `(H, W, 3)` uint8 BGR, at most as large as the window.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.picture: Image = np.zeros((0, 0, 3), np.uint8)
+
+    def hang(self, source: str, frame: Image) -> None:
+        """Show a frame in place of the one before it; a new source moves all others."""
+        count = len(self.places)
+        place = self.places.setdefault(source, count)
+        columns = math.ceil(math.sqrt(len(self.places)))
+        rows = math.ceil(len(self.places) / columns)
+        width, height = MAX_SIZE[0] // columns, MAX_SIZE[1] // rows
+        if len(self.places) > count:  # the others come again with their next frames
+            self.picture = np.zeros((rows * height, columns * width, 3), np.uint8)
+        top, left = height * (place // columns), width * (place % columns)
+        panel = self.picture[top : top + height, left : left + width]  # (height, width, 3)
+        panel[:] = 0
+        scale = min(height / frame.shape[0], width / frame.shape[1])
+        size = max(1, int(frame.shape[1] * scale)), max(1, int(frame.shape[0] * scale))
+        panel[: size[1], : size[0]] = cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
+        draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
 
 
 def _is_open() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from sample_records import failed_frame, failure, frame, picture
+from sample_records import Film, failed_frame, failure, frame, picture
 
 from detcli.errors import OutputError
 from detcli.geometry import Picture
@@ -121,6 +121,46 @@ def test_a_frame_does_not_wait(display):
         sink.write(frame(number))
     assert display.waits == [1, 1, 1]
     assert set(display.titles) == {"in/film.avi"}
+
+
+def test_live_sources_are_shown_side_by_side(display):
+    """Each in a place of its own, whatever its size and however often its frames come."""
+    sink = WindowSink()
+    films = [Film(f"rtsp://host/{number}", 0.0, live=True) for number in range(3)]
+    for turn in range(2):
+        for number, film in enumerate(films):
+            size = (40, 60) if number else (2000, 1000)
+            sink.write(frame(turn, film, shade=50 * (number + 1 + turn), size=size))
+    assert display.titles == [films[0].source, "2 streams", *["3 streams"] * 4]
+    assert display.sizes == [(360, 720), (1280, 720)]
+    wall = display.shown[-1]
+    assert wall.shape == (720, 1280, 3)
+    assert wall[300, 50].tolist() == [100] * 3  # narrow, at the left of its place
+    assert wall[300, 400].tolist() == [0] * 3
+    assert wall[300, 900].tolist() == [150] * 3
+    assert wall[700, 200].tolist() == [200] * 3
+    assert not wall[370:, 640:].any()  # nobody's
+
+
+def test_one_live_source_keeps_its_size(display):
+    sink = WindowSink()
+    for number in range(3):
+        sink.write(frame(number, Film("camera:0", 0.0, live=True)))
+    assert display.sizes == [(60, 40)]
+    assert set(display.titles) == {"camera:0"}
+
+
+def test_fifty_live_sources_fit_the_window(display):
+    sink = WindowSink()
+    for number in range(50):
+        sink.write(frame(0, Film(f"camera:{number}", 0.0, live=True), shade=200))
+    wall = display.shown[-1]
+    assert wall.shape[0] <= 720
+    assert wall.shape[1] <= 1280
+    for number in range(50):
+        sink.write(frame(1, Film(f"camera:{number}", 0.0, live=True), shade=200))
+    places = display.shown[-1].reshape(7, 102, 8, 160, 3).max(axis=(1, 3, 4))
+    assert np.count_nonzero(places) == 50
 
 
 @pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27])

@@ -43,14 +43,16 @@ def collect(items, wanted, count):
     for item in items:
         found.append(item)
         frames[item.origin.source] += item.origin.frame is not None
+        if item.origin.source in wanted and item.origin.frame is None:
+            pytest.fail(f"{item.origin.source}: {error_of(item)}")
         if all(frames[name] >= count for name in wanted):
             break
     return found
 
 
 def test_streams_that_hang_delay_no_other(servers, monkeypatch):
-    """Of fifty, some never answer, some have gone, some stand still, and some end again and again."""
-    monkeypatch.setattr(capture, "OPEN_TIMEOUT_MS", 60_000)
+    """Of fifty, some never answer, some have gone, some stand still, some end again and again."""
+    monkeypatch.setattr(capture, "OPEN_TIMEOUT_MS", 30_000)
     silent, gone, stalled, ending, sound = (servers[at::5] for at in range(5))
     for server in silent:
         server.silent = True
@@ -130,7 +132,9 @@ def test_sources_that_look_the_same_have_names_of_their_own():
             public = server.url("/stream?key=***")
             wanted = [public, f"{public} (2)", f"{public} (3)", server.url("/stream")]
             found = collect(sources, wanted, 2)
-        assert {path for path, _ in server.requests} >= {f"/stream?key={key}" for key in ("one", "two", "three")}
+        assert {path for path, _ in server.requests} >= {
+            f"/stream?key={key}" for key in ("one", "two", "three")
+        }
     assert {item.origin.source for item in found} == set(wanted)
 
 
@@ -143,7 +147,9 @@ def test_streams_share_the_cores(count, threads, monkeypatch):
     named = live.LiveSource.named
     monkeypatch.setattr(module, "available_cores", lambda: 8)
     monkeypatch.setattr(
-        live.LiveSource, "named", lambda name, threads: asked.append(threads) or named(name, threads)
+        live.LiveSource,
+        "named",
+        lambda name, threads: asked.append(threads) or named(name, threads),
     )
     names = [f"http://127.0.0.1:9/{number}" for number in range(count)]
     with Sources(names) as sources:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,44 @@ def test_a_bar_without_an_end(server, make_model):
     assert code == 0
     assert "/?  " in shown
     assert "00:00 " not in shown  # as if it were over
+
+
+def test_the_outcome_lists_streams(invoke, server, make_model, tmp_path):
+    """Streams are read at once, and each has frames, a rate and a video of its own."""
+    names = [server.url(f"/stream{number}") for number in range(3)]
+    output, saved = tmp_path / "out.jsonl", tmp_path / "saved"
+    arguments = ["-m", make_model(), "--end", 1, "-o", output, "--save", saved]
+    finished = invoke("predict", *names, server.url("/gone"), *arguments)
+    assert finished.returncode == 3
+    records = lines(output.read_text())
+    assert [record["index"] for record in records] == list(range(len(records)))
+    frames = Counter(record["source"] for record in records if "frame" in record)
+    assert set(frames) == set(names)
+    said = finished.stderr.replace("detcli: ", "").splitlines()
+    assert f"{server.url('/gone')}: 0 frames" in said
+    for name in names:
+        pattern = rf"{name}: {frames[name]} frames?(, [0-9.]+/s)?(, \d+ dropped)?"
+        assert sum(bool(re.fullmatch(pattern, line)) for line in said) == 1
+    assert any(f"{frames.total()} frames, " in line for line in said)
+    assert len(list(saved.glob("*.mp4"))) == 3
+
+
+def test_one_stream_is_not_listed(invoke, server, make_model):
+    finished = invoke("predict", server.url(), "-m", make_model(), "--end", 0.2)
+    assert server.url() not in finished.stderr
+
+
+def test_a_run_with_streams_is_resumed(invoke, server, make_model, folder, tmp_path):
+    """Files that are done are skipped, frames of streams never."""
+    journal = tmp_path / "run.jsonl"
+    names = [server.url("/stream1"), folder / "0.png", server.url("/stream2")]
+    for _ in range(2):
+        finished = invoke("predict", *names, "-m", make_model(), "--end", 0.2, "--resume", journal)
+        assert finished.returncode == 0
+    found = Counter(record["source"] for record in lines(journal.read_text()))
+    assert found.keys() == set(map(str, names))
+    assert found[str(folder / "0.png")] == 1
+    assert "1 skipped" in finished.stderr
 
 
 def test_a_terminal_that_cannot_draw_gets_lines(make_model, folder):
