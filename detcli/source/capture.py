@@ -49,14 +49,15 @@ def open_address(url: str, threads: int = 0) -> Capture:
 
     Args:
         url: Its address.
-        threads: How many decode it; 0 for one a core.
+        threads: How many decode it; 0 for OpenCV's default.
 
     Raises:
         SourceError: The stream cannot be opened.
     """
     parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
     parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
-    parameters += [cv2.CAP_PROP_N_THREADS, threads]
+    if threads:
+        parameters += [cv2.CAP_PROP_N_THREADS, threads]
     if capture := _open(url, parameters):
         return capture
     raise SourceError(

@@ -50,7 +50,7 @@ class LiveSource:
 
         Args:
             name: Of a camera, or the address of a stream.
-            threads: How many decode a stream; 0 for one a core.
+            threads: How many decode a stream; 0 for OpenCV's default.
 
         Raises:
             SourceError: The name is malformed.
