@@ -39,11 +39,11 @@ def silence_opencv() -> None:
 def open_streams_in_parallel() -> None:
     """Let one video or stream be opened while another one hangs.
 
-    OpenCV opens one at a time by default, in case FFmpeg was built without threads; the one in
-    OpenCV's wheels was not. On Windows nobody has tried that, so nothing changes there. To be
-    called before other threads run, because they read the environment.
+    OpenCV opens one at a time by default, in case FFmpeg was built without threads. Tried on Linux
+    alone, so nothing changes elsewhere. To be called before other threads run, because they read
+    the environment.
     """
-    if os.name == "posix":
+    if sys.platform == "linux":
         os.environ.setdefault("OPENCV_FFMPEG_IS_THREAD_SAFE", "1")
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from detcli.opencv import cv2, library_messages, silence_opencv
+from detcli.opencv import cv2, library_messages, open_streams_in_parallel, silence_opencv
 
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
@@ -66,6 +66,21 @@ def test_ffmpeg_is_silenced_unless_the_user_sets_its_log_level(monkeypatch, befo
     cv2.utils.logging.setLogLevel(level)
     assert os.environ["OPENCV_FFMPEG_LOGLEVEL"] == after
     monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL")
+
+
+@pytest.mark.parametrize(
+    ("system", "before", "after"),
+    [("linux", None, "1"), ("linux", "0", "0"), ("win32", None, None), ("darwin", None, None)],
+)
+def test_streams_open_in_parallel_unless_the_user_says_otherwise(
+    monkeypatch, system, before, after
+):
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setenv("OPENCV_FFMPEG_IS_THREAD_SAFE", before or "")
+    if before is None:
+        monkeypatch.delenv("OPENCV_FFMPEG_IS_THREAD_SAFE")
+    open_streams_in_parallel()
+    assert os.environ.get("OPENCV_FFMPEG_IS_THREAD_SAFE") == after
 
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 
 import number_video
@@ -281,6 +282,27 @@ def test_several_sources_are_watched_in_turns():
     assert set(found[:2]) == {"camera:0", "camera:1"}
     assert all(one != other for one, other in itertools.pairwise(found))
     assert all(camera.released.is_set() for camera in cameras)
+
+
+def test_many_sources_take_turns_whatever_their_rates():
+    """One with twenty times as many frames takes nothing from the others."""
+    cameras, progress = [Camera(1000, free=False) for _ in range(50)], SourceProgress()
+    names = [f"camera:{at}" for at in range(50)]
+    sources = [source(camera, name=name) for camera, name in zip(cameras, names, strict=True)]
+    items = follow(*sources, progress=progress)
+    found = []
+    for turn in range(4):
+        for camera in cameras:
+            camera.allow(20 if turn and camera in cameras[::2] else 1)
+        if turn:  # the first item starts the threads
+            asked = [20 * turn + 2, turn + 2] * 25
+            eventually(lambda asked=asked: [camera.asked for camera in cameras] == asked)
+        found.append(Counter(next(items).origin.source for _ in names))
+    for camera in cameras:
+        camera.over.set()
+    items.close()
+    assert found == [Counter(names)] * 4
+    assert progress.dropped == dict(zip(names, [57, 0] * 25, strict=True))
 
 
 def test_a_lost_source_does_not_stop_the_others():
