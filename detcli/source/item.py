@@ -63,7 +63,7 @@ class SourceProgress:
     """Progress of a run, shared by its sources."""
 
     total: int | None = 0  # inputs known so far; None if a source has no known end
-    dropped: Counter[str] = field(default_factory=Counter)  # replaced frames, by live source
+    dropped: Counter[str] = field(default_factory=Counter)  # replaced frames, of each live source
     steps: int = 0  # calls of a video's reader that have returned
     hanging: list[Thread] = field(default_factory=list)  # readers that were abandoned
     stop: Event = field(default_factory=Event)  # set when no more items are wanted

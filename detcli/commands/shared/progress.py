@@ -93,10 +93,8 @@ class Tally:
         """Count a record."""
         origin = record.origin
         self.numbered += origin.frame is not None
-        if origin.time is not None:  # of a live source
-            stream = self._streams[origin.source]
-            if origin.time_s is not None:
-                stream.add(origin.time_s)
+        if origin.time is not None and origin.time_s is not None:  # a frame of a live source
+            self._streams[origin.source].add(origin.time_s)
         if record.error is not None:
             self.failed += 1
             if not self._quiet and not self._errors_shown:
@@ -170,11 +168,11 @@ class Tally:
         """Print frames and rate of each live source, if there are several.
 
         Args:
-            dropped: Frames of each that newer ones replaced.
+            dropped: Frames that newer ones replaced, of each that was watched.
         """
-        if not self._quiet and len(self._streams) > 1:
-            for source, stream in sorted(self._streams.items()):
-                say(f"{source}: {stream.line(dropped[source])}")
+        if not self._quiet and len(dropped) > 1:
+            for source, number in dropped.items():
+                say(f"{source}: {self._streams[source].line(number)}")
 
 
 def count(number: int, what: str) -> str:
