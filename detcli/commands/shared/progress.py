@@ -39,7 +39,7 @@ LINE_PERIOD_S = 10.0
 
 
 @dataclass(slots=True)
-class _Stream:
+class _StreamTally:
     """What came of a live source.
 
     Attributes:
@@ -87,7 +87,7 @@ class Tally:
         self._errors_shown = errors_shown
         self._start = time.perf_counter()
         self._pictures = self._frames = 0
-        self._streams: defaultdict[str, _Stream] = defaultdict(_Stream)
+        self._streams: defaultdict[str, _StreamTally] = defaultdict(_StreamTally)
 
     def add(self, record: "Record") -> None:
         """Count a record."""
