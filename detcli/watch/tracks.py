@@ -4,6 +4,7 @@ Roboflow's `trackers` do the work, one tracker for each video or stream. They ar
 each frame, so a rate that varies and frames that are left out or cannot be decoded do no harm.
 """
 
+import statistics
 from collections import deque
 from dataclasses import replace
 from typing import Any
@@ -31,11 +32,17 @@ CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort
 LOST_S = 1.0
 """How long an object may be out of sight and still get its number back."""
 
-LOST_FRAMES = 3
+LOST_FRAMES = 5
 """The least number of frames for that, where they are far apart."""
 
 RATE = 30.0
-"""Frames per second where nobody knows; also those that trackers count a second by."""
+"""Frames in a second of the clock that trackers are told, whose filters suit that rate."""
+
+GAPS = 5
+"""How many times between frames tell how long that usually takes."""
+
+LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
+"""Bounds of that, and of the frames by which the clock goes on, for times that stand still."""
 
 LEAST_SIDE = 0.1
 """Pixels of a side; what is smaller has no track."""
@@ -72,9 +79,11 @@ class ClipTracks:
     def __init__(self, options: TrackOptions, first: Record) -> None:
         clip = first.origin.clip
         self._options = options
-        self._rate = (clip.frames_per_second if clip else 0.0) or RATE
         self._size: tuple[int, int] | None = None  # of the frames, height and width
-        self._last_s = -np.inf
+        self._last_s = first.origin.time_s or 0.0
+        self._clock_s = 0.0  # of the tracker
+        known = clip is not None and clip.frames_per_second > 0
+        self._gaps = deque([1 / clip.frames_per_second] if known else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
         self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
 
@@ -85,8 +94,6 @@ class ClipTracks:
         if picture.size != self._size:  # another camera behind the same address, so other objects
             self._size, self._before = picture.size, self._highest
             self._tracker = self._open()
-        if time_s is not None:
-            time_s = self._last_s = max(time_s, self._last_s + 0.1 / self._rate)
         boxes = clipped(found.xyxy, picture.size)  # trackers fail on endless or empty ones
         usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
         given = supervision.Detections(
@@ -95,7 +102,7 @@ class ClipTracks:
         frame = picture.pixels if self._options.tracker == "botsort" else None
         try:
             with np.errstate(all="ignore"):
-                out = self._tracker.update(given, frame=frame, timestamp=time_s)
+                out = self._tracker.update(given, frame=frame, timestamp=self._tick(time_s))
         except Exception as error:
             raise InferenceError(
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
@@ -121,12 +128,27 @@ class ClipTracks:
             del self._trails[next(iter(self._trails))]
         return {number: np.stack(trail) for number, trail in seen.items()}
 
+    def _tick(self, time_s: float | None) -> float | None:
+        """The time of a frame on the tracker's clock, on which frames usually come at one rate.
+
+        Their own rate may be unknown, and changes: streams that share a detector have less of it
+        with each that joins them.
+        """
+        if time_s is None:
+            return None
+        gap, self._last_s = time_s - self._last_s, time_s
+        if gap > 0:
+            self._gaps.append(gap)
+        usual_s = max(statistics.median_low(self._gaps or [0.0]), LEAST_GAP_S)
+        self._clock_s += max(gap / usual_s, LEAST_STEP) / RATE
+        self._tracker.maximum_time_without_update = max(LOST_S / usual_s, LOST_FRAMES) / RATE
+        return self._clock_s
+
     def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
         options = self._options
-        lost_s = max(LOST_S, LOST_FRAMES / self._rate)
         settings = {
-            "frame_rate": self._rate,
-            "lost_track_buffer": round(lost_s * RATE),
+            "frame_rate": RATE,
+            "lost_track_buffer": round(LOST_S * RATE),
             "high_conf_det_threshold": options.conf,
         }
         if options.tracker != "ocsort":  # which has one threshold

@@ -81,6 +81,23 @@ def test_objects_keep_their_numbers(tracker, stride):
     assert numbers == set(range(1, COUNT + 1))
 
 
+@pytest.mark.parametrize("tracker", Tracker)
+@pytest.mark.parametrize("gaps", [(0.016, 0.016), (0.3, 0.3), (6.0, 6.0), (0.05, 2.0)])
+def test_objects_in_streams_keep_their_numbers(tracker, gaps):
+    """However many streams share a detector, and so however far apart the frames of each are."""
+    rng, follow = np.random.default_rng(0), watch(tracker)
+    film = Film("rtsp://a", 0.0, live=True)
+    records, time_s = [], 100.0
+    for number, gap in enumerate(np.geomspace(*gaps, FRAMES)):
+        # Lost for a minute, after which everybody is somebody else.
+        time_s += gap * rng.uniform(0.4, 1.6) + 60 * (number == 10)
+        record = seen(number, rng, film=film, missed=0)
+        records.append(follow(replace(record, origin=replace(record.origin, time_s=time_s))))
+    figures = judge(records[10:])
+    assert figures.num_switches == 0
+    assert figures.idf1 > 0.9
+
+
 def test_rows_stay_in_their_order():
     rng, follow = np.random.default_rng(0), watch()
     for number in range(10):
