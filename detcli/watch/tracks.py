@@ -82,8 +82,8 @@ class ClipTracks:
         self._size: tuple[int, int] | None = None  # of the frames, height and width
         self._last_s = first.origin.time_s or 0.0
         self._clock_s = 0.0  # of the tracker
-        known = clip is not None and clip.frames_per_second > 0
-        self._gaps = deque([1 / clip.frames_per_second] if known else [], GAPS)  # in seconds
+        rate = 0.0 if clip is None else clip.frames_per_second
+        self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
         self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
 
