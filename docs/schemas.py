@@ -20,7 +20,8 @@ from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
 from detcli.commands.shared.dataset import Kind
-from detcli.commands.verify.report import VerifyReport
+from detcli.commands.verify.certificate import Certificate
+from detcli.commands.verify.report import CheckReport, VerifyReport
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
@@ -31,7 +32,7 @@ REPORTS: dict[str, Any] = {
     "inspect": Inspection,
     "models": Listing,
     "predict": RecordJson,
-    "verify": VerifyReport,
+    "verify": VerifyReport | Certificate | CheckReport,
 }
 """What each command prints as JSON: a report, or one of several."""
 

@@ -78,6 +78,7 @@ class Finder:
         """Close the video that was read last."""
         if self._video is not None:
             self._video.close()
+            self._video = None
 
     def _frame(self, record: RecordJson) -> Picture | None:
         """A frame of a video, whose frames are asked for in their order."""

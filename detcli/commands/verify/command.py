@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +11,26 @@ from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
-from detcli.commands.shared.messages import report, set_verbosity
+from detcli.commands.shared.messages import report, say, set_verbosity
 from detcli.commands.shared.options import flag, option
-from detcli.errors import CheckError, DetcliError, DetcliWarning, InputError, SourceError
+from detcli.commands.shared.reports import ReportFormat
+from detcli.errors import (
+    CheckError,
+    DetcliError,
+    DetcliWarning,
+    InputError,
+    SourceError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from detcli.commands.verify.call import VerifyCall
+    from detcli.commands.verify.report import VerifyReport
 
 
 def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODEL",
             help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
@@ -26,7 +38,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             envvar=MODEL_VARIABLE,
             autocompletion=complete_model,
         ),
-    ],
+    ] = None,
     other: Annotated[
         str | None,
         typer.Argument(
@@ -132,6 +144,23 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             panel=GOES,
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        option(
+            "FILE.json",
+            "Write what was compared, with what, and the verdict to this file, and as a page to "
+            "FILE.html.",
+            panel=GOES,
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        option(
+            "FILE.json",
+            "Compare what this certificate names again, and say what changed.",
+            panel=LOOK_AT,
+        ),
+    ] = None,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
@@ -148,12 +177,25 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.perform import Outputs, VerifyCall, perform
+    from detcli.commands.verify.call import VerifyCall
+    from detcli.commands.verify.certificate import open_certificate
+    from detcli.commands.verify.certify import certify
+    from detcli.commands.verify.perform import Outputs, perform
     from detcli.commands.verify.render import render
-    from detcli.commands.verify.report import SelectedBy
     from detcli.opencv import silence_opencv
 
     silence_opencv()
+    if check is not None:
+        if other is not None or images or random is not None or certificate is not None:
+            raise UsageError(
+                "--check compares what its certificate names", "leave out other inputs and outputs"
+            )
+        _check(check, save, report_page, report_format, quiet=quiet)
+        return
+    if model is None:
+        raise UsageError(
+            "missing argument 'MODEL'", "name an ONNX file, a model, or records that predict saved"
+        )
     call = VerifyCall(
         model=model,
         other=other,
@@ -174,22 +216,79 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         tensors=tensors,
         bisect=bisect,
     )
-    found = perform(call, Outputs(save, report_page), quiet=quiet)
+    if certificate is not None and (tensors or bisect or random is not None):
+        raise UsageError(
+            "--certificate is about detections",
+            "leave out --tensors, --bisect and --random, or leave out --certificate",
+        )
+    with open_certificate(certificate) as files:
+        outputs = Outputs(save, report_page, () if files is None else files.paths)
+        performed = perform(call, outputs, certify=files is not None, quiet=quiet)
+        if files is not None:
+            certify(files, call, performed)
+            if not quiet:
+                say(f"wrote a certificate: {' and '.join(map(str, files.paths))}")
+    found = performed.report
     write_report(found, report_format, render)
-    if not quiet:
-        for sentence in found.unlike:
-            warnings.warn(sentence, DetcliWarning, stacklevel=1)
-        for failed in found.failed:
-            report(DetcliError(failed.error), failed.source)
+    _say_what_is_odd(found, quiet=quiet)
+    _judge(
+        found,
+        _next_step(
+            looked_inside=bisect or call.is_saved or _is_one_network(call, found),
+            saved=save is not None or random is not None,
+            unlike=found.unlike,
+        ),
+    )
+
+
+def _check(
+    path: Path,
+    save: Path | None,
+    report_page: Path | None,
+    report_format: ReportFormat | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Compare what a certificate names again, and say what changed."""
+    from detcli.commands.shared.reports import write_report
+    from detcli.commands.verify.check import check, read_certificate
+    from detcli.commands.verify.perform import Outputs
+    from detcli.commands.verify.render import render_check
+
+    found = check(read_certificate(path), Outputs(save, report_page), quiet=quiet)
+    write_report(found, report_format, render_check)
+    _say_what_is_odd(found.report, quiet=quiet)
+    serious = [change for change in found.changes if change.matters]
+    if serious:
+        first, *others = serious
+        more = f" (and {len(others)} more, see the report)" if others else ""
+        raise CheckError(
+            f"{path} does not hold any more: {first}{more}",
+            "restore what was certified, or issue another certificate with --certificate",
+        )
+    _judge(found.report, "--tolerance sets what is allowed, in another certificate")
+
+
+def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
+    """Say how runs are unlike, and which inputs failed."""
+    if quiet:
+        return
+    for sentence in found.unlike:
+        warnings.warn(sentence, DetcliWarning, stacklevel=1)
+    for failed in found.failed:
+        report(DetcliError(failed.error), failed.source)
+
+
+def _judge(found: "VerifyReport", hint: str) -> None:
+    """End with the exit code of the verdict.
+
+    Raises:
+        CheckError: The sides do not agree.
+        SourceError: Nothing could be compared.
+    """
     if found.failures:
         first, *others = found.failures
         more = f" (and {len(others)} more, see the report)" if others else ""
-        one_network = other is None and found.right.selection is SelectedBy.GRAPH
-        hint = _next_step(
-            looked_inside=bisect or one_network or call.is_saved,
-            saved=save is not None or random is not None,
-            unlike=found.unlike,
-        )
         raise CheckError(f"the two sides do not agree: {first}{more}", hint)
     if not found.compared:
         raise SourceError("no picture could be compared", "the errors above say why")
@@ -201,6 +300,11 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         )
     if found.failed:
         raise typer.Exit(InputError.exit_code)
+
+
+def _is_one_network(call: "VerifyCall", found: "VerifyReport") -> bool:
+    """Whether both sides run the same network, so that bisecting finds nothing."""
+    return call.other is None and found.right.selection == "graph"
 
 
 def _next_step(*, looked_inside: bool, saved: bool, unlike: Sequence[str]) -> str:

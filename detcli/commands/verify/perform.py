@@ -2,25 +2,31 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from detcli.backend.device import Device
 from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.progress import progress
+from detcli.commands.shared.provenance import describe_run
 from detcli.commands.shared.setup import find_model
+from detcli.commands.verify.call import VerifyCall
+from detcli.commands.verify.certificate import CertifiedSide
 from detcli.commands.verify.coco_results import CocoResults, is_results
 from detcli.commands.verify.page import open_page
 from detcli.commands.verify.pictures import random_item
-from detcli.commands.verify.plan import VerifyRequest, make_plan
+from detcli.commands.verify.plan import SidePlan, VerifyRequest, make_plan
 from detcli.commands.verify.report import VerifyReport
 from detcli.commands.verify.results import Results
 from detcli.commands.verify.run import side_reports, verify
-from detcli.commands.verify.saved import SavedRun, is_saved
+from detcli.commands.verify.saved import SavedRun
 from detcli.commands.verify.saved_sides import plan_saved, verify_saved
 from detcli.errors import SourceError, UsageError, system_reason
-from detcli.model.contract import BoxFormat
+from detcli.model.hub_cache import sha256
+from detcli.model.preprocessing import written
 from detcli.settings import Settings
 from detcli.sink.coco import Numbers, NumbersFromFile
 from detcli.sink.folder import OutputFolder
@@ -32,106 +38,55 @@ CONF = Settings().conf
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyCall:
-    """What to compare, as it was asked for; each field is named as on the command line.
-
-    Raises:
-        UsageError: The options contradict each other.
-    """
-
-    model: str
-    other: str | None = None
-    images: tuple[str, ...] = ()
-    random: int | None = None
-    recursive: bool = False
-    device: str = "cpu"
-    against: str | None = None
-    half: bool = False
-    conf: float | None = None
-    nms: float | None = None
-    imgsz: int | None = None
-    box_format: BoxFormat | None = None
-    preprocess: str | None = None
-    iou: float = 0.5
-    tolerance: dict[str, float] = field(default_factory=dict)
-    coco_images: str | None = None
-    tensors: bool = False
-    bisect: bool = False
-
-    def __post_init__(self) -> None:
-        if self.is_saved:
-            self._check_saved()
-        elif self.coco_images is not None:
-            raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
-        elif bool(self.images) == (self.random is not None):
-            raise UsageError(
-                "--images and --random are mutually exclusive"
-                if self.images
-                else "no pictures to compare on",
-                "name a folder of real pictures with --images",
-            )
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether saved runs are compared."""
-        return is_saved(self.model) or (self.other is not None and is_saved(self.other))
-
-    def _check_saved(self) -> None:
-        names = [self.model, *filter(None, [self.other])]
-        if len(names) == 1 or not all(map(is_saved, names)):
-            raise UsageError(
-                f"{next(filter(is_saved, names))} holds saved records, which are compared with "
-                "other saved records, or with COCO results",
-                "name two: detcli verify here.jsonl there.jsonl",
-            )
-        running = {
-            "--random": self.random,
-            "--recursive": self.recursive,
-            "--against": self.against,
-            "--half": self.half,
-            "--nms": self.nms,
-            "--imgsz": self.imgsz,
-            "--boxes": self.box_format,
-            "--preprocess": self.preprocess,
-            "--tensors": self.tensors,
-            "--bisect": self.bisect,
-        }
-        for option, value in running.items():
-            if value is not None and value is not False:
-                raise UsageError(
-                    f"{option} is about running a model, and saved records are compared as they "
-                    "are",
-                    f"leave out {option}",
-                )
-        if len(self.images) > 1:
-            raise UsageError(
-                "saved records have their pictures in one folder", "give --images once"
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class Outputs:
-    """Folders for the worst pictures, and for a page; None for neither."""
+    """Folders for the worst pictures and for a page, and a certificate's files; all optional."""
 
     save: Path | None = None
     report: Path | None = None
+    certificate: tuple[Path, ...] = ()
+
+    def check(self, guard: Container[Path]) -> None:
+        """Refuse to write over an input.
+
+        Raises:
+            UsageError: A file of the certificate is one of the inputs.
+        """
+        for path in self.certificate:
+            if path in guard:
+                raise UsageError(f"{path} is one of the inputs", "write to another file")
 
 
-def perform(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What was found.
+
+    Attributes:
+        report: The report.
+        results: The worst pictures, and the hashes of all.
+        sides: What a certificate says of both sides; empty where none is wanted.
+    """
+
+    report: VerifyReport
+    results: Results
+    sides: tuple[CertifiedSide, ...]
+
+
+def perform(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> Performed:
     """Compare, with a bar on a terminal.
 
     Args:
         call: What to compare.
-        outputs: What to write.
+        outputs: What to write; a certificate is written by whoever asks for one.
+        certify: Whether to find out what a certificate says.
         quiet: Show no bar.
 
     Raises:
         DetcliError: Something cannot be compared or written; see `verify` and `verify_saved`.
     """
-    return (_saved if call.is_saved else _live)(call, outputs, quiet=quiet)
+    return (_saved if call.is_saved else _live)(call, outputs, certify=certify, quiet=quiet)
 
 
-def _live(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
+def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> Performed:
     """Run both sides."""
     if outputs.report is not None and call.random is not None:
         raise UsageError(
@@ -159,9 +114,10 @@ def _live(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
             random=call.random is not None,
         )
     )
-    written = tuple(filter(None, (outputs.save, outputs.report)))
-    options = SourceOptions(recursive=call.recursive, written=written)
+    folders = tuple(filter(None, (outputs.save, outputs.report)))
+    options = SourceOptions(recursive=call.recursive, written=folders)
     guard = InputGuard([*call.images, call.model, *filter(None, [call.other])], options)
+    outputs.check(guard)
     folder = OutputFolder(outputs.save, guard) if outputs.save else None
     with (
         open_page(outputs.report, side_reports(plan), plan.rules, guard) as page,
@@ -169,10 +125,29 @@ def _live(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
         progress(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         items = sources if call.random is None else [random_item(call.random, plan.input_size)]
-        return verify(plan, items, folder, Results(plan.rules, page), advance)
+        results = Results(plan.rules, page, certify=certify)
+        report = verify(plan, items, folder, results, advance)
+    sides = (plan.left, plan.right) if certify else ()
+    return Performed(report, results, tuple(_running(side, plan.settings, call) for side in sides))
 
 
-def _saved(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
+def _running(side: SidePlan, settings: Settings, call: VerifyCall) -> CertifiedSide:
+    """What a certificate says of a side that ran."""
+    run = describe_run([Device.parse(side.device)], side.precision)
+    contract = side.file.contract
+    depend_on: dict[str, Any] = {
+        "conf": settings.conf,
+        "max_det": settings.max_det,
+        "nms": settings.nms,
+        "imgsz": settings.imgsz,
+        "box_format": settings.box_format,
+        "preprocess": contract and written(contract.preprocessing),
+        "half": call.half,
+    }
+    return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
+
+
+def _saved(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> Performed:
     """Read both sides."""
     settings = Settings() if call.conf is None else Settings(conf=call.conf)  # checks it
     if not 0 < call.iou <= 1:
@@ -198,13 +173,24 @@ def _saved(call: VerifyCall, outputs: Outputs, *, quiet: bool) -> VerifyReport:
             call.iou,
             call.tolerance,
         )
-        guard = InputGuard([*call.images, call.model, other])
+        guard = InputGuard([*call.images, call.model, other, *filter(None, [call.coco_images])])
+        outputs.check(guard)
         folder = OutputFolder(outputs.save, guard) if outputs.save else None
         page = stack.enter_context(open_page(outputs.report, plan.sides, plan.rules, guard))
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        results = Results(plan.rules, page, keep_all=False)
+        results = Results(plan.rules, page, keep_all=False, certify=certify)
         finder = Finder(images, DecodeOptions())
-        return verify_saved(plan, finder, results, folder, advance)
+        report = verify_saved(plan, finder, results, folder, advance)
+        runs = zip((left, right), paths, strict=True) if certify else ()
+        return Performed(report, results, tuple(_saved_side(*run) for run in runs))
+
+
+def _saved_side(run: SavedRun | CocoResults, path: str) -> CertifiedSide:
+    """What a certificate says of a side that was saved."""
+    digest = sha256(Path(path)) if Path(path).is_file() else None
+    if isinstance(run, CocoResults):
+        return CertifiedSide(digest, None, None)
+    return CertifiedSide(digest, run.settings[0] if run.settings else None, run.made_with())
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from detcli.commands.shared.reports import facts
 from detcli.commands.verify.pictures import WORST
 from detcli.commands.verify.report import (
     BisectReport,
+    CheckReport,
     NodeReport,
     SideReport,
     TensorReport,
@@ -38,6 +39,24 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     if report.bisect is not None:
         yield _bisect(report.bisect)
     yield _verdict(report)
+
+
+def render_check(found: CheckReport) -> Iterator[Table | Text]:
+    """Lay out a check: the report, and what changed since the certificate."""
+    yield from render(found.report)
+    if found.changes:
+        table = Table(title=f"changed since {printable(found.date)}", title_justify="left")
+        for title in ("what", "certified", "now"):
+            table.add_column(title, overflow="fold")
+        for change in found.changes:
+            texts = (change.what, change.before or NOTHING, change.now or NOTHING)
+            style = "red" if change.matters else ""
+            table.add_row(*(Text(printable(one), style) for one in texts))
+        yield table
+    else:
+        yield Text(f"nothing changed since {printable(found.date)}")
+    yield Text(*(("the certificate holds", "green") if found.holds else
+                 ("the certificate does not hold", "red")))  # fmt: skip
 
 
 def _side(side: SideReport) -> str:

@@ -183,3 +183,41 @@ class VerifyReport:
     no_detections: str | None
     tensors: tuple[TensorReport, ...] | None
     bisect: BisectReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateChange:
+    """Something that is not as a certificate says.
+
+    Attributes:
+        what: What it is.
+        before: What the certificate says; None if it says nothing.
+        now: What was found; None if it is gone.
+        matters: Whether the certificate does not hold for that.
+    """
+
+    what: str
+    before: str | None
+    now: str | None
+    matters: bool
+
+    def __str__(self) -> str:
+        return f"{self.what} was {self.before or 'not there'} and is {self.now or 'gone'}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Whether a certificate holds when the same is compared again.
+
+    Attributes:
+        date: When the certificate was written.
+        holds: The sides agree, and nothing changed that matters: models, saved records, settings,
+            tolerance, files and verdict.
+        changes: Everything that changed.
+        report: What was found now.
+    """
+
+    date: str
+    holds: bool
+    changes: tuple[CertificateChange, ...]
+    report: VerifyReport

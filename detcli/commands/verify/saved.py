@@ -177,16 +177,12 @@ class SavedRun:
             records=self.name,
         )
 
-    def made_with(self) -> ProvenanceJson | None:
+    def made_with(self) -> dict[str, str | None] | None:
         """What the run was made with, as far as it has the right form."""
         if self.provenance is None:
             return None
-        known = ProvenanceJson.__annotations__
-        texts = {name: self.provenance.get(name) for name in known}
-        made = {name: one if isinstance(one, str) else None for name, one in texts.items()}
-        for name in ("begun", "detcli", "python", "system"):
-            made[name] = made[name] or "unknown"
-        return cast("ProvenanceJson", made)
+        texts = {name: self.provenance.get(name) for name in ProvenanceJson.__annotations__}
+        return {name: one if isinstance(one, str) else None for name, one in texts.items()}
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
