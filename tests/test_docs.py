@@ -326,6 +326,12 @@ def test_the_page_compares_saved_runs(workplace):
     done = shell(f"set -e\n{script}")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["compared"] == 2
+    done = shell("detcli convert yolov10n -o half.onnx --half -q")
+    assert done.returncode == 0, done.stderr
+    certify, _ = blocks(text.partition("## Certificates")[2].partition("\n## ")[0], "sh")
+    done = shell(f"set -e\n{certify}")
+    assert done.returncode == 0, done.stderr
+    assert all((workplace / name).exists() for name in ("gpu.html", "half.json"))
 
 
 def test_the_tasks_of_a_cluster(workplace):

@@ -178,8 +178,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.reports import write_report
     from detcli.commands.verify.call import VerifyCall
-    from detcli.commands.verify.certificate import open_certificate
-    from detcli.commands.verify.certify import certify
+    from detcli.commands.verify.certify import certify, open_certificate
     from detcli.commands.verify.perform import Outputs, perform
     from detcli.commands.verify.render import render
     from detcli.opencv import silence_opencv

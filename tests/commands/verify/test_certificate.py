@@ -1,0 +1,356 @@
+"""`detcli verify --certificate` and `--check`: what was compared, and whether it still holds."""
+
+import base64
+import functools
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from importlib import resources
+
+import cv2
+import jsonschema
+import numpy as np
+import pytest
+from colour_model import build
+from damaged_graphs import swapped
+from saved_records import SETTINGS, box, error, record
+
+from detcli import __version__
+
+SCHEMA = json.loads(
+    resources.files("detcli.commands.verify").joinpath("schema.json").read_text(encoding="utf-8")
+)
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "main", "div", "h1", "h2", "p", "ul", "li"),
+    *("table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "img", "details"),
+    *("summary", "footer", "span"),
+}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "scope", "alt", "src"}
+HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text without the style."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text, self.images = set(), set(), "", []
+        self._in_style = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self._in_style = tag == "style"
+        if tag == "img":
+            self.images.append(dict(attrs)["src"])
+
+    def handle_data(self, data):
+        self.text += "" if self._in_style else data
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def verify(invoke, here):  # noqa: ARG001 - where it runs
+    return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
+def pictures(make_picture):
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+
+
+@pytest.fixture
+def models(make_model, here):
+    """Two files that agree, and one that differs."""
+    (here / "broken.onnx").write_bytes(swapped(build(), "low").SerializeToString())
+    return make_model(), make_model("b.onnx")
+
+
+def read(path):
+    """A certificate and its page, both checked."""
+    certificate = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(certificate, SCHEMA)
+    text = path.with_suffix(".html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.tags <= TAGS
+    assert page.attributes <= ATTRIBUTES
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{allowed}'" in text
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in page.text
+    return certificate, page
+
+
+def checked(done):
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+CERTIFY = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
+
+
+@pytest.mark.usefixtures("pictures")
+def test_two_models_that_agree(verify, models, here):
+    done = verify("colours.onnx", "b.onnx", *CERTIFY)
+    assert (done.returncode, done.stderr) == (
+        0,
+        "detcli: wrote a certificate: c.json and c.html\n",
+    )
+    certificate, page = read(here / "c.json")
+    report = json.loads(done.stdout)
+    del report["schema_version"]
+    assert certificate["report"] == report
+    assert [side["sha256"] for side in (report["left"], report["right"])] == [*map(sha256, models)]
+    assert certificate["pictures"] == [
+        {"source": f"pics/{name}", "sha256": sha256(here / "pics" / name)}
+        for name in ("a.png", "b.png")
+    ]
+    for side in (certificate["left"], certificate["right"]):
+        assert side["records_sha256"] is None
+        assert side["provenance"]["detcli"] == __version__
+        assert side["settings"]["max_det"] == 300
+    assert "The two sides agree" in page.text
+    assert sha256(here / "pics/b.png") in page.text
+    assert page.images == []
+
+
+@pytest.mark.usefixtures("pictures", "models")
+def test_two_models_that_differ(verify, here):
+    done = verify("colours.onnx", "broken.onnx", *CERTIFY)
+    assert done.returncode == 6
+    certificate, page = read(here / "c.json")
+    assert not certificate["report"]["agree"]
+    assert "The two sides do not agree" in page.text
+    assert "boxes disagree" in page.text
+    assert len(page.images) == 2
+    data = base64.b64decode(page.images[0].removeprefix("data:image/jpeg;base64,"))
+    assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape[1] == 64
+
+
+def write(path, *records):
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+
+
+def test_two_saved_runs(verify, here, make_picture):
+    make_picture("pics/1.png", size=(40, 400))
+    made = {"detcli": "9.9", "gpu": "NVIDIA H200", "driver": "580.65", "x": [], "system": 1}
+    head = {"settings": SETTINGS, "provenance": made}
+    write(here / "a.jsonl", record("/x/1.png", box(), sha256="1" * 64, **head), record("/x/2.png"))
+    write(here / "b.jsonl", record("/y/1.png", box(0.8), sha256="1" * 64), record("/y/2.png"))
+    done = verify("a.jsonl", "b.jsonl", "--images", "pics", "--certificate", "c.json")
+    assert done.returncode == 6
+    certificate, page = read(here / "c.json")
+    assert certificate["left"]["records_sha256"] == sha256(here / "a.jsonl")
+    assert certificate["left"]["provenance"]["gpu"] == "NVIDIA H200"
+    assert certificate["left"]["provenance"]["system"] is None
+    assert "x" not in certificate["left"]["provenance"]
+    assert certificate["right"]["settings"] is certificate["right"]["provenance"] is None
+    assert certificate["pictures"] == [
+        {"source": "/x/1.png", "sha256": "1" * 64},
+        {"source": "/x/2.png", "sha256": None},
+    ]
+    assert len(page.images) == 1
+    assert "NVIDIA H200" in page.text
+    assert "the right run does not say its settings" in page.text
+
+
+def test_hashes_of_saved_runs_without_any_are_those_of_the_files_now(verify, here, make_picture):
+    path = make_picture("pics/1.png", size=(40, 400))
+    for name in "ab":
+        write(here / f"{name}.jsonl", record("/x/1.png", box()))
+    done = verify("a.jsonl", "b.jsonl", "--images", "pics", "--certificate", "c.json")
+    assert done.returncode == 0
+    certificate, _ = read(here / "c.json")
+    assert certificate["pictures"] == [{"source": "/x/1.png", "sha256": sha256(path)}]
+
+
+def test_names_of_strangers_are_only_text(verify, here):
+    named = [record(HOSTILE.format(n), box(name=HOSTILE)) for n in range(3)]
+    head = {"settings": {HOSTILE: HOSTILE, "conf": 0.25}, "provenance": {"gpu": HOSTILE}}
+    failed = error(HOSTILE, HOSTILE)
+    write(here / "a.jsonl", {**named[0], **head, "model": HOSTILE}, named[1], failed)
+    moved = record(HOSTILE.format(0), box(shift=3, name="</style>"), device=HOSTILE)
+    write(here / "b.jsonl", moved, named[2], failed)
+    assert verify("a.jsonl", "b.jsonl", "--certificate", "<b>.json").returncode == 6
+    _, page = read(here / "<b>.json")
+    assert "</td><script>alert(1)</script>\"'&lt; \\x1b[31m\\u202e1.png" in page.text
+    assert "\x1b" not in page.text
+
+
+def test_a_list_of_many_inputs_is_cut_on_the_page_only(verify, here):
+    names = [f"{number}.png" for number in range(1100)]
+    for name in "ab":
+        write(here / f"{name}.jsonl", *(record(source, box()) for source in names))
+    assert verify("a.jsonl", "b.jsonl", "--certificate", "c.json", "-q").returncode == 0
+    certificate, page = read(here / "c.json")
+    assert len(certificate["pictures"]) == 1100
+    assert "and 100 more" in page.text
+    assert "1050.png" not in page.text
+
+
+@pytest.mark.usefixtures("pictures", "models")
+def test_a_certificate_holds_until_something_changes(verify, make_picture, make_model):
+    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
+    done = verify("--check", "c.json")
+    assert done.returncode == 0
+    report = checked(done)
+    assert (report["holds"], report["changes"], report["report"]["agree"]) == (True, [], True)
+    make_picture("pics/a.png", ("red", 1, 2))
+    make_picture("pics/c.png")
+    make_model("b.onnx", tail="authors")
+    done = verify("--check", "c.json")
+    assert done.returncode == 6
+    report = checked(done)
+    assert not report["holds"]
+    assert [change["what"] for change in report["changes"]] == [
+        "right model sha256", "input pics/a.png", "input pics/c.png", "pictures compared",
+    ]  # fmt: skip
+    assert [change["matters"] for change in report["changes"]] == [True, True, True, False]
+    assert "c.json does not hold any more: right model sha256 was " in done.stderr
+    table = verify("--check", "c.json", "--format", "table").stdout
+    assert "the certificate does not hold" in table
+    assert "input pics/c.png" in table
+
+
+@pytest.mark.usefixtures("pictures", "models")
+def test_a_certificate_that_sides_differ_never_holds(verify):
+    assert verify("colours.onnx", "broken.onnx", *CERTIFY).returncode == 6
+    done = verify("--check", "c.json")
+    assert done.returncode == 6
+    report = checked(done)
+    assert (report["holds"], report["changes"]) == (False, [])
+
+
+@pytest.mark.usefixtures("pictures", "models")
+@pytest.mark.parametrize(
+    ("change", "what", "matters"),
+    [
+        ({"report": {"agree": False}}, "verdict", True),
+        ({"left": {"provenance": {"onnxruntime": "1.0"}}}, "left onnxruntime", False),
+        ({"right": {"provenance": {"driver": "1.0"}}}, "right driver", False),
+        ({"right": {"settings": {"nms": 0.5}}}, "right setting nms", True),
+        ({"report": {"tolerance": {"score": 1}}}, "tolerance of score", True),
+        ({"report": {"detections": {"pairs": 9}}}, "pairs", False),
+        ({"report": {"left": {"device": "cuda:0"}}}, "left device", False),
+    ],
+)
+def test_what_is_told_and_what_matters(verify, here, change, what, matters):
+    verify("colours.onnx", "b.onnx", *CERTIFY)
+
+    def merge(content, new):
+        for name, value in new.items():
+            if isinstance(value, dict):
+                merge(content[name], value)
+            else:
+                content[name] = value
+
+    content = json.loads((here / "c.json").read_text())
+    merge(content, change)
+    (here / "c.json").write_text(json.dumps(content))
+    done = verify("--check", "c.json")
+    assert done.returncode == (6 if matters else 0)
+    (told,) = checked(done)["changes"]
+    assert (told["what"], told["matters"]) == (what, matters)
+
+
+def test_a_check_of_saved_runs(verify, here):
+    for name in "ab":
+        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+    verify("a.jsonl", "b.jsonl", "--certificate", "c.json", "--tolerance", "score=0.5")
+    assert verify("--check", "c.json").returncode == 0
+    write(here / "b.jsonl", record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}))
+    done = verify("--check", "c.json")
+    assert done.returncode == 6
+    changed = {one["what"] for one in checked(done)["changes"] if one["matters"]}
+    assert changed == {"right records sha256", "right setting max_det"}
+
+
+REQUEST = {
+    "model": "a.jsonl", "other": "b.jsonl", "images": [], "recursive": False, "device": "cpu",
+    "against": None, "half": False, "conf": None, "nms": None, "imgsz": None, "box_format": None,
+    "preprocess": None, "iou": 0.5, "tolerance": {}, "coco_images": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, None),
+        ({"model": 1}, "no usable model"),
+        ({"images": [1]}, "no usable images"),
+        ({"tolerance": {"x": 1}}, "no usable tolerance"),
+        ({"tolerance": {"score": "1"}}, "no usable tolerance"),
+        ({"tolerance": {"score": -1}}, "score is -1"),
+        ({"box_format": "round"}, "no usable box_format"),
+        ({"box_format": ["xyxy"]}, "no usable box_format"),
+        ({"imgsz": True}, "no usable imgsz"),
+        ({"half": 1}, "no usable half"),
+        ({"conf": 7}, "conf is 7"),
+        ({"iou": float("nan")}, "--iou is nan"),
+        ({"device": None}, "no usable device"),
+        ({"other": None}, "holds saved records"),
+    ],
+)
+def test_certificates_of_strangers(verify, here, change, says):
+    for name in "ab":
+        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+    strange = {"report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
+               "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
+               "date": ["x"]}  # fmt: skip
+    (here / "c.json").write_text(json.dumps(strange | {"request": REQUEST | change}))
+    done = verify("--check", "c.json", "--format", "table")
+    assert done.returncode == (2 if says else 6)
+    assert (says or "does not hold any more") in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "1", '{"request": {}, "report": {}}', "[" * 9999]
+)
+def test_other_files_are_no_certificates(verify, here, content):
+    (here / "c.json").write_text(content)
+    done = verify("--check", "c.json")
+    assert done.returncode == 2
+    assert "cannot check c.json" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--check", "none.json"], 2, "No such file"),
+        (["--check", "c.json", "--images", "pics"], 2, "--check compares what its certificate"),
+        (["colours.onnx", "b.onnx", *CERTIFY[:-1], "c.txt"], 2, "does not end with .json"),
+        (["colours.onnx", "b.onnx", *CERTIFY[:-1], "no/c.json"], 1, "cannot write no/c.json"),
+        (["colours.onnx", "b.onnx", *CERTIFY, "--tensors"], 2, "--certificate is about detections"),
+        (["a.json", "a.json", "--certificate", "a.json"], 2, "a.json is one of the inputs"),
+    ],
+)
+@pytest.mark.usefixtures("pictures", "models")
+def test_requests_that_cannot_be_met(verify, here, arguments, code, says):
+    content = f"[\n{json.dumps(record('1.png', box()))}\n]\n"
+    (here / "a.json").write_text(content)
+    done = verify(*arguments)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert (here / "a.json").read_text() == content
+    assert not [path for path in here.iterdir() if path.suffix in {".part", ".html"}]
+
+
+@pytest.mark.usefixtures("pictures", "models")
+def test_a_run_that_fails_leaves_no_certificate(verify, here):
+    assert verify("colours.onnx", "none.onnx", *CERTIFY).returncode == 4
+    assert not [*here.glob("c.*"), *here.glob(".*part")]
