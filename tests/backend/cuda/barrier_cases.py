@@ -1,4 +1,4 @@
-"""A few inputs that take every path through every kernel, for the mutation test.
+"""A few inputs that take every path through every kernel, for kernels that are watched.
 
 Each case compares a kernel's answer with the specification's. Many ties, so that the order of the
 threads matters; more than 2048 survivors, so that the radix selection runs; k above 2048, so that
@@ -9,41 +9,51 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from backend.cuda.host_gpu import HostGpu
-from backend.cuda.shim import Shim, ShimError
+from backend.cuda.libcuda import FakeDriver
 
 import detcli
 from detcli import Letterbox
 from detcli.backend import postprocess
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
-from detcli.backend.cuda.topk import top_k
+from detcli.backend.cuda.topk import top_k, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
 
 
-def first_wrong(shim: Shim, kind: str = "") -> str:
-    """Name the first case with a wrong answer, among those of a kind; empty if all are right."""
+def first_wrong(driver: FakeDriver, kind: str = "") -> str:
+    """Name the first case that goes wrong, among those of a kind; empty if all are right."""
+    from detcli.backend.cuda.driver import Gpu  # the driver has to be there first
+
     for reverse in (False, True):
-        gpu = HostGpu(shim, late=False, reverse=partial(bool, reverse))
+        driver.start(late=False, reverse=partial(bool, reverse))
+        gpu = Gpu(0)
         for name, is_right in _cases(gpu):
+            if not name.startswith(kind):
+                continue
             try:
-                if name.startswith(kind) and not is_right():
-                    return f"{name}, {reverse=}"
-            except ShimError as error:
-                return f"{name}, {reverse=}: {error}"
+                right = is_right()
+            except Exception:  # noqa: BLE001 - a launch that was ended leaves rubbish to read
+                right = False
+            if driver.faults or not right:
+                return f"{name}, {reverse=}: {driver.faults or 'wrong rows'}"
+        gpu.close()
     return ""
 
 
-def _cases(gpu: HostGpu) -> Iterator[tuple[str, Callable[[], bool]]]:
+def _cases(gpu) -> Iterator[tuple[str, Callable[[], bool]]]:
     random = np.random.default_rng(0)
     yield "letterbox", partial(_letterbox_is_right, gpu)
-    for length, k in [(1000, 300), (5000, 300), (3000, 2500), (9000, 2500), (17000, 10)]:
-        for levels in (1, 3, 1 << 20):
-            values = random.integers(0, levels, length).astype(np.float32)
-            for order in (True, False):
-                name = f"top_k, {k} of {length}, {levels} levels, sorted={order}"
-                yield name, partial(_top_k_is_right, gpu, values, k, order)
+    for length, k, order in [
+        (1000, 300, True),
+        (5000, 300, False),
+        (3000, 2500, True),
+        (9000, 2500, False),
+        (17000, 10, True),
+    ]:
+        values = random.integers(0, 3, length).astype(np.float32)
+        name = f"top_k, {k} of {length}, sorted={order}"
+        yield name, partial(_top_k_is_right, gpu, values, k, order)
     for anchors, max_det, levels in [
         (30, 30, 1 << 20),
         (100, 30, 11),
@@ -75,9 +85,10 @@ def _selection_is_right(gpu, head, options) -> bool:
     rows, anchors = head.shape
     shape = HeadShape(1, rows, anchors, anchors_first=False, cxcywh=False, dtype="float32")
     selection = SelectionKernels(gpu, shape, options)
-    result = np.full(selection.result_size, 0xCD, np.uint8)
-    selection.enqueue(head.ctypes.data, result.ctypes.data)
-    [found] = selection.read(result)
+    uploaded, result = upload(gpu, head), gpu.pin(selection.result_size)
+    selection.enqueue(uploaded.address, result.address)
+    gpu.record().wait()
+    [found] = selection.read(result.array)
     got, wanted = postprocess.as_selection(found.values), postprocess.select(head, options)
     return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))
 
@@ -88,6 +99,7 @@ def _letterbox_is_right(gpu) -> bool:
     wanted = np.empty((3, 64, 64), np.float32)
     to_tensor(letterbox_image(image, letterbox), wanted)
     batch = LetterboxBatch([image], [letterbox], wanted.dtype)
-    got = np.empty_like(wanted)
-    batch.enqueue(gpu, gpu.pin(batch.size), gpu.allocate(batch.size), got.ctypes.data)
-    return np.array_equal(got, wanted)
+    tensor = gpu.pin(wanted.nbytes)
+    batch.enqueue(gpu, gpu.pin(batch.size), gpu.allocate(batch.size), tensor.address)
+    gpu.record().wait()
+    return tensor.array.tobytes() == wanted.tobytes()

@@ -41,6 +41,9 @@ class FakeDriver:
         resolve = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._bring)
         self._kept: list[object] = [resolve]  # as long as the driver may call them
         self._library.fake_resolver(resolve)
+        if shim.checks is not None:
+            told = (shim.checks.checks_memory, shim.checks.checks_forget, shim.checks.checks_copied)
+            self._library.fake_checks(*told)
         self._library.fake_calls.restype = ctypes.c_char_p
         self._library.fake_faults.restype = ctypes.c_char_p
         self.stop()
@@ -70,7 +73,7 @@ class FakeDriver:
         Raises:
             AssertionError: A kernel or its caller did what is not allowed, since `start`.
         """
-        faults = self._library.fake_faults().decode()
+        faults = self.faults
         self._library.fake_free_kept()
         self.start()
         self._library.fake_reset(0, 1, ctypes.c_size_t(UNLIMITED), self._kept[1])
@@ -93,6 +96,11 @@ class FakeDriver:
     def calls(self) -> list[str]:
         """What was called since `record`: the function and, of some, what it was given."""
         return self._library.fake_calls().decode().splitlines()
+
+    @property
+    def faults(self) -> str:
+        """What was wrong since `start` without being told by an error code, a line each."""
+        return self._library.fake_faults().decode()
 
     @property
     def held(self) -> int:

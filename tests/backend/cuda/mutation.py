@@ -1,8 +1,9 @@
-"""Kernels that lack one of their barriers, and the wrong answers they give.
+"""Kernels that lack one of their barriers, and what is seen of it.
 
 The shim leaves a barrier out while the kernel runs, so that none has to be compiled anew.
 """
 
+import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backend.cuda.barrier_cases import first_wrong
+from backend.cuda.libcuda import FakeDriver
 from backend.cuda.shim import Shim, kernel_sources
 from forked import CONTEXT
 
@@ -17,7 +19,7 @@ BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\);")
 FUNCTION = re.compile(r"^(?!struct|#|//|\s)[^;{}]*?\b(?!__)(\w+)\([^;{}]*\{", re.MULTILINE)
 KINDS = {"letterbox.cu": "letterbox", "top.cuh": ""}
 """What the cases that launch a file's kernels begin with; those of other files select."""
-SECONDS = 8  # of processor time, for kernels that never end; all cases take less than 3
+SECONDS = 60  # of processor time, for kernels that never end; all cases take about 8
 
 
 class Barrier(NamedTuple):
@@ -46,7 +48,7 @@ def barriers(sources: Mapping[str, str]) -> Iterator[Barrier]:
 
 
 def examine(folder: Path, without: Barrier | None = None) -> str:
-    """Run `barrier_cases` without a barrier; returns the first wrong one, or nothing.
+    """Run `barrier_cases` without a barrier, each access watched; returns the first wrong, or "".
 
     It is a separate process because a kernel without a barrier may write anywhere or never end; the
     answer is then the name of the signal that ended it.
@@ -73,4 +75,6 @@ def _examine(folder, without, sender):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
     skipped = without and (without.file, without.line)
     kind = KINDS.get(without.file, "selection") if without else ""
-    sender.send(first_wrong(Shim(kernel_sources(), folder, skipped), kind))
+    os.environ["DETCLI_CACHE_DIR"] = str(folder.with_name("cubins"))  # those that NVRTC compiled
+    driver = FakeDriver(Shim(kernel_sources(), folder, skipped, watched=True), folder)
+    sender.send(first_wrong(driver, kind))

@@ -9,12 +9,13 @@ after the content they are made from and are kept in `folder`.
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,10 +27,15 @@ import detcli
 KERNELS = Path(detcli.__file__).parent / "backend/cuda/kernels"
 RUNTIME = Path(__file__).parent / "shim"
 COMPILE = [
-    *"g++ -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE".split(),
+    *"g++ -std=c++17 -O2 -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE".split(),
     *"-ffp-contract=off -fno-strict-aliasing".split(),
     *"-Wall -Wextra -Werror -Wno-unknown-pragmas".split(),
 ]
+WATCH = [
+    *"-O1 -g1 -fsanitize=thread,undefined -fsanitize-undefined-trap-on-error".split(),
+    *"--param tsan-instrument-func-entry-exit=0".split(),
+]
+"""checks.cpp is called before each access to memory; undefined behaviour ends the process."""
 ENTRY = re.compile(
     r'extern "C" __global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+'
     r"(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
@@ -59,21 +65,31 @@ def kernel_sources() -> dict[str, str]:
 class Shim:
     """Kernels that run on the CPU.
 
+    Attributes:
+        checks: The library of shim/checks.cpp; None where accesses are not watched.
+
     Args:
         sources: File name -> text.
         folder: Where libraries are kept.
         skipped: File and line of a barrier at which no thread waits. It holds for a library as
             long as the process lives, so it takes a process of its own.
+        watched: Whether each access to memory is checked, see shim/checks.cpp; ten times slower.
     """
 
     def __init__(
-        self, sources: Mapping[str, str], folder: Path, skipped: tuple[str, int] | None = None
+        self,
+        sources: Mapping[str, str],
+        folder: Path,
+        skipped: tuple[str, int] | None = None,
+        *,
+        watched: bool = False,
     ) -> None:
         if sys.platform != "linux" or shutil.which("g++") is None:
             pytest.skip("running CUDA kernels on the CPU needs g++ on Linux")
         self._sources = sources
         self._folder = folder
         self._skipped = skipped
+        self.checks = self._load_checks() if watched else None
         self._file_of = {
             kernel: name
             for name, text in sources.items()
@@ -129,13 +145,30 @@ class Shim:
         signature.restype = ctypes.c_char_p
         return signature(), ctypes.cast(library[f"{kernel}_launch"], ctypes.c_void_p)
 
+    def watch(self, array: np.ndarray, *, written: bool = True) -> int:
+        """Let kernels access an array, and return its address."""
+        start = array.ctypes.data
+        self.checks.checks_memory(ctypes.c_size_t(start), ctypes.c_size_t(array.nbytes), written)
+        return start
+
+    def _load_checks(self) -> ctypes.CDLL:
+        source = RUNTIME / "checks.cpp"
+        content = repr(COMPILE).encode() + source.read_bytes()
+        path = self._folder / f"checks-{hashlib.sha256(content).hexdigest()[:16]}.so"
+        if not path.exists():
+            built = path.with_suffix(f".{os.getpid()}")
+            subprocess.run([*COMPILE, "-shared", source, "-o", built], check=True)
+            built.replace(path)
+        return ctypes.CDLL(str(path))
+
     def _open(self, name: str) -> ctypes.PyDLL:
         """The library of a .cu file, built unless it is there already."""
         files = self._closure(name)
-        content = repr((COMPILE, files, [path.read_bytes() for path in sorted(RUNTIME.iterdir())]))
+        options = [*COMPILE, *(WATCH if self.checks else ())]
+        content = repr((options, files, [path.read_bytes() for path in sorted(RUNTIME.iterdir())]))
         path = self._folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
         if not path.exists():
-            self._build(name, files, path)
+            self._build(name, files, path, options)
         # PyDLL keeps the interpreter locked: a library runs one kernel at a time.
         library = ctypes.PyDLL(str(path))
         if self._skipped is not None:
@@ -154,20 +187,24 @@ class Shim:
                 wanted += INCLUDE.findall(files[name])
         return files
 
-    def _build(self, name: str, files: Mapping[str, str], path: Path) -> None:
+    def _build(
+        self, name: str, files: Mapping[str, str], path: Path, options: Sequence[str]
+    ) -> None:
         entries = "".join(f"SHIM_ENTRY({kernel})\n" for kernel in ENTRY.findall(files[name]))
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             for file, text in files.items():
                 (Path(temporary) / file).write_text(text)
             unit = f'#include "{name}"\n{entries}#include "{RUNTIME}/shim.cpp"\n'
             (Path(temporary) / "unit.cpp").write_text(unit)
-            finished = subprocess.run(
-                [*COMPILE, "-include", RUNTIME / "shim.h", "unit.cpp", "-o", "unit.so"],
-                cwd=temporary,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if finished.returncode:
-                raise ShimError(f"{name} does not compile\n{finished.stderr}")
+            linked = [] if self.checks is None else [self.checks._name]  # noqa: SLF001 - its path
+            # In two steps: a linker that is told to sanitize adds ThreadSanitizer's own library.
+            for step in (
+                [*options, "-include", RUNTIME / "shim.h", "-c", "unit.cpp", "-o", "unit.o"],
+                ["g++", "-shared", "unit.o", "-o", "unit.so", *linked],
+            ):
+                finished = subprocess.run(
+                    step, cwd=temporary, capture_output=True, text=True, check=False
+                )
+                if finished.returncode:
+                    raise ShimError(f"{name} does not compile\n{finished.stderr}")
             (Path(temporary) / "unit.so").replace(path)  # whole, and whoever builds it last

@@ -1,4 +1,4 @@
-"""Every barrier in the kernels is needed: without it, the shim computes something wrong.
+"""The kernels order all their accesses to memory, and need every barrier for it.
 
 None is exempt. A barrier that no case of `barrier_cases` needs is either superfluous or lacks a
 case.
@@ -13,8 +13,10 @@ BARRIERS = list(barriers(kernel_sources()))
 
 @pytest.fixture
 def folder(shim, pytestconfig):
-    """Where the kernels' libraries are."""
+    """Where the kernels' libraries are; beside it, what NVRTC compiled."""
     assert shim.kernels
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    pytestconfig.cache.mkdir("cubins")
     return pytestconfig.cache.mkdir("shim")
 
 

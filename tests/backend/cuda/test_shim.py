@@ -1,11 +1,13 @@
 """The shim computes what CUDA computes, and notices what a kernel does wrong."""
 
 import re
+import signal
 
 import numpy as np
 import pytest
 from backend.cuda.host_gpu import HostGpu
 from backend.cuda.shim import Shim, ShimError
+from forked import CONTEXT
 
 # Sums a block of 256 values; twice, so that the second round can spoil the first one's memory.
 SUM = """
@@ -184,6 +186,95 @@ def test_an_included_file_counts_and_others_do_not(tmp_path):
         Shim(sources, tmp_path).launch("test", (1, 1, 1), 1, out.ctypes.data)
         assert out[0] == value
     assert len(list(tmp_path.iterdir())) == 2
+
+
+# ---------------------------------------------------------------- watched
+
+ALONE = "__shared__ int s[64]; int t = threadIdx.x, b = blockIdx.x;"
+OK, GLOBAL, SHARED = "", "global memory", "shared memory"
+WROTE, READ = "which another one wrote", "which another one read"
+WATCHED = {
+    "s[t] = t; __syncthreads(); out[64 * b + t] = s[63 - t];": OK,
+    "s[t] = t; __syncwarp(); out[64 * b + t] = s[t ^ 31];": OK,
+    "s[t] = t; out[64 * b + t] = s[t];": OK,
+    "if (t == 0) s[0] = 1; __syncthreads(); atomicAdd(&s[0], t); __syncthreads();": OK,
+    "atomicAdd(out, 1), atomicMax(out, t), atomicOr(out, 2);": OK,
+    "((half*)out)[64 * b + t] = half{1};": OK,
+    "out[64 * b + t] = in[t]; __syncthreads(); out[64 * b + t] += out[64 * b + (t ^ 40)];": GLOBAL,
+    "s[t] = t; __syncwarp(); out[64 * b + t] = s[t ^ 32];": SHARED,
+    "s[t] = t; __ballot_sync(0xffffffff, 1); out[64 * b + t] = s[t ^ 1];": WROTE,
+    "s[t] = t; __shfl_sync(0xffffffff, 1, 0); out[64 * b + t] = s[t ^ 31];": WROTE,
+    "s[t] = t; __syncthreads(); int x = s[t ^ 1]; s[t] = x;": SHARED,
+    "if (!t) *s = 1; __syncthreads(); int x = *s; __ballot_sync(~0u, 1); if (!t) *s = x;": READ,
+    "s[t] = t; __syncthreads(); int x = s[t ^ 32]; __syncwarp(); s[t] = x;": SHARED,
+    "s[0] = t; __syncthreads(); out[64 * b + t] = s[0];": WROTE,
+    "out[t] = t;": GLOBAL,
+    "out[64 * b + t] = in[t]; if (b) in[0] = 1;": GLOBAL,
+    "atomicAdd(out, 1); if (t == 40) *out = 1;": WROTE,
+    "if (t == 0) s[0] = 1; atomicAdd(&s[0], t);": SHARED,
+    "if (in[0]) s[t] = 1; out[64 * b + t] = s[t];": "which nobody wrote",
+    "out[64 * b + t] = rest[t];": "which nobody wrote",
+    "if (t == 63) rest[t + 1] = 0;": "writes outside",
+    "out[64 * b + t] = in[t - 1];": "reads outside",
+    "out[64 * b + t] = ((long long*)in)[t];": "outside",
+}
+"""The body of a kernel, and what is said about it, or nothing."""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    kernels = "".join(
+        f'extern "C" __global__ void k{number}(int* in, int* out, int* rest)'
+        f"{{ {ALONE} (void)s, (void)t, (void)b, (void)in, (void)out, (void)rest; {body} }}\n"
+        for number, body in enumerate(WATCHED)
+    )
+    sources = {"test.cu": f"struct half {{ unsigned short bits; }};\n{kernels}"}
+    return Shim(sources, tmp_path_factory.mktemp("watched"), watched=True)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_accesses_that_nothing_orders_and_wrong_ones_are_told(watched, reverse):
+    several = np.zeros((3, 256), np.int32)  # rows, so that nothing lies beside one by chance
+    arrays = [watched.watch(several[0, 64:128]), watched.watch(several[1, :128])]
+    arrays.append(watched.watch(several[2, 64:128], written=False))
+    said = {}
+    for number, body in enumerate(WATCHED):
+        said[body], several[:] = "", 0
+        watched.watch(several[2, 64:128], written=False)
+        try:
+            watched.launch(f"k{number}", (2, 1, 1), 64, *arrays, reverse=reverse)
+        except ShimError as error:
+            said[body] = str(error)
+    wrong = {
+        body: said[body]
+        for body, expected in WATCHED.items()
+        if expected not in said[body] or (said[body] and not expected)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "in[0] = in[1] << (threadIdx.x + 40);",
+        "in[0] = *(const int*)((const char*)in + 2);",
+    ],
+)
+def test_undefined_behaviour_ends_the_process(body, tmp_path):
+    process = CONTEXT.Process(target=_launch_watched, args=(body, tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGILL
+
+
+def _launch_watched(body, folder):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    shim = Shim(
+        {"test.cu": f'extern "C" __global__ void test(int* in) {{ {body} }}'}, folder, watched=True
+    )
+    shim.launch("test", (1, 1, 1), 1, shim.watch(np.zeros(64, np.int32)))
 
 
 # ---------------------------------------------------------------- HostGpu

@@ -70,6 +70,10 @@ int failure, devices, late = 1, recording, idle;
 size_t capacity = ~size_t(0), in_use;
 bool (*reversed)() = [] { return false; };
 void (*resolve)(const char*);  // asks libcuda.py to bring a kernel
+// Of checks.cpp, where kernels are watched.
+void (*checks_memory)(uintptr_t, size_t, int);
+void (*checks_forget)(uintptr_t, size_t);
+void (*checks_copied)(uintptr_t, uintptr_t, size_t);
 thread_local size_t current;
 thread_local int capture_mode;
 
@@ -113,6 +117,7 @@ Result allocate(uintptr_t* address, size_t size, bool pinned) {
   *address = reinterpret_cast<uintptr_t>(whole + kGuard);
   held[*address] = {whole, size, pinned, int((current - kFirstContext) / kContextStep)};
   if (!pinned) in_use += size;
+  if (checks_memory) checks_memory(*address, size, pinned);  // the host writes there as it likes
   return SUCCESS;
 }
 
@@ -122,6 +127,7 @@ void release(uintptr_t address) {
   Block block = found->second;
   held.erase(found);
   if (!block.pinned) in_use -= block.size;
+  if (checks_forget) checks_forget(address, block.size);
   memset(block.whole + kGuard, kRubbish, block.size);
   for (size_t at = 0; at < (block.size / kGuard + 3) * kGuard; at++) {
     if (static_cast<unsigned char>(block.whole[at]) == kRubbish) continue;
@@ -156,6 +162,10 @@ API void fake_reset(int count, int is_late, size_t bytes, bool (*order)()) {
   failing = "", recording = 0, idle = 0, calls = faults = "";
 }
 API void fake_fail(const char* name, int error) { failing = name, failure = error; }
+API void fake_checks(void (*memory)(uintptr_t, size_t, int), void (*forget)(uintptr_t, size_t),
+                     void (*copied)(uintptr_t, uintptr_t, size_t)) {
+  checks_memory = memory, checks_forget = forget, checks_copied = copied;
+}
 API void fake_idle(int on) { idle = on; }
 API void fake_record(int on) { recording = on, calls = ""; }
 API void fake_resolver(void (*ask)(const char*)) { resolve = ask; }
@@ -307,12 +317,18 @@ API Result cuMemFreeHost(uintptr_t address) {
 API Result cuMemcpyAsync(char* target, const char* source, size_t size, size_t) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue([=] { memcpy(target, source, size); });
+  return enqueue([=] {
+    memcpy(target, source, size);
+    if (checks_copied) checks_copied(uintptr_t(target), uintptr_t(source), size);
+  });
 }
 API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, size_t) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue([=] { memset(target, value, size); });
+  return enqueue([=] {
+    memset(target, value, size);
+    if (checks_copied) checks_copied(uintptr_t(target), 0, size);
+  });
 }
 API Result cuPointerGetAttribute(int* ordinal, int, uintptr_t address) {
   BEGIN("");

@@ -6,8 +6,8 @@
 // warp runs.
 //
 // What this cannot show: a shuffle or a ballot makes the lanes wait here, so that they also see
-// each other's memory, which a GPU does not promise; writes become visible in order; no thread is
-// cut off between two barriers.
+// each other's memory, which a GPU does not promise, as checks.cpp knows; writes become visible in
+// order; no thread is cut off between two barriers.
 //
 // ucontext starts a fiber, once; setjmp and longjmp switch, since swapcontext makes a system call
 // each time. Fibers are used again for the next block.
@@ -20,6 +20,8 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 // All shared memory of this library; null if its kernels use none.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_shim_shared[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __stop_shim_shared[];
+// The library itself.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[], _end[];
 
 namespace shim {
 namespace {
@@ -57,9 +59,11 @@ template <class... T>
   snprintf(message + end, sizeof message - size_t(end), format, values...);
   longjmp(failure, 1);
 }
+[[maybe_unused]] void fail_as_told(const char* what) { fail("%s", what); }
 
 void run_fiber() {
   for (;;) {
+    SHIM_CHECKS(checks_runs(threadIdx.x, 1));
     kernel(arguments);
     wait({Scope::end, "its end", "", 0});
   }
@@ -70,7 +74,10 @@ void resume(unsigned thread) {
   current = &fibers[thread];
   threadIdx = {thread, 0, 0};
   if (_setjmp(scheduler)) return;
-  if (current->started) longjmp(current->context, 1);
+  if (current->started) {
+    SHIM_CHECKS(checks_runs(thread, 1));
+    longjmp(current->context, 1);
+  }
   current->started = true;
   ucontext_t fresh;
   getcontext(&fresh);
@@ -107,6 +114,7 @@ void run_block() {
     memset(__start_shim_shared, kRubbish, size_t(__stop_shim_shared - __start_shim_shared));
   }
   memset(gathered, kRubbish, sizeof gathered);
+  SHIM_CHECKS(checks_block(uintptr_t(__start_shim_shared), uintptr_t(__stop_shim_shared)));
   unsigned warps = (blockDim.x + kWarp - 1) / kWarp;
   do {
     for (unsigned i = 0; i < warps; ++i) run_warp(in_order(i, warps));
@@ -129,7 +137,10 @@ int skipped_line;
 
 void wait(Place place) {
   current->place = place;
-  if (!_setjmp(current->context)) longjmp(scheduler, 1);
+  if (!_setjmp(current->context)) {
+    SHIM_CHECKS(checks_runs(0, 0));
+    longjmp(scheduler, 1);
+  }
 }
 
 unsigned lanes() { return min(kWarp, blockDim.x - threadIdx.x / kWarp * kWarp); }
@@ -159,6 +170,10 @@ const char* launch(void (*entry)(void**), void** values, dim3 grid, unsigned blo
       grid.z > 65535) {
     fail("CUDA refuses a grid of %ux%ux%u blocks of %u threads", grid.x, grid.y, grid.z, block);
   }
+  const uintptr_t library[] = {uintptr_t(__ehdr_start), uintptr_t(_end)};
+  const uintptr_t threads[] = {uintptr_t(stacks), uintptr_t(stacks + kThreads)};
+  (void)library, (void)threads;
+  SHIM_CHECKS(checks_grid(library, threads, fail_as_told));
   run_grid();
   return nullptr;
 }

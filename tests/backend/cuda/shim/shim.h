@@ -26,6 +26,21 @@ struct dim3 {
 };
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
+// With -fsanitize=thread, checks.cpp is told what orders accesses to memory.
+#ifdef __SANITIZE_THREAD__
+#define SHIM_CHECKS(call) call
+extern "C" {
+void checks_grid(const uintptr_t* library, const uintptr_t* fibers, void (*end)(const char*));
+void checks_block(uintptr_t begin, uintptr_t end);
+void checks_runs(uint32_t thread, int on);
+void checks_barrier();
+void checks_sync();
+void checks_atomic(int on);
+}
+#else
+#define SHIM_CHECKS(call)
+#endif
+
 namespace shim {
 
 constexpr unsigned kWarp = 32, kAllLanes = 0xffffffff;
@@ -73,11 +88,14 @@ T value_of(unsigned mask, T value, unsigned lane, Place place) {
 #define SHIM_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(SHIM_CALLER) {
-  if (!shim::is_skipped(file, line)) shim::wait({shim::Scope::block, "__syncthreads", file, line});
+  if (shim::is_skipped(file, line)) return;
+  shim::wait({shim::Scope::block, "__syncthreads", file, line});
+  SHIM_CHECKS(checks_barrier());
 }
 inline void __syncwarp(unsigned mask = shim::kAllLanes, SHIM_CALLER) {
-  if (!shim::is_skipped(file, line))
-    shim::gather(mask, 0, {shim::Scope::warp, "__syncwarp", file, line});
+  if (shim::is_skipped(file, line)) return;
+  shim::gather(mask, 0, {shim::Scope::warp, "__syncwarp", file, line});
+  SHIM_CHECKS(checks_sync());
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, SHIM_CALLER) {
   const uint64_t* all =
@@ -107,18 +125,27 @@ T __shfl_xor_sync(unsigned mask, T value, int flip, SHIM_CALLER) {
                         {shim::Scope::warp, "__shfl_xor_sync", file, line});
 }
 
-// Threads change only at barriers, so nothing can come between the two halves of these.
+// Threads change only at barriers, so nothing can come between the two halves of an atomic.
+namespace shim {
+template <class T, class Change>
+T atomically(T* target, const Change& change) {
+  SHIM_CHECKS(checks_atomic(1));
+  T before = std::exchange(*target, change(*target));
+  SHIM_CHECKS(checks_atomic(0));
+  return before;
+}
+}  // namespace shim
 template <class T>
 T atomicAdd(T* target, std::common_type_t<T> value) {
-  return std::exchange(*target, *target + value);
+  return shim::atomically(target, [=](T now) { return now + value; });
 }
 template <class T>
 T atomicOr(T* target, std::common_type_t<T> value) {
-  return std::exchange(*target, *target | value);
+  return shim::atomically(target, [=](T now) { return now | value; });
 }
 template <class T>
 T atomicMax(T* target, std::common_type_t<T> value) {
-  return std::exchange(*target, *target < value ? value : *target);
+  return shim::atomically(target, [=](T now) { return now < value ? value : now; });
 }
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
@@ -166,7 +193,8 @@ const char* signature(void (*)(T...)) {
 }
 
 template <class... T, size_t... index>
-void call(void (*kernel)(T...), void** arguments, std::index_sequence<index...>) {
+__attribute__((no_sanitize("thread"))) void call(void (*kernel)(T...), void** arguments,
+                                                 std::index_sequence<index...>) {
   kernel(*static_cast<T*>(arguments[index])...);
 }
 template <class... T>
