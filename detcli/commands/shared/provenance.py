@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import os
 import platform
 import re
 from collections.abc import Iterable
@@ -79,7 +80,8 @@ class FileHashes:
         path = origin.path
         if path is None and origin.frame is not None and origin.source != STDIN:
             path = Path(origin.source)  # a video, or an address, which is no file
-        if path is None or not path.is_file():  # reading a pipe again would wait forever
+        # Reading a pipe again would wait forever; an address may be too long for a file's name.
+        if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
             return None
         if self._last is None or self._last[0] != path:
             self._last = None

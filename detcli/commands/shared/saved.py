@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def read_records(name: str) -> Iterator[RecordJson]:
     """
     if name == STDIN:
         yield from _from_lines(sys.stdin.buffer, "standard input")
-    elif Path(name).is_dir():
+    elif is_folder(name):
         from detcli.shards.manifest import Manifest
         from detcli.shards.merging import Merge
         from detcli.shards.store import open_store
@@ -47,8 +48,13 @@ def read_records(name: str) -> Iterator[RecordJson]:
         try:
             with open_lines(Path(name)) as file:
                 yield from _from_lines(file, name)
-        except (OSError, EOFError, zlib.error) as error:  # the latter two of a damaged archive
+        except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
             raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+
+
+def is_folder(name: str) -> bool:
+    """Whether a name is that of a folder; a name that no file can have is not."""
+    return os.path.isdir(name)  # noqa: PTH112 - raises nothing
 
 
 def open_lines(path: Path) -> BinaryIO:
@@ -58,7 +64,7 @@ def open_lines(path: Path) -> BinaryIO:
         OSError: It cannot be opened.
     """
     with path.open("rb") as file:
-        begins = file.peek(len(GZIP))[: len(GZIP)] if path.is_file() else b""
+        begins = file.peek(len(GZIP))[: len(GZIP)] if file.seekable() else b""
     return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
 
 

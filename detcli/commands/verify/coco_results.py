@@ -33,7 +33,7 @@ def is_results(path: Path) -> bool:
     try:
         with open_lines(path) as file:
             begins = file.read(PEEK)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, zlib.error, ValueError):  # ValueError: no file can have this name
         return False
     return begins.lstrip()[:1] == b"[" and b'"image_id"' in begins.partition(b"}")[0]
 

@@ -201,7 +201,11 @@ def _lasting(name: str) -> Iterator[str]:
         SourceError: The pipe cannot be read.
     """
     path = Path(name)
-    if not path.exists() or path.is_file() or path.is_dir():
+    try:
+        lasts = not path.exists() or path.is_file() or path.is_dir()
+    except OSError:  # which reading it finds, too
+        lasts = True
+    if lasts:
         yield name
         return
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from detcli.commands.shared.comparison import Precision
-from detcli.commands.shared.saved import GZIP, read_records
+from detcli.commands.shared.saved import GZIP, is_folder, read_records
 from detcli.commands.verify.keys import Hashes, InputNames, choose_keying
 from detcli.commands.verify.report import SideReport
 from detcli.detections import Detections
@@ -22,6 +22,9 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
 MAX_NOTED = 100
 """Settings, models and devices of one run that are remembered."""
+
+MAX_DIGITS = 8
+"""Of a class id, see `MAX_CLASS`."""
 
 MAX_SHOWN = 80
 """Characters of a setting that a sentence shows."""
@@ -38,15 +41,17 @@ def is_saved(name: str) -> bool:
 
     Those are files of JSON, behind gzip or not; folders of runs in shards; and pipes.
     """
-    path = Path(name)
-    if name.lower().endswith(SUFFIXES) or path.is_fifo():
+    if name.lower().endswith(SUFFIXES):
         return True
-    if path.is_dir():
-        return (path / "manifest.jsonl").is_file()
+    path = Path(name)
     try:
+        if path.is_dir():
+            return (path / "manifest.jsonl").is_file()
+        if path.is_fifo():
+            return True
         with path.open("rb") as file:
             begins = file.read(2)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no file can have this name
         return False
     return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
 
@@ -88,7 +93,7 @@ class SavedRun:
             UsageError: They are something else.
         """
         run = cls(name, path)
-        if Path(path).is_dir():
+        if is_folder(path):
             from detcli.shards.manifest import Manifest
             from detcli.shards.store import open_store
 
@@ -101,7 +106,7 @@ class SavedRun:
     def _note(self, fields: RecordJson) -> None:
         self.count += 1
         self.names.add(fields)
-        settings = cast("dict[str, Any] | None", fields.get("settings"))
+        settings = _flat(fields["settings"]) if "settings" in fields else None
         if settings is not None and settings not in self.settings:
             self.settings += [settings] * (len(self.settings) < MAX_NOTED)
         if self.provenance is None and "provenance" in fields:
@@ -138,7 +143,10 @@ class SavedRun:
             int(key): float(least)
             for table in self.setting("class_conf", dict)
             for key, least in table.items()
-            if key.isdecimal() and isinstance(least, int | float) and 0 <= least <= 1
+            if key.isdecimal()
+            and len(key) < MAX_DIGITS
+            and isinstance(least, int | float)
+            and 0 <= least <= 1
         }
 
     @property
@@ -183,6 +191,19 @@ class SavedRun:
             return None
         texts = {name: self.provenance.get(name) for name in ProvenanceJson.__annotations__}
         return {name: one if isinstance(one, str) else None for name, one in texts.items()}
+
+
+def _flat(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Settings without values that are nested, as none of ours are."""
+
+    def is_plain(value: object) -> bool:
+        return value is None or isinstance(value, str | int | float)
+
+    def is_flat(value: object) -> bool:
+        parts = value.values() if isinstance(value, dict) else value
+        return is_plain(value) or (isinstance(value, dict | list) and all(map(is_plain, parts)))  # type: ignore[call-overload]
+
+    return {name: value for name, value in settings.items() if is_flat(value)}
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:

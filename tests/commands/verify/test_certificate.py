@@ -318,6 +318,24 @@ def test_certificates_of_strangers(verify, here, change, says):
     assert "bug" not in done.stderr
 
 
+STRANGE_NAMES = ["\0.jsonl", "x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"]
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_names_in_certificates_of_strangers(verify, here, name):
+    write(here / "a.jsonl", record("1.png", box()))
+    (here / "c.json").write_text(json.dumps({"report": {}, "request": REQUEST | {"other": name}}))
+    done = verify("--check", "c.json")
+    assert done.returncode == 3
+    assert "cannot read" in done.stderr
+    for field, value in (("model", "\0.onnx"), ("images", ["\0"]), ("device", "\0")):
+        request = REQUEST | {"model": "x.onnx", "other": None, "images": ["pics"], field: value}
+        (here / "c.json").write_text(json.dumps({"report": {}, "request": request}))
+        done = verify("--check", "c.json")
+        assert done.returncode in {2, 4}
+        assert "bug" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", "1", '{"request": {}, "report": {}}', "[" * 9999]
 )

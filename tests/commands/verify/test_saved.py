@@ -339,6 +339,7 @@ def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, sa
         (["{a}", "{a}", "--images", "x", "--images", "y"], "in one folder"),
         (["{a}", "{a}", "--tolerance", "score=-1"], "score is -1"),
         (["a.onnx", "--images", "x", "--coco-images", "y"], "--coco-images needs"),
+        (["{a}", "x" * 300], "holds saved records"),
     ],
 )
 def test_requests_that_do_not_fit_saved_records(verify, save, arguments, says):
@@ -348,18 +349,28 @@ def test_requests_that_do_not_fit_saved_records(verify, save, arguments, says):
     assert says in done.stderr
 
 
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "field",
     [
         {"settings": {"conf": [], "half": "x", "model_sha256": 1, "class_conf": [1], "tile": {}}},
         {"settings": {"model_sha256": "x", "max_det": -1, "conf": -1}},
         {"provenance": {"precision": ["float16"], "detcli": {}}},
+        {"settings": {"class_conf": {"9" * 5000: 0.5, "٣": 0.1}, "x": nested(800)}},
+        {"settings": {"conf": float("nan"), "max_det": 10**400}},
         {"model": "\x1b[31m", "device": "(" * 99},
     ],
 )
 def test_settings_of_strangers_are_only_text(verify, save, field):
     left = save("a.jsonl", record("1.png", box(), **field))
-    done = verify(left, save("b.jsonl", record("1.png", box())), "--format", "table")
+    done = verify(left, save("b.jsonl", record("1.png", box())), "--format", "table",
+                  "--certificate", left.with_name("c.json"))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
