@@ -16,6 +16,11 @@ def is_address(name: str) -> bool:
     return name.lower().startswith(SCHEMES)
 
 
+def is_rtsp(name: str) -> bool:
+    """Whether a name is the address of what can only be a stream."""
+    return name.lower().startswith(("rtsp://", "rtsps://"))
+
+
 def is_camera(name: str) -> bool:
     """Whether a name stands for a camera, as in `camera:0`; it may be malformed."""
     return name.lower().startswith("camera:")

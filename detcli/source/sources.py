@@ -28,6 +28,7 @@ from detcli.source.address import (
     is_address,
     is_camera,
     is_live,
+    is_rtsp,
     is_web_folder,
     path_of,
 )
@@ -120,6 +121,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         try:
+            if is_rtsp(entry) or (is_camera(entry) and not os.path.lexists(entry)):  # in a list
+                raise SourceError(  # noqa: TRY301
+                    "a camera or stream cannot be in a list",
+                    "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
+                )
             if is_object(entry):
                 yield from self._object(entry)
             else:

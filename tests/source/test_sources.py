@@ -213,6 +213,17 @@ def test_an_unreadable_name_in_a_list_is_an_error(here, name):
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", ["camera:0", "rtsp://127.0.0.1:1/a", "RTSPS://127.0.0.1:1/a"])
+def test_a_live_source_in_a_list_is_an_error_that_says_where_it_belongs(name):
+    Path("list").write_text(f"{name}\n")
+    (item,) = Sources([], SourceOptions(files_from="list"))
+    assert item.origin.source == name
+    with pytest.raises(SourceError, match="cannot be in a list") as caught:
+        item.load()
+    assert "$(cat FILE)" in caught.value.hint
+
+
+@pytest.mark.usefixtures("here")
 def test_a_name_that_is_too_long_is_an_error_of_the_list():
     Path("list").write_text("a" * 70000)
     (item,) = Sources([], SourceOptions(files_from="list"))
