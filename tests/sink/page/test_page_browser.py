@@ -287,6 +287,9 @@ def test_figures_follow_the_filter(browser, many):
     assert "99 boxes" in browser.text("#view-figures")
 
 
+DAY = "2026-01-01T12:00:"
+
+
 def frames(count, source="in/film.mp4"):
     return [
         record(source, *[box(n // 20 % 2, 0.8)] * (n % 3), frame=n, time_s=n / 10)
@@ -315,6 +318,20 @@ def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
     assert count(browser) == "14"
     browser.set("#search", "film")
     assert count(browser) == "13"
+
+
+def test_streams_that_end_alike_can_be_told_apart(browser, tmp_path):
+    records = [
+        record(f"rtsp://camera{n}/live/stream", box(), frame=0, time_s=0.0, time=f"{DAY}0{n}Z")
+        for n in (1, 2)
+    ]
+    browser.open(make(tmp_path / "page", records))
+    assert browser.names() == [
+        "2026-01-01 12:00:01 UTC · camera1/live/stream",
+        "2026-01-01 12:00:02 UTC · camera2/live/stream",
+    ]
+    browser.open(tmp_path / "page", "#timeline")
+    assert browser.texts("#view-timeline h2") == ["camera1/live/stream", "camera2/live/stream"]
 
 
 def test_a_long_video_shows_no_picture_that_was_removed(browser, tmp_path, monkeypatch):

@@ -170,7 +170,8 @@ async function loadData(progress) {
 
 /* Numbers and texts as they are shown. */
 
-function baseName(source) {
+function baseName({ source, time }) {
+  if (time) return source.replace(/^[a-z]+:\/\//i, ""); // of a stream: those of many cameras end alike
   const separator = /^([a-z]:)?\\/i.test(source) ? /[/\\]/ : "/"; // a file's name may hold \
   return source.split(separator).filter(Boolean).pop() || source;
 }
@@ -194,7 +195,7 @@ function moment(record) {
 }
 
 function nameOf(record) {
-  const name = baseName(record.source);
+  const name = baseName(record);
   return record.frame === undefined ? name : `${moment(record)} · ${name}`;
 }
 

@@ -81,7 +81,7 @@ function videoFigure(video) {
   }
   const axis = records[0].time_s === undefined ? [`frame ${start}`, `frame ${last}`] : [clock(start), clock(last)];
   return figure(
-    baseName(video.source),
+    baseName(video.records[0]),
     `${counted(records.length, "frame")}, ${counted(boxes, "box", "boxes")}, at most ${most} at once`,
     strip(svg, bins, video),
     element("div", { class: "axis quiet", "aria-hidden": "true" }, element("span", {}, axis[0]), element("span", {}, axis[1])),
@@ -115,7 +115,7 @@ function strip(svg, bins, video) {
     class: "strip",
     role: "slider",
     tabindex: 0,
-    "aria-label": `Moments of ${baseName(video.source)}`,
+    "aria-label": `Moments of ${baseName(video.records[0])}`,
     "aria-valuemin": 0,
     "aria-valuemax": filled.length - 1,
     "aria-valuenow": 0,

@@ -21,7 +21,7 @@ function openViewer(record) {
   } else {
     showMissing("No picture was kept");
   }
-  byId("viewer-name").replaceChildren(element("bdi", {}, baseName(record.source)));
+  byId("viewer-name").replaceChildren(element("bdi", {}, baseName(record)));
   byId("viewer-facts").textContent = factsOf(record).join(" · ");
   const warnings = record.warnings.map((warning) => element("p", { class: "notice" }, warning));
   byId("viewer-warnings").replaceChildren(...warnings);
@@ -43,7 +43,7 @@ function factsOf(record) {
   const facts = [];
   if (record.width) facts.push(`${record.width} × ${record.height} pixels`);
   if (record.frame !== undefined) facts.push(`frame ${record.frame}`, moment(record));
-  if (baseName(record.source) !== record.source) facts.push(record.source);
+  if (baseName(record) !== record.source) facts.push(record.source);
   return facts;
 }
 
