@@ -122,7 +122,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return
         try:
             if is_rtsp(entry) or (is_camera(entry) and not os.path.lexists(entry)):  # in a list
-                raise SourceError(  # noqa: TRY301
+                raise SourceError(
                     "a camera or stream cannot be in a list",
                     "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
                 )
