@@ -5,6 +5,7 @@ records carry the error while the rest is complete; and 130 means that the run w
 what was written is complete and readable.
 """
 
+import functools
 import importlib
 import logging
 import os
@@ -200,6 +201,7 @@ class Commands(Group):
             raise typer.Exit(failure.exit_code) from error
 
 
+@functools.cache
 def _load(name: str) -> "AnyCommand":
     """Load a command's module."""
     entry = COMMANDS[name]

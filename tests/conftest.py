@@ -103,6 +103,12 @@ SLOW = {
 """Files whose tests `make quick` leaves out."""
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker a core, and one more for slow tests: they wait for processes and servers."""
+    return (os.cpu_count() or 1) + (config.option.markexpr != "not slow")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow files where they are left out."""
     left_out = config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS)

@@ -9,10 +9,11 @@ import tempfile
 from pathlib import Path
 
 IMPORTED = [
-    *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table"),
+    *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table", "tomllib"),
     *("detcli.app", "detcli.pipeline", "detcli.backend.cpu", "detcli.backend.runtime.session"),
     *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
-    *("detcli.commands.predict.run", "detcli.commands.predict.sinks"),
+    *("detcli.commands.predict.command", "detcli.commands.predict.run"),
+    *("detcli.commands.predict.sinks", "detcli.commands.inspect.command"),
     *("detcli.commands.shared.setup", "detcli.model.editing", "detcli.model.recognise"),
     *("detcli.sink.coco", "detcli.sink.csv", "detcli.sink.image", "detcli.sink.journal"),
     *("detcli.sink.video", "detcli.sink.yolo", "detcli.source.sources", "detcli.source.video"),

@@ -1,9 +1,8 @@
 """Records made by hand, and the report on two files of them."""
 
 import json
-from importlib import resources
 
-import jsonschema
+from schemas import validator
 
 SHA = "ab" * 32
 SETTINGS = {"model": "m", "model_sha256": SHA, "conf": 0.25, "max_det": 300, "tile": None}
@@ -28,8 +27,5 @@ def error(source, message="torn"):
 def report_of(done):
     """The report, checked against its schema."""
     report = json.loads(done.stdout)
-    schema = json.loads(
-        resources.files("detcli.commands.verify").joinpath("schema.json").read_text()
-    )
-    jsonschema.validate(report, schema)
+    validator("verify").validate(report)
     return report

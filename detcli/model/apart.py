@@ -33,7 +33,7 @@ from detcli.model.head import (
 )
 
 ARITHMETIC = frozenset({Boxes.DISTANCES, Boxes.EXPONENTIAL, Boxes.GRID})
-"""Ways to decode boxes that no scores come about in."""
+"""Ways to decode boxes that never compute scores."""
 
 
 def pair(index: GraphIndex) -> Head | None:

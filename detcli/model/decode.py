@@ -31,7 +31,7 @@ CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 INTEGER_LAYERS = frozenset({"ConvInteger", "MatMulInteger"})
 ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow", "Sub"})
 ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
-"""Operators that no step leads behind."""
+"""Operators at which the search for a tensor's source ends."""
 
 MAX_STEPS = 400  # nodes that are looked at behind one tensor
 MAX_JOINED = 64  # boxes of scales, or of anchors of a cell

@@ -36,7 +36,7 @@ MAX_BYTES = (1 << 31) - 1
 NOT_A_DETECTOR = "no detector is that large; check what the file is"
 
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
-"""Sizes of the types whose names lack them; UINT4, BFLOAT16, FLOAT8E5M2 and all others say it."""
+"""Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
 
 MAX_PACKED = 16
 """The most elements that share an entry of a 32-bit list: those of the smallest type."""

@@ -25,7 +25,7 @@ COCO = tuple(
 UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
 COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
 COCO_FROM = {91: 0, 90: 1}
-"""COCO's number of the first class, in models with a class for each number, by how many those are.
+"""COCO's number of the first class, by the number of classes, in models that keep unused numbers.
 
 DETR, RF-DETR and torchvision begin at 0, which is unused; TensorFlow's models at 1.
 """

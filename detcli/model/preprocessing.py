@@ -39,7 +39,7 @@ PARTS = {
     "values": ("scale", "mean", "std"),
     "channels": ("bgr",),
 }
-"""The parts that are settled apart from one another, and their fields."""
+"""The parts that are settled independently, and the fields of each."""
 
 
 def parse(text: str) -> dict[str, Any]:

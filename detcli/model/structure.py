@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 MAX_NODES = 20_000
-"""The largest detectors have some thousand; ONNX Runtime takes minutes for 45,000 Casts."""
+"""The largest detectors have a few thousand; ONNX Runtime takes minutes for 45,000 Casts."""
 
 MAX_CALLS = 50
-"""Calls inside calls; onnx follows 100, and ONNX Runtime crashes at some thousand."""
+"""Depth of nested calls; onnx follows 100, and ONNX Runtime crashes at a few thousand."""
 
 MAX_PARTS = 1_000_000
 """Nodes, attributes, shapes, names and so on; one may take a hundred times as much memory as the

@@ -17,10 +17,10 @@ CHUNK = 1 << 20
 """Bytes that a read yields at once."""
 
 PAGE = 1000
-"""Keys that a listing yields at once; stores list as many."""
+"""Keys per page of a listing, the most that stores return."""
 
 ATTEMPTS = 5
-"""How often a page is asked for whose end does not come."""
+"""How often a page of a listing is requested if it breaks off."""
 
 UPLOAD_CHUNK = 8 << 20
 """A larger object is sent in parts of this size, two at a time."""

@@ -148,7 +148,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A worker has made so many further records."""
+    """How many more records a worker has made."""
 
     records: int
 

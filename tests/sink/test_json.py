@@ -2,18 +2,16 @@
 
 import io
 import json
-from importlib import resources
 
-import jsonschema
 import pytest
 from sample_records import failure, picture
+from schemas import validator
 from small_disk import small_disk
 
 from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile, StandardOutput
 from detcli.sink.json import JsonLinesSink, JsonSink
 
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
 NAMES = ["a,b", "q\"uo'te", "new\nline\r", "猫 é 😀", "\udcff", "\x1b[1m\0", "\\udcff", "\u2028"]
 
 
@@ -48,7 +46,7 @@ def test_records_come_back_in_order(read_back):
     fields = read_back(*records)
     assert fields == [one.to_json() for one in records]
     for one in fields:
-        jsonschema.validate(one, SCHEMA)
+        validator("predict").validate(one)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,7 +20,7 @@ DRIVERS = {
     "intel-opencl-icd), or use --device openvino:CPU",
     "NPU": "install the driver of Intel's NPU, or use --device openvino:CPU",
 }
-"""What makes each of OpenVINO's devices work, or does without it."""
+"""What to do where OpenVINO lacks a device."""
 
 SOURCE = re.compile(r"^(Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:)$")
 LIBRARY = re.compile(r'Cannot load library "[^"]*": ')

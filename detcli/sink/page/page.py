@@ -128,11 +128,11 @@ class About:
 
 @dataclass(slots=True)
 class _Video:
-    """A video whose frames come.
+    """A video whose frames are being added.
 
     Attributes:
         number: Among the videos of the run.
-        stride: Pictures of every so many frames are kept.
+        stride: The picture of every stride-th frame is kept.
         frames: How many there were.
         last: Number of the last one.
         kept: Place among the frames, and name, of each picture.

@@ -1,16 +1,15 @@
 """`detcli convert`, run as a user runs it."""
 
 import json
-from importlib import resources
 from pathlib import Path
 
 import convolution_model
-import jsonschema
 import numpy as np
 import onnx
 import pytest
 from colour_model import build
 from labelled import Scene, write_coco, write_yolo
+from schemas import validator
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
@@ -38,11 +37,7 @@ def square(make_picture):
 def report_of(done):
     """The report, checked against its schema."""
     report = json.loads(done.stdout)
-    schema = json.loads(
-        resources.files("detcli.commands.convert").joinpath("schema.json").read_text()
-    )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(report, schema)
+    validator("convert").validate(report)
     return report
 
 

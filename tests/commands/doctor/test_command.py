@@ -5,17 +5,14 @@ import getpass
 import json
 import os
 import sys
-from importlib import resources
 from types import SimpleNamespace
 
-import jsonschema
 import pytest
 from commands.doctor.fakes import compile_library, fake_driver
+from schemas import validator
 
 from detcli.commands.doctor import command, process
 from detcli.errors import DeviceError, UsageError
-
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/doctor/schema.json").read_text())
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux libraries")
 
@@ -30,7 +27,7 @@ def doctor(detcli):
         assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stderr
         report = json.loads(done.stdout)
-        jsonschema.validate(report, SCHEMA)
+        validator("doctor").validate(report)
         report["devices"] = {device["name"]: device for device in report["devices"]}
         return report
 

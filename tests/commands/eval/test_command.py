@@ -5,16 +5,13 @@ import io
 import json
 import shlex
 import sys
-from importlib import resources
 
 import cv2
-import jsonschema
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/eval/schema.json").read_text())
+from schemas import validator
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def evaluate(invoke, make_model):
     def run(data, *arguments):
         done = invoke("eval", model, "--data", data, "--device", "cpu", *arguments)
         report = json.loads(done.stdout)
-        jsonschema.validate(report, SCHEMA)
+        validator("eval").validate(report)
         return report, done
 
     return run

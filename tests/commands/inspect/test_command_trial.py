@@ -5,18 +5,13 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib import resources
 
-import jsonschema
 import onnx
 import pytest
 import seeker_model
+from schemas import validator
 from seeker_model import IMAGENET, LEVELS, SIDE, SQUARE
 from terminals import read_all
-
-SCHEMA = json.loads(
-    resources.files("detcli").joinpath("commands/inspect/schema.json").read_text("utf-8")
-)
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def inspect(invoke):
     def run(model, *arguments):
         done = invoke("inspect", model, "--device", "cpu", *arguments)
         report = json.loads(done.stdout)
-        jsonschema.Draft202012Validator(SCHEMA).validate(report)
+        validator("inspect").validate(report)
         return report["trial"], done
 
     return run

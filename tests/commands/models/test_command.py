@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
-import jsonschema
 import pytest
 import terminals
 from hub_server import COMMIT
+from schemas import validator
 from typer.testing import CliRunner
 
 from detcli import __version__
@@ -157,15 +157,13 @@ def test_the_bundled_model_by_its_name(bundled, make_picture):
 @pytest.mark.usefixtures("bundled")
 def test_list_as_json_follows_its_schema(filled):
     finished = run("models", "list", "--format", "json")
-    schema = json.loads(run("schema", "models").stdout)
-    jsonschema.Draft202012Validator.check_schema(schema)
     listing = json.loads(finished.stdout)
-    jsonschema.validate(listing, schema)
+    validator("models").validate(listing)
     assert [model["name"] for model in listing["models"]] == list(zoo.MODELS)
     assert listing["models"][0]["files"][0]["state"] == "bundled"
     run("models", "pull", "yolov10n")
     after = json.loads(run("models", "list").stdout)
-    jsonschema.validate(after, schema)
+    validator("models").validate(after)
     fetched, half = next(m for m in after["models"] if m["name"] == "yolov10n")["files"]
     assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
     assert fetched["bytes"] > 500_000

@@ -9,25 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from importlib import resources
 
 import cv2
 import duckdb
-import jsonschema
 import numpy as np
 import pytest
 import terminals
 from colour_model import cell_box
-
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
-
-STRICT = {**SCHEMA, "unevaluatedProperties": False}  # nothing is written that it does not name
+from schemas import validator
 
 
 def records(finished):
     lines = [json.loads(line) for line in finished.stdout.splitlines()]
     for line in lines:
-        jsonschema.validate(line, STRICT)
+        validator("predict", strict=True).validate(line)
     return lines
 
 

@@ -4,17 +4,14 @@ import getpass
 import hashlib
 import json
 import platform
-from importlib import resources
 
 import cv2
-import jsonschema
 import pytest
 from colour_model import picture
 from json_lines import lines
+from schemas import validator
 
 from detcli import __version__
-
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run, tmp_path
     assert run("-o", "a.jsonl", "--provenance", "--device", "cpu").returncode == 3
     first, *others = lines((tmp_path / "a.jsonl").read_text())
     for record in (first, *others):
-        jsonschema.validate(record, SCHEMA)
+        validator("predict").validate(record)
         assert record["sha256"] == sha256(tmp_path / record["source"])
     assert len(others) == 5
     assert not any(one.keys() & {"settings", "provenance"} for one in others)

@@ -2,12 +2,9 @@
 
 import hashlib
 import json
-from importlib import resources
 
-import jsonschema
 import pytest
-
-SCHEMA = json.loads(resources.files("detcli").joinpath("commands/predict/schema.json").read_text())
+from schemas import validator
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
     assert resume("--conf", "0.5,red=0.2", "--classes", "red,2").returncode == 0
     assert resume("--conf", "0.5,0=0.2", "--classes", "0,blue").returncode == 0
     first, second = map(json.loads, resume.journal.read_text().splitlines())
-    jsonschema.validate(first, SCHEMA)
+    validator("predict").validate(first)
     assert first["settings"] == second["settings"]
     assert first["settings"] == {
         "model": "colours",
@@ -106,7 +103,7 @@ def test_records_name_the_files_that_were_made_for_them(invoke, make_model, make
         picture = make_picture(f"{folder}/a.png", ("red", 2, 3))
         command = ["predict", picture, "-m", make_model(), "--conf", 0.6, *options]
         first, again = (json.loads(invoke(*command).stdout) for _ in range(2))
-        jsonschema.validate(first, SCHEMA)
+        validator("predict").validate(first)
         assert first["saved"] == again["saved"]
         number = "" if folder == "x" else "-2"
         assert first["saved"] == [

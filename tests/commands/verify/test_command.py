@@ -3,14 +3,13 @@
 import functools
 import json
 import re
-from importlib import resources
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from colour_model import build
 from damaged_graphs import far_and_back, swapped
+from schemas import validator
 
 
 @pytest.fixture
@@ -42,11 +41,7 @@ def half(tmp_path):
 def report_of(done):
     """The report, checked against its schema."""
     report = json.loads(done.stdout)
-    schema = json.loads(
-        resources.files("detcli.commands.verify").joinpath("schema.json").read_text()
-    )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(report, schema)
+    validator("verify").validate(report)
     return report
 
 
