@@ -32,6 +32,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         ),
     ] = None,
     *,
+    context: typer.Context,
     model: options.ModelOption = DEFAULT,
     device: options.DeviceOption = "auto",
     conf: options.ConfidenceOption = "0.25",
@@ -287,6 +288,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     detcli.toml turns on.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    given = context.get_parameter_source("blur_with")  # a default in detcli.toml is for others
+    if blur is None and given is not None and given.name == "COMMANDLINE":
+        raise UsageError("--blur-with needs --blur", "name what to hide: --blur person,car")
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores
     from detcli.commands.predict.run import predict_here

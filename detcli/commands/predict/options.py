@@ -102,9 +102,10 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
         return None
     for name, value in others.items():
         if value:
+            later = f"; then detcli report {output} makes a page" if name == "--report" else ""
             raise UsageError(
                 f"{name} does not go with a run in shards (--output {output})",
-                "leave it out, or name a file with --output",
+                f"leave it out{later}, or name a file with --output",
             )
     if wanted not in {None, *PART_FORMATS}:
         raise UsageError(

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.messages import say
-from detcli.commands.shared.page import settings_facts
+from detcli.commands.shared.page import settings_facts, settings_places
 from detcli.commands.shared.progress import count, progress
 from detcli.commands.shared.saved import read_records
+from detcli.errors import UsageError
 from detcli.interrupts import interrupts
 from detcli.sink.page.page import About, Page
 from detcli.source.decode import DecodeOptions
@@ -28,10 +29,13 @@ def make_page(
         quiet: Whether only fatal errors are printed.
 
     Raises:
-        UsageError: The records are something else, or the folder has something else in it.
+        UsageError: The records are something else, the folder has something else in it, or the one
+            of the pictures is none.
         SourceError: The records cannot be read.
         OutputError: The page cannot be written.
     """
+    if images is not None and not images.is_dir():
+        raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
     source = "standard input" if records == STDIN else public_name(records)
     reading = read_records(records)
     first = next(reading, None)  # before a page is begun
@@ -42,6 +46,7 @@ def make_page(
         "report",
         [("records", source), *settings_facts(settings)],
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
+        places=[*settings_places(settings)],
     )
     page = Page(output, about)
     done = 0

@@ -1,8 +1,11 @@
 """What a result page says about what made it."""
 
+import contextlib
 import platform
 from collections.abc import Iterator, Mapping
 
+from detcli.errors import UsageError
+from detcli.places import Shape
 from detcli.record import SettingsJson
 from detcli.sink.page.page import About
 
@@ -14,7 +17,8 @@ def about_run(command: str, settings: SettingsJson | None) -> About:
     """What a run's page says of it."""
     if settings is None:
         return About(command, [*versions()])
-    return About(command, [*settings_facts(settings), *versions()], floor=settings["conf"])
+    facts = [*settings_facts(settings), *versions()]
+    return About(command, facts, floor=settings["conf"], places=[*settings_places(settings)])
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -24,6 +28,15 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             continue  # of classes, of which the page has those that were found
         if value not in UNSAID:
             yield name.replace("_", " "), _text(value)
+
+
+def settings_places(settings: Mapping[str, object]) -> Iterator[Shape]:
+    """The zones and lines of settings; whatever else stands in their place is left out."""
+    for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
+        texts = settings.get(name)
+        for text in texts if isinstance(texts, list) else ():
+            with contextlib.suppress(UsageError):
+                yield read(str(text))
 
 
 def _text(value: object) -> str:

@@ -5,12 +5,12 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from detcli.errors import InputError, SourceError, UsageError, system_reason
-from detcli.record import RecordJson
+from detcli.record import SCHEMA_VERSION, RecordJson
 from detcli.source.item import STDIN
 
 MAX_CLASS = 1_000_000
@@ -72,7 +72,7 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
     """Records of lines; those of an array have a comma behind them."""
     for number, line in enumerate(file, start=1):
         text = line.strip().rstrip(b",")
-        if text in {b"", b"[", b"]"}:
+        if text in {b"", b"[", b"]"} or (number, text) == (1, b"[]"):
             continue
         try:
             fields = json.loads(text)
@@ -82,6 +82,11 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
             raise UsageError(
                 f"line {number} of {name} is not a record of detcli",
                 "name a file that predict or merge wrote, as JSON Lines",
+            )
+        if fields.get("schema_version") != SCHEMA_VERSION:
+            raise UsageError(
+                f"line {number} of {name} is a record of another version",
+                f"this detcli reads version {SCHEMA_VERSION}; take the one that wrote it",
             )
         yield cast("RecordJson", fields)
 
@@ -102,8 +107,7 @@ def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
         and ("time_s" not in fields or _is_finite(fields["time_s"]))
         and isinstance(fields.get("time", ""), str)
         and all(isinstance(fields.get(name, ""), str) for name in ("model", "device"))
-        and isinstance(fields.get("warnings", []), list)
-        and all(isinstance(one, str) for one in fields.get("warnings", []))
+        and _is_list_of(fields.get("warnings", []), lambda one: isinstance(one, str))
         and isinstance(fields.get("settings", {}), dict)
         and isinstance(fields.get("provenance", {}), dict)
         and isinstance(fields.get("sha256", ""), str)
@@ -120,7 +124,18 @@ def _is_detection(one: Any) -> bool:  # noqa: ANN401
         and isinstance(one.get("box"), list)
         and len(one["box"]) == 4
         and all(map(_is_finite, one["box"]))
+        and _is_natural(one.get("track_id", 0), 0)
+        and _is_list_of(one.get("zones", []), lambda name: isinstance(name, str))
+        and _is_list_of(one.get("crossed", []), _is_crossing)
     )
+
+
+def _is_crossing(one: Any) -> bool:  # noqa: ANN401
+    return isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("line", "to"))
+
+
+def _is_list_of(value: object, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(holds, value))
 
 
 def _is_natural(value: object, least: int) -> bool:

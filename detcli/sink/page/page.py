@@ -1,7 +1,7 @@
 """Page: records become entries of a result page, with pictures and thumbnails."""
 
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +11,9 @@ from detcli import __version__
 from detcli.errors import OutputError
 from detcli.geometry import Image
 from detcli.opencv import cv2
+from detcli.places import Shape
 from detcli.record import DetectionJson, RecordJson, iso_time
-from detcli.sink.draw import BLACK, Colour, class_colour, ink
+from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
 from detcli.text import printable
 
@@ -118,12 +119,14 @@ class About:
         facts: Name and value of whatever the detections depend on.
         kinds: What a comparison may say of boxes.
         floor: Detections score above it.
+        places: Zones and lines, which are drawn on each picture.
     """
 
     command: str
     facts: Sequence[tuple[str, str]] = ()
     kinds: Sequence[BoxKind] = ()
     floor: float = 0.0
+    places: Sequence[Shape] = ()
 
 
 @dataclass(slots=True)
@@ -206,7 +209,9 @@ class Page:
             entry["warnings"] = [printable(one) for one in warnings]
         if "detections" in fields:
             self._note(fields)
-            rows = _rows(fields["detections"]) if rows is None else rows
+            if rows is None:
+                rows = _rows(fields["detections"])
+                entry |= _watched(fields["detections"])
             self._add_rows(entry, rows)
         gone = self._add_picture(entry, fields, rendering)
         if self._folder.add(entry):
@@ -277,6 +282,7 @@ class Page:
             "facts": [[name, printable(value)] for name, value in dict.fromkeys(facts)],
             "kinds": [[one.name, *_hex(one.colour), one.dashed, one.wrong] for one in about.kinds],
             "floor": about.floor,
+            "places": [*_places(about.places)],
             "summary": [printable(one) for one in summary],
             "tables": [
                 [
@@ -359,6 +365,26 @@ class Page:
 
 def _rows(detections: Sequence[DetectionJson]) -> list[Row]:
     return [Row(one["class_id"], one["class_name"], one["score"], one["box"]) for one in detections]
+
+
+def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[Any]]]:
+    """What tracks, zones and lines say of detections: lists beside them, where there is any."""
+    columns: dict[str, list[Any]] = {
+        "tracks": [one.get("track_id", 0) for one in detections],
+        "zones": [[*map(printable, one.get("zones", []))] for one in detections],
+        "crossed": [
+            [[printable(each["line"]), printable(each["to"])] for each in one.get("crossed", [])]
+            for one in detections
+        ],
+    }
+    return ((name, column) for name, column in columns.items() if any(column))
+
+
+def _places(shapes: Sequence[Shape]) -> Iterator[list[Any]]:
+    """Name, colours, whether they are fractions, and points of zones and lines."""
+    for number, shape in enumerate(shapes, start=ZONE_COLOURS):
+        points = [side for point in shape.points for side in point]
+        yield [shape.name, *_class_hex(number), shape.fractions, points]
 
 
 def _message(error: Any) -> tuple[str, str]:  # noqa: ANN401

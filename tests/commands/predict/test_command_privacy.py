@@ -63,6 +63,7 @@ def test_a_video_hides_in_each_frame(invoke, make_model, make_video, tmp_path):
         (["--blur", "person"], "the model has no class 'person'"),
         (["--blur", ","], "empty list"),
         (["--blur", "red", "--blur-with", "tape"], "--blur-with"),
+        (["--blur-with", "fill"], "--blur-with needs --blur"),
         (["--blur", "red,blue", "--classes", "blue"], "add red to --classes"),
     ],
 )

@@ -135,6 +135,9 @@ BOX = {"class_id": 0, "class_name": "red", "score": 0.5, "box": [1, 2, 3, 4]}
         json.dumps({**RECORD, "detections": [], "frame": "1"}),
         json.dumps({**RECORD, "detections": [], "warnings": [1]}),
         json.dumps({**RECORD, "error": "x"}),
+        json.dumps({**RECORD, "detections": [{**BOX, "track_id": "7"}]}),
+        json.dumps({**RECORD, "detections": [{**BOX, "zones": [1]}]}),
+        json.dumps({**RECORD, "detections": [{**BOX, "crossed": [{"line": "gate"}]}]}),
     ],
 )  # fmt: skip
 def test_what_is_no_record_is_refused_by_its_line(invoke, here, line):
@@ -153,7 +156,40 @@ def test_settings_of_strangers_are_only_text(invoke, here):
     assert pages.runs(here / "page")[0]["floor"] == 0
 
 
-@pytest.mark.parametrize("text", ["", "\n"])
+@pytest.mark.parametrize("version", [2, "1", None])
+def test_records_of_another_version_are_refused(invoke, here, version):
+    record = {**RECORD, "detections": [BOX], "schema_version": version}
+    (here / "x.jsonl").write_text(json.dumps(record))
+    done = invoke("report", "x.jsonl", "-o", "page")
+    assert done.returncode == 2
+    assert "line 1 of x.jsonl is a record of another version" in done.stderr
+    assert not (here / "page").exists()
+
+
+def test_zones_and_lines_of_a_run_are_on_its_page(invoke, make_model, make_picture, here):
+    zone, line = "left=0,0,0.5,0,0.5,1,0,1", "gate=0.5,0,0.5,1"
+    watched = ("--zone", zone, "--track", "bytetrack", "--line", line)
+    pytest.importorskip("trackers")
+    command = ("predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(), *watched)
+    assert invoke(*command, "--resume", "r.jsonl", "--report", "page").returncode == 0
+    assert invoke("report", "r.jsonl", "-o", "later").returncode == 0
+    for place in ("page", "later"):
+        (about,) = pages.runs(here / place)
+        shown = [(name, points) for name, *_, points in about["places"]]
+        assert shown == [("left", [0, 0, 0.5, 0, 0.5, 1, 0, 1]), ("gate", [0.5, 0, 0.5, 1])]
+        (entry,) = pages.entries(here / place)
+        assert ["left"] in entry["zones"]
+
+
+def test_places_of_strangers_are_left_out_where_they_are_none(invoke, here):
+    settings = {"zones": ["a=0,0", None, "b=0,0,1,0,1,1"], "lines": "gate=0,0,1,1"}
+    record = {**RECORD, "detections": [BOX], "settings": settings}
+    (here / "x.jsonl").write_text(json.dumps(record))
+    assert invoke("report", "x.jsonl", "-o", "page").returncode == 0
+    assert [name for name, *_ in pages.runs(here / "page")[0]["places"]] == ["b"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]\n"])
 def test_no_records_are_a_page_without_any(invoke, here, text):
     (here / "x.jsonl").write_text(text)
     assert invoke("report", "x.jsonl", "-o", "page").returncode == 0
@@ -168,6 +204,8 @@ def test_no_records_are_a_page_without_any(invoke, here, text):
         (["x.jsonl", "-o", "s3://bucket/page"], 2, "cannot write to an object store"),
         (["x.jsonl", "-o", "."], 2, "has other files in it"),
         (["x.jsonl", "-o", "x.jsonl"], 1, "cannot write x.jsonl"),
+        (["x.jsonl", "-o", "page", "--images", "absent"], 2, "--images absent is not a folder"),
+        (["x.jsonl", "-o", "page", "--images", "x.jsonl"], 2, "--images x.jsonl is not a folder"),
     ],
 )
 def test_requests_that_are_refused(invoke, here, arguments, code, said):
@@ -207,3 +245,4 @@ def test_a_run_in_shards_is_told_of_the_command(invoke, make_model, make_picture
                   "--report", tmp_path / "page")  # fmt: skip
     assert done.returncode == 2
     assert "--report does not go with a run in shards" in done.stderr
+    assert f"detcli report {tmp_path}/b/" in done.stderr

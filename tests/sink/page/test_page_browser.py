@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from nasty_names import NASTY
 
+from detcli.places import Shape
 from detcli.sink.page import folder as folders
 from detcli.sink.page import page as module
 from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
@@ -346,6 +347,37 @@ HOSTILE = [
     "&lt;b&gt;", "\u202egpj.exe", "a\u2028b", "%00%2e%2e/#picture-1?x=1",
     *NASTY,
 ]  # fmt: skip
+
+
+def test_tracks_zones_and_lines_are_shown(browser, tmp_path):
+    tracked = {**box(0, 0.9), "track_id": 7, "zones": ["door", "yard"],
+               "crossed": [{"line": "gate", "to": "left"}]}  # fmt: skip
+    other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": []}
+    about = About(
+        "predict",
+        places=(
+            Shape.zone("door=0,0,0.5,0,0.5,1,0,1"),
+            Shape.zone("yard=10,10,70,10,70,50"),
+            Shape.line("gate=0.5,0,0.5,1"),
+        ),
+    )
+    browser.open(make(tmp_path / "page", [record("a.jpg", tracked, other)], about))
+    browser.go("#picture-0")
+    zones = "return [...document.querySelectorAll('#stage .place path:not(.casing)')]"
+    assert browser.run(f"{zones}.map((one) => one.getAttribute('d'))")[:2] == [
+        "M0 0L40 0L40 60L0 60Z",
+        "M10 10L70 10L70 50Z",
+    ]
+    assert browser.run(f"{zones}[2].getAttribute('d')").startswith("M40 0L40 60M")
+    captions = browser.texts("#stage .place text")
+    assert captions == ["door 1", "yard 1", "gate"]
+    assert browser.texts("#stage .label text")[0] == "#7 person 0.90"
+    rows = browser.texts("#viewer-found tbody tr")
+    assert "#7 person" in rows[0]
+    assert "door, yard, gate to the left" in rows[0]
+    assert "door" not in rows[1]
+    browser.press("b")
+    assert browser.texts("#stage .place text") == []
 
 
 def test_names_are_never_markup(browser, tmp_path):

@@ -55,6 +55,11 @@ function drawLarge(record, boxes, scale) {
   const svg = overlay(record);
   const places = [];
   const labels = vector("g");
+  for (const place of page.runs[record.run].places) {
+    const [outlines, caption] = drawPlace(record, place, scale, places);
+    svg.append(outlines);
+    labels.append(caption);
+  }
   for (const box of [...boxes].reverse()) { // the best on top
     const { colour, dashed } = boxColour(box);
     const group = vector("g", { class: dashed ? "box dashed" : "box", "data-box": box });
@@ -74,6 +79,37 @@ function drawLarge(record, boxes, scale) {
   return svg;
 }
 
+/* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
+function drawPlace(record, { name, colour, ink, fractions, points }, scale, places) {
+  const [unitX, unitY] = fractions ? [record.width, record.height] : [1, 1];
+  const corners = [];
+  for (let at = 0; at < points.length; at += 2) corners.push([unitX * points[at], unitY * points[at + 1]]);
+  const zone = corners.length > 2;
+  const path = `M${corners.map((corner) => corner.join(" ")).join("L")}${zone ? "Z" : arrow(corners, 12 / scale)}`;
+  const outlines = vector("g", { class: "place" });
+  outlines.append(vector("path", { d: path, class: "casing" }), vector("path", { d: path, stroke: colour }));
+  let text = name;
+  if (zone) {
+    let count = 0;
+    for (let box = record.from; box < record.to; box += 1) count += (found.zones.get(box) || []).includes(name);
+    text += ` ${count}`;
+  }
+  const [width, height] = labelSize(text, scale);
+  const highest = corners.reduce((best, corner) => (corner[1] < best[1] ? corner : best));
+  const left = Math.max(0, Math.min(highest[0], record.width - width));
+  const top = Math.max(0, Math.min(highest[1], record.height - height));
+  places.push([left, top, width]);
+  const caption = vector("g", { class: "place" });
+  caption.append(...labelParts(text, [left, top], scale, { colour, ink }));
+  return [outlines, caption];
+}
+
+function arrow([[x1, y1], [x2, y2]], side) {
+  const length = Math.hypot(x2 - x1, y2 - y1);
+  const [x, y] = [side * (x2 - x1) / length, side * (y2 - y1) / length];
+  return `M${x2 - x - y / 2} ${y2 - y + x / 2}L${x2} ${y2}L${x2 - x + y / 2} ${y2 - y - x / 2}`;
+}
+
 const MEASURE = document.createElement("canvas").getContext("2d");
 MEASURE.font = "600 12px system-ui, sans-serif";
 
@@ -81,14 +117,33 @@ function labelText(box) {
   const { name } = page.classes[found.classOf.data[box]];
   const score = found.score.data[box];
   const short = name.length > 40 ? `${name.slice(0, 39)}…` : name;
-  return Number.isNaN(score) ? short : `${short} ${score.toFixed(2)}`;
+  return trackText(box) + (Number.isNaN(score) ? short : `${short} ${score.toFixed(2)}`);
+}
+
+function trackText(box) {
+  const track = found.track.data[box];
+  return track ? `#${track} ` : "";
+}
+
+function labelSize(text, scale) {
+  return [(MEASURE.measureText(text).width + 10) / scale, 18 / scale];
+}
+
+function labelParts(text, [x, y], scale, { colour, ink }) {
+  const [width, height] = labelSize(text, scale);
+  return [
+    vector("rect", { x, y, width, height, rx: 2 / scale, fill: colour }),
+    vector("text", {
+      x: x + 5 / scale, y: y + 13 / scale, fill: ink, "font-size": 12 / scale,
+    }, text),
+  ];
 }
 
 /* A label above, inside or below its box, wherever it covers no other label; null if it fits nowhere. */
 function drawLabel(record, box, scale, places) {
   const [x1, y1, x2, y2] = sidesOf(box);
   const text = labelText(box);
-  const [width, height] = [(MEASURE.measureText(text).width + 10) / scale, 18 / scale];
+  const [width, height] = labelSize(text, scale);
   const left = Math.max(0, Math.min(x1, record.width - width));
   const right = Math.max(0, Math.min(x2 - width, record.width - width));
   const tries = [[left, y1 - height], [left, y1], [left, y2], [right, y1 - height], [right, y2 - height]];
@@ -97,13 +152,7 @@ function drawLabel(record, box, scale, places) {
       && y < py + height && py < y + height));
   if (!place) return null;
   places.push([...place, width]);
-  const { colour, ink } = boxColour(box);
   const group = vector("g", { class: "label", "data-box": box });
-  group.append(
-    vector("rect", { x: place[0], y: place[1], width, height, rx: 2 / scale, fill: colour }),
-    vector("text", {
-      x: place[0] + 5 / scale, y: place[1] + 13 / scale, fill: ink, "font-size": 12 / scale,
-    }, text),
-  );
+  group.append(...labelParts(text, place, scale, boxColour(box)));
   return group;
 }

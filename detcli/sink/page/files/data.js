@@ -27,6 +27,9 @@ const found = {
   sides: new Column(Float32Array), // four a box: x1, y1, x2, y2 in pixels of the picture
   kind: new Column(Uint8Array),
   other: new Map(), // by box: score and sides of its counterpart
+  track: new Column(Float64Array), // 0 without
+  zones: new Map(), // by box: names of the zones that it is in
+  crossed: new Map(), // by box: lines that it has crossed, and to which side
 };
 
 const page = {
@@ -53,6 +56,11 @@ const loading = {
 function runs(format, list) {
   page.format = format;
   page.runs = list;
+  for (const run of list) {
+    run.places = (run.places || []).map(([name, colour, ink, fractions, points]) => (
+      { name, colour, ink, fractions, points }
+    ));
+  }
   page.chunks = list.reduce((sum, run) => sum + run.chunks, 0);
   const last = list[list.length - 1];
   if (last) {
@@ -74,6 +82,7 @@ function add(entry) {
   }
   const from = found.score.length;
   for (const row of entry.found || []) addBox(row);
+  addWatched(from, entry);
   const record = {
     number: page.records.length,
     run: loading.run,
@@ -106,6 +115,12 @@ function addBox(row) {
   for (const side of [x1, y1, x2, y2]) found.sides.push(side);
   found.kind.push(kind || 0);
   if (other.length) found.other.set(box, other);
+}
+
+function addWatched(from, { tracks = [], zones = [], crossed = [] }) {
+  for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
+  zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
+  crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
 }
 
 function addToVideo(record, entry) {

@@ -93,13 +93,20 @@ function rowOf(box) {
   const row = element(
     "tr",
     { "data-box": box },
-    element("td", {}, swatch, element("bdi", {}, name), kind),
+    element("td", {}, swatch, trackText(box) || undefined, element("bdi", {}, name), kind, watchedText(box)),
     element("td", { class: "number" }, scoreText(found.score.data[box]), other ? ` → ${scoreText(other[0])}` : undefined),
     element("td", { class: "number quiet" }, `${x1}, ${y1} to ${x2}, ${y2}`),
   );
   row.addEventListener("pointerenter", () => highlight(box));
   row.addEventListener("pointerleave", () => highlight(null));
   return row;
+}
+
+/* Where it stands, and what it has crossed. */
+function watchedText(box) {
+  const crossed = (found.crossed.get(box) || []).map(([line, side]) => `${line} to the ${side}`);
+  const texts = [...(found.zones.get(box) || []), ...crossed];
+  return texts.length ? element("bdi", { class: "quiet" }, ` ${texts.join(", ")}`) : undefined;
 }
 
 function scoreText(score) {
