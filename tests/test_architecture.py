@@ -93,7 +93,7 @@ def test_a_class_has_one_meaning():
     places = Counter(
         node.name
         for path in FILES
-        for node in ast.parse(path.read_text()).body
+        for node in nodes(path)[0].body
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in places.items() if count > 1] == []
