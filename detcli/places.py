@@ -111,7 +111,7 @@ def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
             yield text
             continue
         try:
-            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+            lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"

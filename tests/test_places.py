@@ -66,6 +66,12 @@ def test_a_file_has_one_a_line(tmp_path):
     ]
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "zones.txt"
+    file.write_text("door=0,0,1,0,1,1\n", encoding="utf-8-sig")
+    assert [*read_places("--zone", [f"@{file}"])] == ["door=0,0,1,0,1,1"]
+
+
 @pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe", b"folder"])
 def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
     file = tmp_path / "zones.txt"

@@ -194,6 +194,11 @@ def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ())
             "write CLASS>N, any>N or ZONE.CLASS>N; < >= <= == != work too",
         )
     name, place = match["name"], ""
+    if name in places and name not in {ANY, *names}:
+        raise UsageError(
+            f"--fail-if '{text}': '{name}' is a zone or a line, not a class",
+            f"write {name}.any{match['sign']}{match['count']}, or a class in place of any",
+        )
     zone, _, rest = name.partition(".")
     if name not in names and zone in places:
         name, place = rest, zone

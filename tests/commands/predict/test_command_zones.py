@@ -68,6 +68,13 @@ def test_a_run_can_fail_because_of_a_zone(invoke, common, condition, code):
     assert done.returncode == code, done.stderr
 
 
+def test_a_zone_without_a_class_is_told_how_to_count_all(invoke, common):
+    done = invoke(*common, "--zone", LEFT, "--fail-if", "left>0")
+    assert done.returncode == 2
+    assert "'left' is a zone or a line, not a class" in done.stderr
+    assert "write left.any" in done.stderr
+
+
 def test_zones_of_a_file(invoke, common, tmp_path):
     (tmp_path / "zones.txt").write_text(f"{LEFT}\n{LOW}\n")
     done = invoke(*common, "--zone", f"@{tmp_path / 'zones.txt'}")
