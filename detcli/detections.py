@@ -10,6 +10,29 @@ import numpy.typing as npt
 from detcli.errors import loading
 from detcli.geometry import clipped, shown
 
+PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
+"""Arrays that `Detections` may have besides."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Symbol:
+    """What a symbol says.
+
+    Attributes:
+        text: Its text; None if its content is none.
+        symbology: As in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV.
+        content: Its bytes; empty for a marker.
+        corners: `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom
+            right and bottom left of the symbol, were it upright.
+        class_name: Its class in the words of the bundled model.
+    """
+
+    text: str | None
+    symbology: str
+    content: bytes
+    corners: npt.NDArray[np.float64]
+    class_name: str
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Detections:
@@ -27,6 +50,8 @@ class Detections:
             zones.
         crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
             frame before, with "left" or "right"; None without lines.
+        symbols: `(N,)` objects, each what a symbol says, or None where it could not be read; None
+            where nothing is read.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -45,15 +70,17 @@ class Detections:
     track_id: npt.NDArray[np.int64] | None = None
     zones: npt.NDArray[np.object_] | None = None
     crossed: npt.NDArray[np.object_] | None = None
+    symbols: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.score)
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
             raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
-        for extra in (self.track_id, self.zones, self.crossed):
+        for name in PER_OBJECT:
+            extra = getattr(self, name)
             if extra is not None and extra.shape != (count,):
-                raise ValueError(f"track_id, zones and crossed must be (N,), got {extra.shape}")
+                raise ValueError(f"{name} must be (N,), got {extra.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
 
@@ -116,12 +143,10 @@ class Detections:
     def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
+        extras = {
+            name: None if getattr(self, name) is None else getattr(self, name)[index]
+            for name in PER_OBJECT
+        }
         return type(self)(
-            self.xyxy[index],
-            self.score[index],
-            self.class_id[index],
-            names=self.names,
-            track_id=None if self.track_id is None else self.track_id[index],
-            zones=None if self.zones is None else self.zones[index],
-            crossed=None if self.crossed is None else self.crossed[index],
+            self.xyxy[index], self.score[index], self.class_id[index], self.names, **extras
         )

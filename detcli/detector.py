@@ -399,6 +399,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     zones: list[str] | None,
     lines: list[str] | None,
     track: str | None,
+    read: bool,
 ) -> SettingsJson:
     """What the detections of a run depend on, for its journal or manifest.
 
@@ -412,6 +413,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         zones: As they were written; None without.
         lines: The same.
         track: How objects are followed; None if they are not.
+        read: Whether symbols are read.
     """
     names = detector.contract.names
     return {
@@ -439,6 +441,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "zones": zones,
         "lines": lines,
         "track": track,
+        "read": read,
     }
 
 

@@ -1,12 +1,15 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from detcli.detections import Detections
+import numpy as np
+
+from detcli.detections import Detections, Symbol
 from detcli.errors import DetcliError
 from detcli.geometry import Picture
 from detcli.places import Scene
@@ -69,6 +72,11 @@ class DetectionJson(TypedDict):
         track_id: Number of the object in its video; with --track, once the tracker is sure.
         zones: Names of the zones that the middle of its lower side is in; with --zone.
         crossed: Lines that it has crossed since the frame before; with --line.
+        text: What the symbol says; null if it could not be read or is no text; with --read.
+        symbology: Of a symbol that was read: QR Code, EAN-13; of a marker its dictionary.
+        bytes: Content that is no text, in base64.
+        corners: x and y of the symbol's corners in pixels, to 1 decimal: top left, top right,
+            bottom right and bottom left, were it upright.
     """
 
     class_id: int
@@ -78,9 +86,18 @@ class DetectionJson(TypedDict):
     track_id: NotRequired[int]
     zones: NotRequired[list[str]]
     crossed: NotRequired[list[CrossingJson]]
+    text: NotRequired[str | None]
+    symbology: NotRequired[str]
+    bytes: NotRequired[str]
+    corners: NotRequired[list[list[float]]]
 
 
-WATCHED = {"track_id": "track", "zones": "zones", "crossed": "lines"}
+WATCHED = {
+    "track_id": "track",
+    "zones": "zones",
+    "crossed": "lines",
+    **dict.fromkeys(("text", "symbology", "bytes", "corners"), "read"),
+}
 """Fields of a detection that are there only with an option, and the setting that it makes."""
 
 
@@ -119,6 +136,7 @@ class SettingsJson(TypedDict):
         zones: Named polygons; null without.
         lines: Named lines; null without.
         track: How objects are followed; null if they are not.
+        read: Whether symbols were read.
     """
 
     model: str
@@ -141,6 +159,7 @@ class SettingsJson(TypedDict):
     zones: list[str] | None
     lines: list[str] | None
     track: str | None
+    read: bool
 
 
 class ProvenanceJson(TypedDict):
@@ -327,7 +346,20 @@ def _detections_to_json(found: Detections) -> Iterator[DetectionJson]:
             row["zones"] = list(found.zones[number])
         if found.crossed is not None:
             row["crossed"] = [{"line": line, "to": side} for line, side in found.crossed[number]]
+        if found.symbols is not None:
+            row["text"] = None
+            if (symbol := found.symbols[number]) is not None:
+                row |= _symbol_to_json(symbol)
         yield row
+
+
+def _symbol_to_json(symbol: Symbol) -> DetectionJson:
+    row: Any = {"text": symbol.text, "symbology": symbol.symbology}
+    if symbol.text is None:
+        row["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+    row["corners"] = np.round(symbol.corners, 1).tolist()
+    fields: DetectionJson = row
+    return fields
 
 
 def iso_time(time: datetime) -> str:

@@ -434,6 +434,7 @@ PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
 PICTURES = {
     "hidden/demo.jpg": "codes-hidden.jpg",
     "found/sheet.jpg": "codes-tiles.jpg",
+    "texts/demo.jpg": "codes-texts.jpg",
     "zones/demo.jpg": "codes-zones.jpg",
 }
 """What the recipes write, and its copy on the page, which may be smaller."""
@@ -451,9 +452,13 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
     demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
     half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     cv2.imwrite("sheet.jpg", np.tile(half, (3, 3, 1)))
+    texts = ""
     for script in blocks(PAGE, "sh"):
         done = shell(f"set -e\n{script}")
         assert done.returncode == 0, done.stderr
+        texts = done.stdout if "--read" in script else texts
+    (table,) = blocks(PAGE, "text")
+    assert table.split() == texts.split()
     for written, kept in PICTURES.items():
         assert f"(images/{kept})" in PAGE
         ours, theirs = (cv2.imread(str(path)) for path in (written, ROOT / "docs/images" / kept))

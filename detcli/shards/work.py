@@ -204,6 +204,7 @@ def work(
             zones=job.watch.written_zones,
             lines=job.watch.written_lines,
             track=job.watch.written_track,
+            read=job.watch.read,
         )
         report(Ready(platform.node(), __version__, settings))
         clones = [*[detector.device] * (detector.workers - 1), *map(str, devices[1:])]

@@ -68,6 +68,7 @@ class CsvSink(TextSink):
                 | {
                     "zones": " ".join(found.get("zones", ())),
                     "crossed": " ".join(map("{line}:{to}".format_map, found.get("crossed", ()))),
+                    "corners": " ".join(f"{x},{y}" for x, y in found.get("corners", ())),
                 }
                 for found in fields["detections"]
             )

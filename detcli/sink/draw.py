@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from detcli.detections import Detections
+from detcli.detections import Detections, Symbol
 from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.places import Points, Scene
@@ -29,6 +29,7 @@ FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
 HOMELESS = 0.1  # part of the labels that may be without a place before a smaller size is tried
+MAX_TEXT = 32  # characters of what a symbol says
 COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second as a last resort
 
 
@@ -85,19 +86,25 @@ def annotate(
             cv2.polylines(canvas, [trail], isClosed=False, color=colour, thickness=line)
     for box, _, class_id, _ in reversed(list(detections)):
         draw_box(canvas, box, class_colour(class_id), line)
+    symbols = [None] * len(detections) if detections.symbols is None else detections.symbols
     labels = [
-        Label(_text(name, score, number, style), box, class_colour(class_id))
-        for number, (box, score, class_id, name) in zip(numbers, detections, strict=True)
+        Label(_text(name, score, number, style, symbol), box, class_colour(class_id))
+        for number, symbol, (box, score, class_id, name) in zip(
+            numbers, symbols, detections, strict=True
+        )
     ]
     draw_labels(canvas, labels, detections.xyxy, max(MIN_TEXT, round(extent / 40)), line)
     return canvas
 
 
-def _text(name: str, score: float, number: int, style: Style) -> str:
+def _text(name: str, score: float, number: int, style: Style, symbol: Symbol | None) -> str:
     parts = {"name": name, "score": f"{score:.2f}"}
     shown = [text for part, text in parts.items() if part in style.label_parts]
     if number > 0 and shown:
         shown.insert(0, f"#{number}")
+    if symbol is not None and symbol.text and shown:
+        text = symbol.text
+        shown.append(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
     return " ".join(shown)
 
 

@@ -1,6 +1,7 @@
 """Parquet: one row per record, with its detections as a list of structs."""
 
 import io
+import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -28,6 +29,8 @@ def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
     """The type of a column, from the annotation of a field."""
     if kind in TYPES:
         return TYPES[kind]
+    if typing.get_origin(kind) is types.UnionType:
+        return _type(typing.get_args(kind)[0])
     if typing.get_origin(kind) is list:
         return pa.list_(_type(*typing.get_args(kind)))
     return pa.struct(_fields(kind))
@@ -103,9 +106,7 @@ class ParquetSink:
         """
         row: dict[str, Any] = {**record.to_json()}
         if "detections" in row:
-            row["detections"] = [
-                found | dict(zip(BOX, found["box"], strict=True)) for found in row["detections"]
-            ]
+            row["detections"] = [*map(_row, row["detections"])]
             self._size += len(row["detections"])
         if "time" in row:
             row["time"] = datetime.fromisoformat(row["time"])
@@ -180,11 +181,22 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
         OSError: It cannot be read.
     """
     reader = parquet.ParquetFile(file)
-    choices = (some for number in range(len(WATCHED) + 1) for some in combinations(WATCHED, number))
+    options = [*dict.fromkeys(WATCHED.values())]
+    choices = (
+        [column for column, option in WATCHED.items() if option in some]
+        for number in range(len(options) + 1)
+        for some in combinations(options, number)
+    )
     if not any(reader.schema_arrow.equals(schema(some)) for some in choices):
         raise ValueError("it has other columns")
     metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
     return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata
+
+
+def _row(found: DetectionJson) -> dict[str, Any]:
+    """A detection as a row has it; of a symbol that could not be read, `corners` is empty."""
+    row = {**found} | dict(zip(BOX, found["box"], strict=True))
+    return row | {"corners": row.get("corners", [])} if "text" in row else row
 
 
 def _record(row: dict[str, Any]) -> RecordJson:
@@ -194,12 +206,19 @@ def _record(row: dict[str, Any]) -> RecordJson:
     if "time" in fields:
         fields["time"] = iso_time(fields["time"])
     if "detections" in fields:
-        fields["detections"] = [
-            {name: value for name, value in found.items() if value is not None and name not in BOX}
-            | {"box": [found[side] for side in BOX]}
-            for found in fields["detections"]
-        ]
+        fields["detections"] = [*map(_detection, fields["detections"])]
     return cast("RecordJson", fields)
+
+
+def _detection(row: dict[str, Any]) -> dict[str, Any]:
+    """A detection as JSON has it, in the same order."""
+    found = {**row, "box": [row[side] for side in BOX]}
+    kept = {name for name, value in found.items() if value is not None}
+    if "corners" in kept:
+        kept.add("text")
+        if not row["corners"]:
+            kept.remove("corners")
+    return {name: found[name] for name in DetectionJson.__annotations__ if name in kept}
 
 
 def _encodable(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from detcli.detections import Detections
 from detcli.geometry import Boxes, Image, clipped, shown
 from detcli.opencv import cv2
 from detcli.record import Record
@@ -22,7 +24,8 @@ GREY = 114
 class PrivateSinks:
     """Hands records on to sinks, with pictures in which some classes are hidden.
 
-    All sinks get the same picture, so none can show more than another. Boxes stay as they are.
+    All sinks get the same picture, so none can show more than another. Boxes stay as they are; what
+    a hidden symbol says is left out.
     """
 
     def __init__(self, sinks: Sequence[Sink], classes: frozenset[int], way: str) -> None:
@@ -38,17 +41,29 @@ class PrivateSinks:
     def write(self, record: Record) -> None:
         """Write one record to all sinks."""
         if record.picture is not None and record.detections is not None:
-            found = record.detections[np.isin(record.detections.class_id, self._classes)]
+            hides = np.isin(record.detections.class_id, self._classes)
+            found = record.detections[hides]
             if len(found):
                 pixels = hidden(record.picture.pixels, found.xyxy, self._way)
                 record = replace(
-                    record, picture=replace(record.picture, pixels=pixels, edited=True)
+                    record,
+                    picture=replace(record.picture, pixels=pixels, edited=True),
+                    detections=_unread(record.detections, hides),
                 )
         for sink in self._sinks:
             sink.write(record)
 
     def close(self) -> None:
         """Do nothing: the sinks belong to somebody else."""
+
+
+def _unread(found: Detections, hides: npt.NDArray[np.bool_]) -> Detections:
+    """Detections without what some of them say."""
+    if found.symbols is None:
+        return found
+    symbols = found.symbols.copy()
+    symbols[hides] = None
+    return replace(found, symbols=symbols)
 
 
 class OnlyDetections:

@@ -60,11 +60,18 @@ def _parts(fields: RecordJson) -> list[Table | Text]:
         table.add_column("track", justify="right")
     if "zones" in fields["detections"][0]:
         table.add_column("zones")
+    read = "text" in fields["detections"][0]
+    if read:
+        table.add_column("text")
+        table.add_column("symbology", style="dim")
     for found in fields["detections"]:
         box = (f"{side:.1f}" for side in found["box"])
         name, score = Text(printable(found["class_name"])), f"{found['score']:.2f}"
         track = [str(found.get("track_id", ""))] if tracked else []
-        table.add_row(name, score, *box, *track, " ".join(found.get("zones", ())))
+        zones = [" ".join(found["zones"])] if "zones" in found else []
+        text = found.get("text") or ""
+        says = [Text(printable(text)), Text(found.get("symbology", ""))] if read else []
+        table.add_row(name, score, *box, *track, *zones, *says)
     return [heading, table]
 
 

@@ -1,4 +1,4 @@
-"""Watching: records get what pictures alone do not show: tracks, zones, lines that are crossed.
+"""Watching: records get what boxes alone do not say: texts, tracks, zones, lines.
 
     detector -> records -> watch -> sinks
 
@@ -21,6 +21,10 @@ class Watcher:
 
     def __init__(self, options: WatchOptions) -> None:
         self._steps: list[Step] = []
+        if options.read:
+            from detcli.watch.codes import Codes
+
+            self._steps.append(Codes().add)
         if options.track is not None:
             from detcli.watch.tracks import Tracks
 

@@ -69,11 +69,13 @@ class WatchOptions:
         zones: Polygons.
         lines: Lines that tracks may cross.
         track: How objects are followed from frame to frame; None if they are not.
+        read: Whether symbols are read, which takes pictures at full size.
     """
 
     zones: tuple[Shape, ...] = ()
     lines: tuple[Shape, ...] = ()
     track: TrackOptions | None = None
+    read: bool = False
 
     @property
     def places(self) -> list[str]:
@@ -103,6 +105,8 @@ def read_watch_options(
     lines: Iterable[str] = (),
     track: str | None = None,
     conf: float = 0.25,
+    *,
+    read: bool = False,
 ) -> WatchOptions:
     """Read options.
 
@@ -111,6 +115,7 @@ def read_watch_options(
         lines: Values of --line.
         track: Value of --track.
         conf: The least confidence of the run.
+        read: Value of --read.
 
     Raises:
         UsageError: A value is malformed, or two have a name.
@@ -119,6 +124,7 @@ def read_watch_options(
         tuple(map(Shape.zone, read_places("--zone", zones))),
         tuple(map(Shape.line, read_places("--line", lines))),
         None if track is None else TrackOptions.parse(track, conf),
+        read,
     )
     if options.lines and options.track is None:
         raise UsageError("--line needs --track: what crosses it moves", "add --track bytetrack")

@@ -203,6 +203,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=GOES,
         ),
     ] = False,
+    read: Annotated[
+        bool,
+        flag(
+            "Say what QR Codes, bar codes and other symbols say; best with --model codes.",
+            "--read",
+            panel=SCENE,
+        ),
+    ] = False,
     zone: Annotated[
         list[str] | None,
         option(
@@ -342,12 +350,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     )
     every, single = options.parse_confidence(conf)
     least = min([every, *(one for _, one in single)])
-    watch = read_watch_options(zone or [], line or [], track, least)
+    watch = read_watch_options(zone or [], line or [], track, least, read=read)
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     if watch.track is not None:
-        import detcli.watch.tracks  # noqa: F401 - the library may be missing: say so at once
+        import detcli.watch.tracks
+    if watch.read:
+        import detcli.watch.codes  # noqa: F401
     one_picture = _is_one_picture(source, files_from)
     # One picture is fastest with a detector on all cores, but many tiles are not.
     many = 1 if one_picture and tile is None else available_cores()

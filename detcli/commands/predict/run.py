@@ -78,7 +78,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         names_of = detector.contract.names
         parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
-        if fast_decode and not sink_options.need_pixels:
+        if fast_decode and not (sink_options.need_pixels or watch.read):
             fast = replace(decode, fast_for=detector.fast_for)
             source_options = replace(source_options, decode=fast)
         settings = None
@@ -93,6 +93,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 zones=watch.written_zones,
                 lines=watch.written_lines,
                 track=watch.written_track,
+                read=watch.read,
             )
         pipeline = run.open_pipeline(detector, decode.timeout_s)
         add: Step = Watcher(watch)

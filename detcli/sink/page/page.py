@@ -368,7 +368,7 @@ def _rows(detections: Sequence[DetectionJson]) -> list[Row]:
 
 
 def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[Any]]]:
-    """What tracks, zones and lines say of detections: lists beside them, where there is any."""
+    """What is known of detections besides their boxes: lists beside them, where there is any."""
     columns: dict[str, list[Any]] = {
         "tracks": [one.get("track_id", 0) for one in detections],
         "zones": [[*map(printable, one.get("zones", []))] for one in detections],
@@ -376,6 +376,7 @@ def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[An
             [[printable(each["line"]), printable(each["to"])] for each in one.get("crossed", [])]
             for one in detections
         ],
+        "texts": [printable(one.get("text") or "") for one in detections],
     }
     return ((name, column) for name, column in columns.items() if any(column))
 

@@ -230,6 +230,19 @@ def test_a_picture_opens_with_its_boxes(browser, many):
     assert browser.run("return location.hash") == "#pictures"
 
 
+def test_what_symbols_say_is_shown(browser, tmp_path):
+    boxes = [
+        box(0, 0.9) | {"text": "EX-2048", "zones": ["door"]},
+        box(2, 0.7, (5, 40, 20, 55)) | {"text": None},
+    ]
+    browser.open(make(tmp_path / "page", [record("a.jpg", *boxes)]), "#picture-0")
+    rows = browser.texts("#viewer-found tbody tr")
+    assert "door, EX-2048" in rows[0]
+    assert rows[1] == "dog 0.70 5, 40 to 20, 55"
+    labels = browser.run("return document.querySelector('#stage svg').textContent")
+    assert "person 0.90 EX-2048" in labels
+
+
 def test_a_click_opens_a_picture_and_back_closes_it(browser, many):
     browser.open(many)
     browser.click(".tile a[href='#picture-4']")
@@ -382,7 +395,8 @@ def test_tracks_zones_and_lines_are_shown(browser, tmp_path):
 
 def test_names_are_never_markup(browser, tmp_path):
     records = [
-        record(name, box(n, 0.5, name=name), warnings=[name]) for n, name in enumerate(HOSTILE)
+        record(name, box(n, 0.5, name=name) | {"text": name, "zones": [name]}, warnings=[name])
+        for n, name in enumerate(HOSTILE)
     ]
     records += [failure(name, name, name) for name in HOSTILE]
     about = About("predict", [(name, name) for name in HOSTILE[:5]])

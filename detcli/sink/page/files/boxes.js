@@ -116,8 +116,14 @@ MEASURE.font = "600 12px system-ui, sans-serif";
 function labelText(box) {
   const { name } = page.classes[found.classOf.data[box]];
   const score = found.score.data[box];
-  const short = name.length > 40 ? `${name.slice(0, 39)}…` : name;
-  return trackText(box) + (Number.isNaN(score) ? short : `${short} ${score.toFixed(2)}`);
+  const parts = [trackText(box) + shortened(name)];
+  if (!Number.isNaN(score)) parts.push(score.toFixed(2));
+  if (found.texts.has(box)) parts.push(shortened(found.texts.get(box)));
+  return parts.join(" ");
+}
+
+function shortened(text) {
+  return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
 function trackText(box) {

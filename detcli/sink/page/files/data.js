@@ -30,6 +30,7 @@ const found = {
   track: new Column(Float64Array), // 0 without
   zones: new Map(), // by box: names of the zones that it is in
   crossed: new Map(), // by box: lines that it has crossed, and to which side
+  texts: new Map(), // by box: what it says
 };
 
 const page = {
@@ -117,10 +118,11 @@ function addBox(row) {
   if (other.length) found.other.set(box, other);
 }
 
-function addWatched(from, { tracks = [], zones = [], crossed = [] }) {
+function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [] }) {
   for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
   zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
   crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
+  texts.forEach((text, row) => text && found.texts.set(from + row, text));
 }
 
 function addToVideo(record, entry) {

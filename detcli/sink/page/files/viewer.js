@@ -102,11 +102,12 @@ function rowOf(box) {
   return row;
 }
 
-/* Where it stands, and what it has crossed. */
+/* Where it stands, what it has crossed, and what it says. */
 function watchedText(box) {
   const crossed = (found.crossed.get(box) || []).map(([line, side]) => `${line} to the ${side}`);
-  const texts = [...(found.zones.get(box) || []), ...crossed];
-  return texts.length ? element("bdi", { class: "quiet" }, ` ${texts.join(", ")}`) : undefined;
+  const said = found.texts.has(box) ? [found.texts.get(box)] : [];
+  const texts = [...(found.zones.get(box) || []), ...crossed, ...said];
+  return texts.length ? element("bdi", { class: "quiet note" }, ` ${texts.join(", ")}`) : undefined;
 }
 
 function scoreText(score) {

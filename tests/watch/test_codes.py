@@ -1,0 +1,292 @@
+"""What symbols say, held against what was written into them."""
+
+import base64
+import io
+import json
+import sys
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+from sample_records import failure, picture
+
+from detcli.detections import Detections
+from detcli.errors import DependencyError
+from detcli.files import AtomicFile
+from detcli.geometry import Picture
+from detcli.record import Record
+from detcli.sink import parquet
+from detcli.sink.csv import CsvSink
+from detcli.sink.draw import Style, annotate
+from detcli.sink.privacy import PrivateSinks
+from detcli.watch import Watcher
+from detcli.watch.options import WatchOptions
+
+zxingcpp = pytest.importorskip("zxingcpp")
+codes = pytest.importorskip("detcli.watch.codes")
+
+NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
+WAYS = {
+    "QRCode": ("qr_code", "QR Code"),
+    "MicroQRCode": ("micro_qr", "Micro QR Code"),
+    "DataMatrix": ("data_matrix", "Data Matrix"),
+    "Aztec": ("aztec", "Aztec"),
+    "PDF417": ("pdf417", "PDF417"),
+    "Code128": ("barcode", "Code 128"),
+}
+
+
+def symbol(content, way="QRCode", module=4):
+    """A symbol, black on white, without a quiet zone."""
+    made = zxingcpp.create_barcode(content, getattr(zxingcpp.BarcodeFormat, way))
+    cells = np.array(zxingcpp.write_barcode_to_image(made, scale=1, add_quiet_zones=False))
+    if cells.shape[0] < 8:  # a bar code is drawn as one line
+        cells = np.repeat(cells[:1], 30, 0)
+    return np.kron(cells, np.ones((module, module), np.uint8))
+
+
+def marker(dictionary, number, side=60):
+    """A marker with a white border."""
+    known = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary))
+    return cv2.aruco.generateImageMarker(known, number, side)
+
+
+def put(canvas, drawn, left, top):
+    """Draw a symbol, with white around it; returns its box."""
+    height, width = drawn.shape
+    canvas[max(0, top - 20) : top + height + 20, max(0, left - 20) : left + width + 20] = 255
+    canvas[top : top + height, left : left + width] = drawn[:, :, None]
+    return [left, top, left + width, top + height]
+
+
+def canvas(height=400, width=600):
+    """A grey picture to put symbols on."""
+    return np.full((height, width, 3), 170, np.uint8)
+
+
+def seen(pixels, boxes=(), classes=(), names=NAMES):
+    """A record of a picture in which something was detected."""
+    found = Detections(
+        np.array(boxes, np.float32).reshape(-1, 4),
+        np.linspace(0.9, 0.5, len(boxes), dtype=np.float32),
+        np.array([names.index(name) for name in classes], np.int64),
+        names,
+    )
+    return replace(picture(), picture=Picture.whole(pixels), detections=found)
+
+
+def read(record):
+    """The record with symbols."""
+    return Watcher(WatchOptions(read=True))(record)
+
+
+def texts(record):
+    """What the detections say."""
+    return [row["text"] for row in record.to_json()["detections"]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_kind_is_read(way):
+    class_name, symbology = WAYS[way]
+    pixels = canvas()
+    box = put(pixels, symbol("12345", way), 100, 120)
+    (row,) = read(seen(pixels, [box], [class_name])).to_json()["detections"]
+    assert (row["text"], row["symbology"], row["class_name"]) == ("12345", symbology, class_name)
+    assert "bytes" not in row
+    corners = np.array(row["corners"])
+    wanted = np.array([box[:2], [box[2], box[1]], box[2:], [box[0], box[3]]])
+    tolerance = [12, 60] if way == "Code128" else 6  # of bars, one line is the position
+    assert (np.abs(corners - wanted) <= tolerance).all()
+
+
+def test_each_detection_gets_its_own_text():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(f"number {n}"), 60 + 260 * n, 100) for n in range(3)]
+    assert texts(read(seen(pixels, boxes[::-1], ["qr_code"] * 3))) == [
+        "number 2",
+        "number 1",
+        "number 0",
+    ]
+
+
+def test_what_only_reading_finds_is_a_detection_too():
+    pixels = canvas(400, 900)
+    known, unknown = (put(pixels, symbol(f"{n}"), 60 + 400 * n, 100) for n in range(2))
+    record = read(seen(pixels, [known], ["qr_code"]))
+    assert texts(record) == ["1", "0"]
+    assert record.detections.score.tolist() == pytest.approx([1, 0.9])
+    assert np.abs(record.detections.xyxy[0] - unknown).max() <= 6
+    assert texts(read(seen(pixels, [[0, 0, 9, 9]], ["cat"], names=("cat",)))) == [None]
+
+
+def test_nothing_is_read_where_nothing_is():
+    record = read(seen(canvas(), [[10, 10, 200, 200], [590, 390, 700, 500]], ["qr_code", "aruco"]))
+    assert record.to_json()["detections"][0] == {
+        "class_id": 0,
+        "class_name": "qr_code",
+        "score": 0.9,
+        "box": [10, 10, 200, 200],
+        "text": None,
+    }
+    assert texts(record) == [None, None]
+    torn = failure()
+    assert read(torn) is torn
+    assert texts(read(seen(canvas()))) == []
+
+
+def test_a_tilted_bar_code_is_turned_upright():
+    pixels = canvas(700, 700)
+    put(pixels, symbol("AB-4711", "Code128", 2), 250, 320)
+    turn = cv2.getRotationMatrix2D((350, 350), 31, 1)
+    tilted = cv2.warpAffine(pixels, turn, (700, 700), borderValue=(170, 170, 170))
+    assert zxingcpp.read_barcodes(tilted) == []
+    (row,) = read(seen(tilted, [[230, 220, 470, 480]], ["barcode"])).to_json()["detections"]
+    assert row["text"] == "AB-4711"
+    ends = np.array(row["corners"])
+    slope = np.degrees(np.arctan2(*(ends[1] - ends[0])[::-1]))
+    assert abs((slope + 31 + 90) % 180 - 90) < 3
+
+
+def test_a_small_symbol_in_a_large_picture_is_enlarged():
+    pixels = canvas(1500, 2000)
+    large = np.pad(symbol("small", module=8), 80, constant_values=255)
+    small = cv2.resize(large, None, fx=0.17, fy=0.17, interpolation=cv2.INTER_AREA)
+    small = cv2.GaussianBlur(small, (0, 0), 0.55)
+    height, width = small.shape
+    pixels[801 : 801 + height, 1203 : 1203 + width] = small[:, :, None]
+    assert zxingcpp.read_barcodes(pixels) == []
+    box = [1203 + 13, 801 + 13, 1203 + width - 13, 801 + height - 13]
+    (row,) = read(seen(pixels, [box], ["qr_code"])).to_json()["detections"]
+    assert row["text"] == "small"
+    assert np.abs(np.array(row["corners"])[0] - box[:2]).max() < 2
+
+
+@pytest.mark.parametrize(
+    ("drawn_from", "number", "said"),
+    [
+        ("DICT_4X4_50", 7, "DICT_4X4_50"),
+        ("DICT_4X4_1000", 60, "DICT_4X4_100"),
+        ("DICT_5X5_250", 200, "DICT_5X5_250"),
+        ("DICT_6X6_1000", 999, "DICT_6X6_1000"),
+        ("DICT_APRILTAG_36h11", 580, "DICT_APRILTAG_36h11"),
+        ("DICT_APRILTAG_16h5", 29, "DICT_APRILTAG_16h5"),
+        ("DICT_ARUCO_ORIGINAL", 1000, "DICT_ARUCO_ORIGINAL"),
+    ],
+)
+def test_markers_are_numbers_of_a_dictionary(drawn_from, number, said):
+    pixels = canvas()
+    box = put(pixels, marker(drawn_from, number), 100, 120)
+    for shown in (pixels, 255 - pixels):
+        (row,) = read(seen(shown, [box], ["aruco"])).to_json()["detections"]
+        assert (row["text"], row["symbology"]) == (str(number), said)
+        wanted = [box[:2], [box[2], box[1]], box[2:], [box[0], box[3]]]
+        assert np.abs(np.array(row["corners"]) - wanted).max() < 2
+
+
+def test_a_dictionary_is_the_smallest_that_has_the_marker():
+    """OpenCV's dictionaries of a kind begin with the same markers."""
+    for cells in (4, 5, 6, 7):
+        kinds = [f"DICT_{cells}X{cells}_{size}" for size in codes.SIZES]
+        known = [
+            cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, kind)).bytesList for kind in kinds
+        ]
+        for smaller, size in zip(known, codes.SIZES, strict=True):
+            assert len(smaller) == size
+            assert np.array_equal(smaller, known[-1][:size])
+
+
+def test_content_that_is_no_text_is_in_base64():
+    pixels, content = canvas(), bytes(range(128, 160))
+    box = put(pixels, symbol(content), 100, 120)
+    (row,) = read(seen(pixels, [box], ["qr_code"])).to_json()["detections"]
+    assert row["text"] is None
+    assert base64.b64decode(row["bytes"]) == content
+
+
+HOSTILE = "=1+1\u202e\n<script>alert(1)</script>"
+
+
+def test_hostile_text_is_harmless(tmp_path):
+    pixels = canvas()
+    box = put(pixels, symbol(HOSTILE), 100, 120)
+    record = read(seen(pixels, [box, [0, 0, 50, 50]], ["qr_code"] * 2))
+    assert texts(record) == [HOSTILE, None]
+    assert json.loads(json.dumps(record.to_json()))["detections"][0]["text"] == HOSTILE
+    path = tmp_path / "a.csv"
+    sink = CsvSink(AtomicFile(path), ["text", "symbology", "bytes", "corners"])
+    sink.write(record)
+    sink.close()
+    head, first, second = path.read_text().splitlines()
+    assert head.endswith(",text,symbology,bytes,corners")
+    assert "'=1+1\\u202e\\n<script>alert(1)</script>,QR Code,," in first
+    assert second.endswith(",,,,")
+
+
+def test_parquet_tells_what_was_not_read_from_what_was_not_asked():
+    pixels = canvas(500, 900)
+    boxes = [
+        put(pixels, symbol("text"), 60, 100),
+        put(pixels, symbol(b"\xff\xfe\x80" * 4), 500, 100),
+    ]
+    record = read(seen(pixels, [*boxes, [0, 300, 50, 350]], ["qr_code"] * 3))
+    assert texts(record) == ["text", None, None]
+    for watched, kept in ((["text", "symbology", "bytes", "corners"], record), ([], seen(pixels))):
+        file = io.BytesIO()
+        sink = parquet.ParquetSink(_Target(file), watched)
+        sink.write(kept)
+        sink.close()
+        (stored,) = parquet.read_records(file)[0]
+        assert stored == kept.to_json()
+
+
+class _Target:
+    """A file in memory, as the sink of Parquet takes one."""
+
+    def __init__(self, file):
+        self.write = file.write
+
+    def commit(self):
+        """Do nothing."""
+
+
+def test_labels_in_pictures_say_it():
+    pixels = canvas()
+    box = put(pixels, symbol("on the label"), 100, 160)
+    record = read(seen(pixels, [box], ["qr_code"]))
+    plain = replace(record.detections, symbols=None)
+    drawn = annotate(pixels, record.detections)
+    assert not np.array_equal(drawn, annotate(pixels, plain))
+    silent = Style(label_parts=frozenset())
+    assert np.array_equal(
+        annotate(pixels, record.detections, silent), annotate(pixels, plain, silent)
+    )
+
+
+def test_a_hidden_symbol_says_nothing():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol("hidden"), 60, 100), put(pixels, symbol("open", "Aztec"), 500, 100)]
+    written = []
+
+    class Kept:
+        write = written.append
+
+    record = read(seen(pixels, boxes, ["qr_code", "aztec"]))
+    PrivateSinks([Kept()], frozenset({0}), "fill").write(record)
+    assert texts(written[0]) == [None, "open"]
+    assert texts(record) == ["hidden", "open"]
+
+
+def test_the_library_may_be_missing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "detcli.watch.codes")
+    monkeypatch.setitem(sys.modules, "zxingcpp", None)
+    with pytest.raises(DependencyError, match="zxing-cpp does not load") as caught:
+        Watcher(WatchOptions(read=True))
+    assert "detcli[read]" in caught.value.hint
+
+
+def test_records_without_reading_are_as_they_were():
+    record = seen(canvas(), [[1, 2, 30, 40]], ["qr_code"])
+    assert isinstance(record, Record)
+    assert "text" not in record.to_json()["detections"][0]
+    assert Watcher(WatchOptions())(record) is record
