@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from shard_engine import open_here
 
 pytest.importorskip("trackers")
 
@@ -92,14 +93,17 @@ def test_a_video_that_was_cut_off_is_worked_again_from_its_start(invoke, common,
     assert journal.read_text() == whole.read_text()
 
 
-def test_a_run_in_shards_numbers_each_video_as_one_run_does(detcli, common, video, tmp_path):
+def test_a_run_in_shards_numbers_each_video_as_one_run_does(
+    invoke, common, video, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("detcli.shards.engines.parse_engine", lambda *_: open_here)
     second = tmp_path / "second.mp4"
     second.write_bytes(video.read_bytes())
     names = [common[0], video, second, *common[2:]]
-    assert detcli(*names, "-o", f"{tmp_path}/parts/", "--shard-size", 1).returncode == 0
+    assert invoke(*names, "-o", f"{tmp_path}/parts/", "--shard-size", 1).returncode == 0
     merged = tmp_path / "merged.jsonl"
-    assert detcli("merge", f"{tmp_path}/parts/", "-o", merged).returncode == 0
-    whole = detcli(*names)
+    assert invoke("merge", f"{tmp_path}/parts/", "-o", merged).returncode == 0
+    whole = invoke(*names)
     assert merged.read_text() == whole.stdout
     one, other = (
         [r["detections"] for r in records_of(whole) if r["source"] == str(name)]
