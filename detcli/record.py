@@ -24,10 +24,13 @@ class Clip:
     Attributes:
         frames_per_second: Rate of the frames that are used; 0 if unknown.
         live: Whether it is a camera or a network stream, which may never end.
+        address: Where it can be opened again, for its sound: a file's absolute path, or a URL with
+            its credentials, which is never shown.
     """
 
     frames_per_second: float
     live: bool = False
+    address: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,18 @@
 """Videos to write, and to read back."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import cv2
+import numpy as np
 from sample_records import FILM, Film, frame
 
 from detcli.sink.video import LIVE_RATE
 
 DOOR, YARD = Film("camera:0", 0.0, live=True), Film("camera:1", 0.0, live=True)
+
+SIGNAL_S = 0.2
+"""How long the pictures are bright and a tone is heard."""
 
 
 def play(path):
@@ -41,3 +46,116 @@ def live(*times, clip=DOOR, step=20):
         frame(number, clip, number * step, time_s=time / LIVE_RATE)
         for number, time in enumerate(times)
     ]
+
+
+def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
+    """Write a video with frames at these times, dark but for a signal that is heard as well."""
+    import av
+
+    size, rate = options.get("size", (48, 64)), options.get("rate", 48_000)
+    with av.open(str(path), "w") as output:
+        video = output.add_stream(options.get("codec", "libx264"), rate=25)
+        video.height, video.width, video.pix_fmt = *size, "yuv420p"
+        video.codec_context.time_base = Fraction(1, options.get("ticks", 1000))
+        track = None
+        if sound is not None:
+            track = output.add_stream(sound, rate=rate, layout=options.get("layout", "mono"))
+        packets = []
+        for time_s in times:
+            shade = 220 if signal_s <= time_s < signal_s + SIGNAL_S else 20
+            pixels = np.full((*size, 3), shade, np.uint8)
+            shown = av.VideoFrame.from_ndarray(pixels, "rgb24")
+            shown.time_base = video.codec_context.time_base
+            shown.pts = round(time_s / shown.time_base)
+            packets += video.encode(shown)
+        packets += video.encode(None)
+        if track is not None:
+            for heard in tones(times[-1] + 0.04, signal_s, rate):
+                packets += track.encode(heard)
+            packets += track.encode(None)
+        output.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))
+    return path
+
+
+def tones(end_s, signal_s, rate):
+    """Frames of sound: silence, and a tone while the signal lasts."""
+    import av
+
+    times = np.arange(round(end_s * rate)) / rate
+    heard = (times >= signal_s) & (times < signal_s + SIGNAL_S)
+    samples = (np.sin(2 * np.pi * 440 * times) * heard * 20_000).astype(np.int16)
+    for start in range(0, len(samples), 1024):
+        one = av.AudioFrame.from_ndarray(samples[None, start : start + 1024], "s16", "mono")
+        one.sample_rate, one.pts, one.time_base = rate, start, Fraction(1, rate)
+        yield one
+
+
+def watch(path):
+    """A video as FFmpeg has it: times and shades of frames, the signal seen and heard."""
+    import av
+
+    times, shades, seen_s, heard_s, end_s = [], [], None, None, None
+    with av.open(str(path)) as file:
+        video = file.streams.video[0]
+        about = video.codec_context
+        for one in file.decode(video):
+            pixels = one.to_ndarray(format="gray")
+            times.append(float(one.pts * one.time_base))
+            shades.append(round(float(pixels.mean())))
+            rotation = one.rotation
+            if seen_s is None and shades[-1] > 128:
+                seen_s = times[-1]
+        codec, size, pixels = about.codec.canonical_name, (about.height, about.width), about.pix_fmt
+        colours = about.colorspace
+        length_s = float(video.duration * video.time_base)
+    track, packets = None, []
+    with av.open(str(path)) as file:
+        if file.streams.audio:
+            track = file.streams.audio[0].codec_context.codec.canonical_name
+            for packet in file.demux(file.streams.audio[0]):
+                packets += [bytes(packet)] * bool(packet.size)
+                for one in packet.decode():
+                    start_s = float(one.pts * one.time_base)
+                    end_s = start_s + one.samples / one.sample_rate
+                    places = np.flatnonzero(loudness(one) > 0.2)
+                    if heard_s is None and len(places):
+                        heard_s = start_s + places[0] / one.sample_rate
+    return SimpleNamespace(
+        times=times,
+        shades=shades,
+        codec=codec,
+        size=size,
+        pixels=pixels,
+        colours=colours,
+        rotation=rotation,
+        length_s=length_s,
+        sound=track,
+        packets=packets,
+        seen_s=seen_s,
+        heard_s=heard_s,
+        heard_until_s=end_s,
+    )
+
+
+def loudness(sound):
+    """The largest of all channels for each sample, from 0 to 1."""
+    samples = sound.to_ndarray().astype(float)
+    if not sound.format.is_planar:
+        samples = samples.reshape(-1, sound.layout.nb_channels).T
+    match sound.format.name[:2]:
+        case "u8":
+            samples = (samples - 128) / 128
+        case "s1":
+            samples /= 1 << 15
+    return np.abs(samples).max(axis=0)
+
+
+def rotate(path):
+    """Say in an MP4's track that it is to be shown turned by 90 degrees."""
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 4
+    matrix = at + (52 if data[at] else 40)
+    turned = [0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30]
+    data[matrix : matrix + 36] = b"".join(part.to_bytes(4, "big", signed=True) for part in turned)
+    path.write_bytes(data)
+    return path

@@ -1,38 +1,65 @@
-"""Annotated videos in a folder: one per input video, of the same size and frame rate."""
+"""Annotated videos in a folder: one per input video, of the same size, with its frame times."""
 
+import contextlib
+import logging
+import os
 import shutil
 from pathlib import Path
+from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 
-from detcli.errors import OutputError
-from detcli.files import AtomicFile
+from detcli.errors import DependencyError, OutputError
+from detcli.files import AtomicFile, unwritable
 from detcli.geometry import Image
 from detcli.opencv import cv2
-from detcli.record import Record
+from detcli.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
+from detcli.sink.mpeg4 import Mpeg4Encoder
+from detcli.trust import warn_once
 
 SUFFIX = ".mp4"
-CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
 MIN_RATE, MAX_RATE = 0.01, 1000.0  # frames per second; other rates are measurement errors
 LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
+MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage
 DISK_RESERVE = 1 << 20  # bytes that other programs may take while a video is finished
-INDEX_ENTRY = 32  # bytes per frame of the index, which is written at the end
+INDEX_ENTRY = 96  # bytes of the index for a frame and its sound, which are written at the end
+
+log = logging.getLogger(__name__)
 
 
 class VideoSink:
     """Writes the frames of each video, with their detections drawn, to a video of its name.
 
-    A frame that failed repeats the one before, or is black, to keep the timing. Frames of a live
-    source are placed by their time at a constant rate, so the video plays at the original speed.
+    Each frame has its time in the source, live or not; one that failed repeats the one before, or
+    is black. With PyAV it is H.264 with the source's sound. Without, it is MPEG-4 part 2 without
+    sound, at a constant rate.
 
     Pictures are left to ImageSink.
+
+    Args:
+        folder: Where the videos are made.
+        style: What is drawn, and how.
+        condensed: Whether frames are left out on purpose. Then those that come follow one another
+            at the rate of the source, without sound.
+        silent: Whether sound is left out.
     """
 
-    def __init__(self, folder: OutputFolder, style: Style = DEFAULT_STYLE) -> None:
-        self._writers = PerClip(lambda record: ClipWriter(folder, record, style), ClipWriter.close)
+    def __init__(
+        self,
+        folder: OutputFolder,
+        style: Style = DEFAULT_STYLE,
+        *,
+        condensed: bool = False,
+        silent: bool = False,
+    ) -> None:
+        def begin(record: Record) -> ClipWriter:
+            return ClipWriter(folder, record, style, condensed=condensed, silent=silent)
+
+        self._writers = PerClip(begin, ClipWriter.close)
 
     def write(self, record: Record) -> None:
         """Write a frame.
@@ -55,105 +82,145 @@ class VideoSink:
 class ClipWriter:
     """Writes the annotated frames of one source: a file, or several if their size changes."""
 
-    def __init__(self, folder: OutputFolder, first: Record, style: Style) -> None:
+    def __init__(
+        self, folder: OutputFolder, first: Record, style: Style, *, condensed: bool, silent: bool
+    ) -> None:
         self._folder = folder
         self._style = style
         clip = first.origin.clip
         rate = clip.frames_per_second if clip else 0.0
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
         self._live = clip is not None and clip.live
-        self._start_s = first.origin.time_s or 0.0
-        self._due = 0  # frames that all files together should have by now
-        self._missing = 0  # frames of these that are not written yet
+        self._h264 = _h264()
+        self._even = not self._live and (condensed or self._h264 is None)
+        self._sound = None if clip is None or silent or self._even else clip.address
+        self._now_s = 0.0  # of the last frame, in all files together
+        self._source_s: float | None = None  # of the last frame, in the source
+        self._began: tuple[float, float] | None = None  # both, of the first frame of this file
         self._file: VideoFile | None = None
         self._path = Path()  # of this file
 
     def write(self, record: Record) -> None:
-        """Write a frame, after those that are missing before it."""
-        steps = self._steps(record.origin.time_s)
-        self._due += steps
-        self._missing += steps
-        if record.picture is None or record.detections is None or self._missing == 0:
+        """Write a frame, at its time."""
+        if (now := self._advance(record.origin)) is None:
+            return
+        began = self._began = self._began or now
+        if record.picture is None or record.detections is None:
+            if self._file is not None:
+                self._file.repeat(now[0] - began[0])
             return
         picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
         if self._file is not None and self._file.shape != picture.shape:
-            self._missing -= 1
             self.close()
-            self._missing = 1
+            began = self._began = now
         if self._file is None:
             self._path = self._folder.video_of(record, SUFFIX)
-            self._file = VideoFile(self._folder.real(self._path), picture.shape, self._rate)
-        before, self._missing = self._missing - 1, 0
-        self._file.repeat(before)
-        self._file.append(picture)
+            self._file = self._open(picture.shape, began[1])
+            if now > began:
+                self._file.repeat(0.0)
+        self._file.append(picture, now[0] - began[0])
         record.saved.append(self._path)
 
     def close(self) -> None:
-        """Finish the file, after the frames that are missing at its end."""
+        """Finish the file."""
         if self._file is not None:
             file, self._file = self._file, None
-            missing, self._missing = self._missing, 0
-            try:
-                file.repeat(missing)
-            finally:
-                file.close()
+            file.close()
 
-    def _steps(self, time_s: float | None) -> int:
-        """Frames by which the video grows: one, but by the time that passed for live sources."""
-        if not self._live or time_s is None:
-            return 1
-        steps = round((time_s - self._start_s) * self._rate) + 1 - self._due
-        excess = steps - round(MAX_GAP_S * self._rate)
-        if excess > 0:
-            self._start_s += excess / self._rate
-            steps -= excess
-        return max(0, steps)
+    def _open(self, shape: tuple[int, ...], start_s: float) -> "VideoFile":
+        """Begin a file with the frame of a time in the source."""
+        path = self._folder.real(self._path)
+        part = AtomicFile(path, suffix=path.suffix)
+        try:
+            return VideoFile(part, self._encoder(part, shape, start_s), shape)
+        except BaseException:
+            part.discard()
+            raise
+
+    def _encoder(self, part: AtomicFile, shape: tuple[int, ...], start_s: float) -> "Encoder":
+        """The best encoder that takes this sound, or else none; and this size."""
+        for sound in dict.fromkeys((self._sound, None)) if self._h264 is not None else ():
+            part.file.seek(0)
+            part.file.truncate()
+            try:
+                return self._h264.H264Encoder(part.file, shape, self._rate, sound, start_s)
+            except OSError as error:
+                what = "H.264" if sound is None else "H.264 with this sound"
+                log.warning("%s: cannot be %s: %s", self._path, what, error)
+        return Mpeg4Encoder(part.written, shape, self._rate)
+
+    def _advance(self, origin: Origin) -> tuple[float, float] | None:
+        """When a frame is shown, in all files together, and its time in the source.
+
+        None for one that a live source had before the last one.
+        """
+        source_s, last_s = origin.time_s or 0.0, self._source_s
+        if last_s is not None:
+            step = source_s - last_s
+            if self._live and step <= 0:
+                return None
+            if self._live:
+                step = min(step, MAX_GAP_S)
+            else:
+                step = 1 / self._rate if self._even or step <= 0 else min(step, MAX_FRAME_S)
+            self._now_s += step
+        self._source_s = source_s
+        return self._now_s, source_s
+
+
+class Encoder(Protocol):
+    """What encodes the frames of a video.
+
+    Attributes:
+        count: Frames that it was given, or has added.
+        unwritten: Bytes that it may still write for them.
+    """
+
+    count: int
+    unwritten: int
+
+    def write(self, picture: Image, time_s: float) -> None:
+        """Take a frame at a time from the start of the video. Raises OSError."""
+
+    def finish(self) -> None:
+        """Write what is missing. Raises OSError."""
 
 
 class VideoFile:
     """One video, which appears under its name when it is closed.
 
-    The path is absolute: no library takes that for an address.
-
     Frames have the shape `(height, width, 3)`; an odd last row or column is cut off, as colours
-    are stored for squares of 2x2 pixels. The rate is in frames per second.
-
-    Raises:
-        OutputError: The video cannot be written there, or not in this size.
+    are stored for squares of 2x2 pixels.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
+    def __init__(self, part: AtomicFile, encoder: Encoder, shape: tuple[int, ...]) -> None:
         self.shape = shape
-        self._path = path
-        self._part = AtomicFile(path, suffix=path.suffix)
-        try:
-            self._writer = _open_writer(self._part.written, shape, rate)
-        except OutputError:
-            self._part.discard()
-            raise
-        self._last = np.zeros(shape, np.uint8)
-        self._count = 0
+        self._part = part
+        self._encoder = encoder
+        self._last: Image = np.zeros(shape, np.uint8)
 
-    def append(self, picture: Image) -> None:
-        """Write a frame.
+    def append(self, picture: Image, time_s: float) -> None:
+        """Write a frame at a time from the start of the video.
 
         Raises:
-            OutputError: The disk is nearly full; OpenCV would neither report that nor finish.
+            OutputError: The disk is nearly full, so that the video could soon not be finished; or
+                it cannot be written.
         """
-        needed = DISK_RESERVE + INDEX_ENTRY * self._count + picture.nbytes
-        if shutil.disk_usage(self._part.written.parent).free < needed:
+        needed = DISK_RESERVE + INDEX_ENTRY * self._encoder.count + self._encoder.unwritten
+        if shutil.disk_usage(self._part.written.parent).free < needed + picture.nbytes:
             raise OutputError(
-                f"cannot write {self._path}: no space left on the disk",
+                f"cannot write {self._part.path}: no space left on the disk",
                 "make room; the video ends here, and can be played",
             )
-        self._writer.write(picture)
+        try:
+            self._encoder.write(picture, time_s)
+        except OSError as error:
+            raise unwritable(self._part.path, error) from error
         self._last = picture
-        self._count += 1
 
-    def repeat(self, count: int) -> None:
+    def repeat(self, time_s: float) -> None:
         """Write the last frame again, or a black one if there is none."""
-        for _ in range(count):
-            self.append(self._last)
+        self.append(self._last, time_s)
 
     def close(self) -> None:
         """Finish the video and move it into place.
@@ -161,36 +228,32 @@ class VideoFile:
         Raises:
             OutputError: The video does not hold all frames that were written.
         """
-        self._writer.release()
-        # Of the index; 0 if the video cannot be read.
-        count = cv2.VideoCapture(str(self._part.written)).get(cv2.CAP_PROP_FRAME_COUNT)
-        readable = max(0, int(count))
+        with contextlib.suppress(OSError):  # frames are then missing
+            self._encoder.finish()
+        # Of the index; 0 if the video cannot be read. As bytes, as odd names would crash OpenCV.
+        written: str = os.fsencode(self._part.written)  # type: ignore[assignment]
+        readable = cv2.VideoCapture(written, cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
+        readable = max(0, int(readable))
         if readable == 0:
             self._part.discard()
         else:
             self._part.commit()
-        if readable < self._count:
+        if readable < self._encoder.count:
             raise OutputError(
-                f"{self._path} is not complete: {readable} of {self._count} frames were written",
+                f"{self._part.path} is not complete: "
+                f"{readable} of {self._encoder.count} frames were written",
                 "check the free disk space, and the limit on the size of files",
             )
 
 
-def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
-    """A writer with the first codec that takes frames of this shape."""
-    height, width = shape[:2]
+def _h264() -> ModuleType | None:
+    """What encodes H.264; None, with a warning, where it is not installed."""
     try:
-        str(path).encode()
-    except UnicodeEncodeError as error:  # OpenCV would end the process
-        raise OutputError(
-            f"cannot write a video in {path.parent}: the folder's name is not Unicode",
-            "name another folder",
-        ) from error
-    for codec in CODECS:
-        fourcc = cv2.VideoWriter.fourcc(*codec)
-        writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
-        if writer.isOpened():
-            return writer
-    raise OutputError(
-        f"cannot write a video of {width}x{height} pixels in {path.parent}", "leave out --save"
-    )
+        from detcli.sink import h264
+    except DependencyError as error:
+        warn_once(
+            f"annotated videos have no sound, and browsers do not play them: {error}; "
+            f"{error.hint} makes them H.264 with sound"
+        )
+        return None
+    return h264

@@ -174,14 +174,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return
         from detcli.source.capture import open_file
 
-        yield from self._video(name, partial(open_file, name))
+        yield from self._video(name, partial(open_file, name), os.path.abspath(name))
 
-    def _video(self, name: str, reopen: "Callable[[], Capture]") -> Iterator[Item]:
+    def _video(
+        self, name: str, reopen: "Callable[[], Capture]", address: str | None = None
+    ) -> Iterator[Item]:
         from detcli.source.loading import read_in_time
         from detcli.source.video import read_video
 
         options = self._options
-        read = partial(read_video, name, reopen, options)
+        read = partial(read_video, name, reopen, options, address=address)
         yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
 
     def _search(self, folder: str) -> Iterator[Entry]:
@@ -281,7 +283,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if is_video(path_of(url)):
             from detcli.source.capture import open_address
 
-            yield from self._video(public, partial(open_address, url))
+            yield from self._video(public, partial(open_address, url), url)
         else:
             from detcli.source.http import request
 

@@ -34,7 +34,11 @@ _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 
 
 def read_video(
-    source: str, reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
+    source: str,
+    reopen: Callable[[], Capture],
+    options: SourceOptions,
+    progress: SourceProgress,
+    address: str | None = None,
 ) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
@@ -43,6 +47,7 @@ def read_video(
         reopen: Opens the video; called again to seek, or to look for missing frames.
         options: Which frames.
         progress: Learns how many frames there are; before that, the video counts as one input.
+        address: Of its sound, see `Clip`.
     """
     try:
         frames = _begin(reopen, options, progress)
@@ -53,7 +58,7 @@ def read_video(
         expected = _expected(frames, options)
         progress.expect(None if expected is None else expected - 1)
         given = 0
-        for item in _select(source, frames, options):
+        for item in _select(source, frames, options, address):
             given += 1
             yield item
         problem = None if progress.stop.is_set() else _find_problem(source, frames, given, reopen)
@@ -94,8 +99,10 @@ def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
     return len(range(first, end, options.stride))
 
 
-def _select(source: str, frames: "_Frames", options: SourceOptions) -> Iterator[Item]:
-    clip = Clip(frames.rate / options.stride)
+def _select(
+    source: str, frames: "_Frames", options: SourceOptions, address: str | None
+) -> Iterator[Item]:
+    clip = Clip(frames.rate / options.stride, address=address)
     first = None
     while frames.advance():
         if frames.time_s < options.start_s - _EPSILON_S:

@@ -1,5 +1,6 @@
 """Faults while annotated videos are written: the rest can be played."""
 
+import errno
 import os
 import shutil
 import signal
@@ -12,21 +13,31 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from made_videos import YARD, film, live, play
-from sample_records import failed_frame, frame
+from sample_records import frame
 from small_disk import small_disk
 
 from detcli.errors import OutputError
 from detcli.geometry import Picture
+from detcli.sink import h264, video
 from detcli.sink.folder import OutputFolder
-from detcli.sink.video import LIVE_RATE, VideoSink
+from detcli.sink.video import VideoSink
 
 
-def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path):
+def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(video, "_h264", lambda: None)
     sink = VideoSink(OutputFolder(tmp_path / "\udcff"))
     with pytest.raises(OutputError, match="not Unicode"):
         sink.write(frame(0))
     sink.close()
     assert list((tmp_path / "\udcff").glob("[!.]*")) == []
+
+
+def test_pyav_writes_into_any_folder(tmp_path):
+    sink = VideoSink(OutputFolder(tmp_path / "\udcff"))
+    for record in film(3):
+        sink.write(record)
+    sink.close()
+    assert (tmp_path / "\udcff/film.mp4").stat().st_size > 1000
 
 
 def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
@@ -60,26 +71,49 @@ def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random)
     OutputFolder(tmp_path).video_of(frame(0), ".mp4")  # by an earlier run
     (tmp_path / "film.mp4").write_text("kept")
     sink = VideoSink(OutputFolder(tmp_path))
+
+    def write():
+        for record in film(500, step=0):
+            noise = random.integers(0, 255, (40, 60, 3), np.uint8)
+            sink.write(replace(record, picture=Picture.whole(noise)))
+
+    with small_disk(5000):
+        with pytest.raises(OutputError, match=r"cannot write .*film\.mp4: File too large"):
+            write()
+        with pytest.raises(OutputError, match=r"film\.mp4 is not complete: 0 of \d+ frames"):
+            sink.close()
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
+    assert (tmp_path / "film.mp4").read_text() == "kept"
+
+
+def test_opencv_that_could_not_finish_is_an_output_error(tmp_path, random, monkeypatch):
+    monkeypatch.setattr(video, "_h264", lambda: None)
+    sink = VideoSink(OutputFolder(tmp_path))
     with small_disk(5000):
         for record in film(50, step=1):
             noise = random.integers(0, 255, (40, 60, 3), np.uint8)
             sink.write(replace(record, picture=Picture.whole(noise)))
         with pytest.raises(OutputError, match=r"film\.mp4 is not complete: 0 of 50 frames"):
             sink.close()
-    assert [path.name for path in tmp_path.glob("[!.]*")] == ["film.mp4"]
-    assert (tmp_path / "film.mp4").read_text() == "kept"
+    assert list(tmp_path.glob("[!.]*")) == []
 
 
 def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
-    for record in (*live(0, 1), *live(0, 1, clip=YARD)):
+    for record in (*live(0, 1), *live(0, 1, 2, clip=YARD)):
         sink.write(record)
-    sink.write(failed_frame(2, YARD, time_s=2 / LIVE_RATE))  # is owed: the frame before, once more
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(OutputError, match=r"camera-1\.mp4"):
+    finish = h264.H264Encoder.finish
+
+    def fail(encoder):
+        if encoder.count == 3:
+            raise OSError(errno.EIO, "broken")
+        finish(encoder)
+
+    monkeypatch.setattr(h264.H264Encoder, "finish", fail)
+    with pytest.raises(OutputError, match=r"camera-1\.mp4 is not complete: 0 of 3"):
         sink.close()
     assert len(play(tmp_path / "camera-0.mp4").shades) == 2
-    assert len(play(tmp_path / "camera-1.mp4").shades) == 2
+    assert not (tmp_path / "camera-1.mp4").exists()
 
 
 FULL_DISK = """if True:

@@ -325,7 +325,10 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         from detcli.sink.video import VideoSink
 
         folder = make_folder(options.pictures)
-        sinks += [keeper(ImageSink(folder, style)), keeper(VideoSink(folder, style))]
+        video = VideoSink(
+            folder, style, condensed=options.only_detections, silent=bool(options.blur)
+        )
+        sinks += [keeper(ImageSink(folder, style)), keeper(video)]
     if options.labels is not None:
         from detcli.sink.yolo import LabelSink
 

@@ -1,0 +1,158 @@
+"""H.264: times, size and colours of the frames, read back by PyAV and OpenCV."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import psutil
+import pytest
+from annotated import annotate
+from made_videos import DOOR, film, live, play, record_film, rotate, watch
+from sample_records import Film, failed_frame, frame
+
+from detcli.geometry import Picture
+from detcli.sink.folder import OutputFolder
+from detcli.sink.video import LIVE_RATE, MAX_FRAME_S, MAX_GAP_S, VideoSink
+from detcli.source.item import SourceOptions
+
+TICK_S = 1e-5
+"""How far a time may be off: the clock has 120,000 ticks a second."""
+
+UNEVEN = (0, 0.04, 0.1, 0.3, 0.31, 1.0, 1.02, 1.1, 2.5, 2.51, 2.6, 2.9, 3.0)
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Write records of one source, and return its video."""
+
+    def write(*records, **options):
+        sink = VideoSink(OutputFolder(tmp_path / "out"), **options)
+        for record in records:
+            sink.write(record)
+        sink.close()
+        (path,) = (tmp_path / "out").glob("[!.]*")
+        return watch(path)
+
+    return write
+
+
+def test_it_is_what_browsers_play(save):
+    video = save(*film(3))
+    assert (video.codec, video.pixels, video.colours) == ("h264", "yuv420p", 1)
+    assert video.sound is None
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "mov"])
+def test_uneven_frames_keep_their_times(tmp_path, suffix):
+    source = record_film(tmp_path / f"a.{suffix}", UNEVEN)
+    written = watch(annotate(source, tmp_path / "out"))
+    assert written.times == pytest.approx(UNEVEN, abs=TICK_S)
+    assert written.seen_s == pytest.approx(1.0, abs=TICK_S)
+
+
+@pytest.mark.parametrize("rate", [24000 / 1001, 24, 25, 30000 / 1001, 30, 50, 60000 / 1001, 240])
+def test_even_frames_are_whole_ticks_apart(save, rate):
+    video = save(*film(5, Film("a.mp4", rate)))
+    assert video.times == pytest.approx([number / rate for number in range(5)], abs=1e-9)
+    assert video.length_s == pytest.approx(5 / rate, abs=1e-9)
+
+
+def test_it_begins_with_its_first_frame(tmp_path):
+    source = record_film(tmp_path / "a.mp4", UNEVEN)
+    options = SourceOptions(start_s=0.2, end_s=2.55, stride=2)
+    written = watch(annotate(source, tmp_path / "out", options=options))
+    assert written.times == pytest.approx([0, 0.7, 0.8, 2.21], abs=TICK_S)
+
+
+def test_failed_frames_at_the_start_are_black(save):
+    video = save(failed_frame(0), failed_frame(1), frame(2, shade=200))
+    assert video.times == pytest.approx([0, 0.2], abs=TICK_S)
+    assert video.shades == pytest.approx([0, 200], abs=20)  # of 16 to 235
+
+
+def test_a_failed_frame_repeats_the_one_before(save):
+    records = film(6, step=30)
+    records[2] = failed_frame(2)
+    records[5] = failed_frame(5)
+    video = save(*records)
+    assert video.times == pytest.approx([number / 10 for number in range(6)], abs=TICK_S)
+    assert abs(video.shades[2] - video.shades[1]) < 4
+    assert abs(video.shades[5] - video.shades[4]) < 4
+    assert video.length_s == pytest.approx(0.6, abs=TICK_S)
+
+
+def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(save):
+    records = [frame(number) for number in (3, 9, 10, 44)]
+    video = save(*records, condensed=True)
+    assert video.times == pytest.approx([0, 0.1, 0.2, 0.3], abs=TICK_S)
+
+
+def test_live_frames_keep_their_times(save):
+    video = save(*live(0, 0.9, 2.2, 2.8, 7))
+    assert video.times == pytest.approx(np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE, abs=TICK_S)
+
+
+def test_a_clock_that_goes_back_loses_frames(save):
+    assert save(*live(5, 3, 6)).times == pytest.approx([0, 1 / LIVE_RATE], abs=TICK_S)
+
+
+def test_a_failed_live_frame_takes_its_time(save):
+    records = live(0, 1, 2)
+    records[1] = failed_frame(1, DOOR, time_s=1 / LIVE_RATE)
+    assert len(save(*records).times) == 3
+
+
+def test_a_long_pause_of_a_live_source_is_shortened(save):
+    day = 24 * 3600 * LIVE_RATE
+    times = save(*live(0, 1, day, day + 1)).times
+    assert np.diff(times) == pytest.approx([1 / 30, MAX_GAP_S, 1 / 30], abs=TICK_S)
+
+
+def test_times_that_only_damage_explains_are_limited(save):
+    records = [frame(number, time_s=time_s) for number, time_s in enumerate((0, 1e6, 1e6, 1e6 - 5))]
+    assert save(*records).times == pytest.approx(
+        [0, MAX_FRAME_S, MAX_FRAME_S + 0.1, MAX_FRAME_S + 0.2], abs=TICK_S
+    )
+
+
+@pytest.mark.parametrize("size", [(2, 2), (41, 61), (40, 61), (41, 60), (16, 9000)])
+def test_sides_are_even(save, size):
+    assert save(frame(0, size=size)).size == tuple(side - side % 2 for side in size)
+
+
+def test_sides_beyond_those_of_h264_have_another_codec(tmp_path):
+    sink = VideoSink(OutputFolder(tmp_path))
+    sink.write(frame(0, shade=90, size=(16, 17_000)))
+    sink.close()
+    assert play(tmp_path / "film.mp4").size == (16, 17_000)
+
+
+@pytest.mark.parametrize("colour", [(30, 60, 220), (200, 40, 30), (40, 180, 60), (128, 128, 128)])
+def test_colours_are_those_of_the_pictures(tmp_path, colour):
+    record = frame(0)
+    pixels = np.full((40, 60, 3), colour, np.uint8)
+    sink = VideoSink(OutputFolder(tmp_path))
+    sink.write(replace(record, picture=Picture.whole(pixels)))
+    sink.close()
+    _, shown = cv2.VideoCapture(str(tmp_path / "film.mp4")).read()
+    assert np.abs(shown.astype(int) - colour).max() < 12
+
+
+def test_rotation_is_in_the_pixels_alone(tmp_path):
+    source = rotate(record_film(tmp_path / "a.mp4", UNEVEN, size=(48, 64)))
+    assert watch(source).rotation != 0
+    written = watch(annotate(source, tmp_path / "out"))
+    assert (written.size, written.rotation) == ((64, 48), 0)
+
+
+def test_memory_is_flat(tmp_path, random):
+    sink = VideoSink(OutputFolder(tmp_path))
+    noise = random.integers(0, 255, (120, 160, 3), np.uint8)
+    resident = []
+    for number in range(2000):
+        moved = Picture.whole(np.roll(noise, number * 7, axis=1))
+        sink.write(replace(frame(number), picture=moved))
+        if number in {400, 1999}:
+            resident.append(psutil.Process().memory_info().rss)
+    sink.close()
+    assert resident[1] - resident[0] < 16 << 20

@@ -1,0 +1,112 @@
+"""Sound of annotated videos: heard when it is seen, in whatever the source is."""
+
+import logging
+
+import pytest
+from annotated import annotate
+from made_videos import record_film, watch
+
+from detcli.source.item import SourceOptions
+
+TIMES = tuple(number / 25 for number in range(75))
+FRAME_S = 1024 / 44100
+"""Samples that AAC encodes together."""
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Write a source of 3 seconds, and return what becomes of it."""
+
+    def run(suffix="mp4", sound="aac", *, signal_s=1.0, film=None, **options):
+        path = tmp_path / f"a.{suffix}"
+        source = record_film(path, TIMES, sound=sound, signal_s=signal_s, **(film or {}))
+        return watch(source), watch(annotate(source, tmp_path / "out", **options))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("suffix", "sound", "film", "expected"),
+    [
+        ("mp4", "aac", {}, "aac"),
+        ("mp4", "aac", {"layout": "stereo", "rate": 44100}, "aac"),
+        ("ts", "aac", {}, "aac"),
+        ("mp4", "libmp3lame", {"rate": 44100}, "mp3"),
+        ("avi", "libmp3lame", {"codec": "mpeg4", "ticks": 25, "rate": 44100}, "mp3"),
+        ("mkv", "libmp3lame", {"rate": 8000}, "aac"),
+        ("mkv", "libopus", {}, "opus"),
+        ("webm", "libopus", {"codec": "libvpx", "layout": "stereo"}, "opus"),
+        ("mkv", "flac", {}, "flac"),
+        ("mkv", "ac3", {"layout": "stereo"}, "aac"),
+        ("ts", "mp2", {"layout": "stereo"}, "aac"),
+        ("mov", "pcm_s16le", {}, "aac"),
+        ("avi", "pcm_u8", {"codec": "mpeg4", "ticks": 25, "rate": 11025}, "aac"),
+        ("mkv", "pcm_s16le", {"rate": 37000}, "aac"),
+    ],
+)
+def test_it_is_heard_when_it_is_seen(make, suffix, sound, film, expected):
+    source, written = make(suffix, sound, film=film)
+    assert source.heard_s is not None
+    assert written.sound == expected
+    assert len(written.times) == len(TIMES)
+    assert written.seen_s == pytest.approx(1.0, abs=0.001)
+    late = source.heard_s - source.seen_s  # by its encoder
+    assert written.heard_s - written.seen_s == pytest.approx(late, abs=0.03)
+    assert written.heard_until_s == pytest.approx(written.length_s, abs=0.06)
+
+
+@pytest.mark.parametrize(("suffix", "sound"), [("mp4", "aac"), ("mkv", "libopus"), ("mkv", "flac")])
+def test_it_is_copied_bit_for_bit(make, suffix, sound):
+    source, written = make(suffix, sound)
+    assert source.packets[: len(written.packets)] == written.packets
+    assert len(source.packets) - len(written.packets) <= 3
+
+
+@pytest.mark.parametrize(("suffix", "sound"), [("mp4", "aac"), ("mov", "pcm_s16le")])
+@pytest.mark.parametrize("start_s", [0.5, 0.93])
+def test_it_begins_where_the_pictures_do(make, start_s, suffix, sound):
+    _, written = make(suffix, sound, options=SourceOptions(start_s=start_s, end_s=2.0))
+    assert written.seen_s == pytest.approx(1.0 - start_s, abs=0.041)
+    assert written.heard_s == pytest.approx(written.seen_s, abs=0.03)
+    assert written.heard_until_s == pytest.approx(written.length_s, abs=0.06)
+
+
+def test_a_late_start_is_looked_up(tmp_path):
+    times = [number / 25 for number in range(400)]
+    source = record_film(tmp_path / "a.mp4", times, signal_s=14.0)
+    written = watch(annotate(source, tmp_path / "out", options=SourceOptions(start_s=12.0)))
+    assert written.seen_s == pytest.approx(2.0, abs=0.001)
+    assert written.heard_s == pytest.approx(2.0, abs=0.03)
+
+
+def test_a_stride_leaves_it_whole(make):
+    source, written = make(options=SourceOptions(stride=5))
+    assert len(written.times) == 15
+    assert written.heard_s == pytest.approx(source.heard_s, abs=0.001)
+
+
+def test_a_source_without_sound_has_none(make):
+    _, written = make(sound=None)
+    assert written.sound is None
+    assert len(written.times) == 75
+
+
+@pytest.mark.parametrize("options", [{"silent": True}, {"condensed": True}])
+def test_it_can_be_left_out(make, options):
+    assert make(**options)[1].sound is None
+
+
+def test_sound_that_is_lost_meanwhile_costs_no_pictures(tmp_path, caplog):
+    source = record_film(tmp_path / "a.mkv", TIMES)
+
+    def spoil(record):
+        if record.index == 0:
+            source.unlink()
+            source.write_bytes(b"\x1a\x45\xdf\xa3" + b"nothing" * 1000)
+        return True
+
+    with caplog.at_level(logging.WARNING):
+        written = watch(annotate(source, tmp_path / "out", kept=spoil))
+    assert written.times
+    assert written.sound is None
+    assert "a.mkv: its sound is left out" in caplog.text
