@@ -107,7 +107,9 @@ def watch(path):
                 seen_s = times[-1]
         codec, size, pixels = about.codec.canonical_name, (about.height, about.width), about.pix_fmt
         colours = about.colorspace
-        length_s = float(video.duration * video.time_base)
+        length_s = float(
+            video.duration * video.time_base if video.duration else file.duration / av.time_base
+        )
     track, packets = None, []
     with av.open(str(path)) as file:
         if file.streams.audio:

@@ -76,7 +76,8 @@ class H264Encoder:
         self._encoded = 0  # of these
         self._largest = shape[0] * shape[1]  # bytes of a frame; at first, those of noise
         self._convert = VideoReformatter()
-        self._container = av.open(self._file, "w", format="mp4")
+        exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
+        self._container = av.open(self._file, "w", format="mp4", options=exact)
         with _errors():
             self._begin(rate)
 

@@ -53,6 +53,9 @@ class Sound:
             LookupError: It has none.
         """
         self._name = public_name(address)
+        path = Path(address)
+        if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
+            raise LookupError
         try:
             self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
         except (av.FFmpegError, OSError, ValueError) as error:
@@ -162,9 +165,6 @@ class Sound:
 
 def open_sound(address: str, start_s: float) -> Sound | None:
     """Open the sound of a video; None if it has none, or with a warning if it cannot be read."""
-    path = Path(address)
-    if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
-        return None
     try:
         return Sound(address, start_s)
     except LookupError:
@@ -172,3 +172,12 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     except SoundError as error:
         log.warning("%s: its sound is left out: %s", public_name(address), error)
         return None
+
+
+def has_sound(address: str) -> bool:
+    """Whether a video has sound that can be read."""
+    try:
+        Sound(address, 0.0).close()
+    except (LookupError, SoundError):
+        return False
+    return True

@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -17,10 +16,10 @@ from detcli.opencv import cv2
 from detcli.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
-from detcli.sink.mpeg4 import Mpeg4Encoder
 from detcli.trust import warn_once
 
 SUFFIX = ".mp4"
+CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
 MIN_RATE, MAX_RATE = 0.01, 1000.0  # frames per second; other rates are measurement errors
 LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
@@ -91,9 +90,12 @@ class ClipWriter:
         rate = clip.frames_per_second if clip else 0.0
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
         self._live = clip is not None and clip.live
-        self._h264 = _h264()
-        self._even = not self._live and (condensed or self._h264 is None)
-        self._sound = None if clip is None or silent or self._even else clip.address
+        self._h264 = _has_h264()
+        self._even = not self._live and (condensed or not self._h264)
+        self._sound = clip.address if clip is not None and self._h264 else None
+        if self._sound is not None and (silent or condensed):
+            _say_silent(self._sound)
+            self._sound = None
         self._now_s = 0.0  # of the last frame, in all files together
         self._source_s: float | None = None  # of the last frame, in the source
         self._began: tuple[float, float] | None = None  # both, of the first frame of this file
@@ -139,14 +141,17 @@ class ClipWriter:
 
     def _encoder(self, part: AtomicFile, shape: tuple[int, ...], start_s: float) -> "Encoder":
         """The best encoder that takes this sound, or else none; and this size."""
-        for sound in dict.fromkeys((self._sound, None)) if self._h264 is not None else ():
-            part.file.seek(0)
-            part.file.truncate()
-            try:
-                return self._h264.H264Encoder(part.file, shape, self._rate, sound, start_s)
-            except OSError as error:
-                what = "H.264" if sound is None else "H.264 with this sound"
-                log.warning("%s: cannot be %s: %s", self._path, what, error)
+        if self._h264:
+            from detcli.sink.h264 import H264Encoder
+
+            for sound in dict.fromkeys((self._sound, None)):
+                part.file.seek(0)
+                part.file.truncate()
+                try:
+                    return H264Encoder(part.file, shape, self._rate, sound, start_s)
+                except OSError as error:
+                    what = "H.264" if sound is None else "H.264 with this sound"
+                    log.warning("%s: cannot be %s: %s", self._path, what, error)
         return Mpeg4Encoder(part.written, shape, self._rate)
 
     def _advance(self, origin: Origin) -> tuple[float, float] | None:
@@ -169,15 +174,15 @@ class ClipWriter:
 
 
 class Encoder(Protocol):
-    """What encodes the frames of a video.
+    """What encodes the frames of a video."""
 
-    Attributes:
-        count: Frames that it was given, or has added.
-        unwritten: Bytes that it may still write for them.
-    """
+    @property
+    def count(self) -> int:
+        """Frames that it was given, or has added."""
 
-    count: int
-    unwritten: int
+    @property
+    def unwritten(self) -> int:
+        """Bytes that it may still write for them."""
 
     def write(self, picture: Image, time_s: float) -> None:
         """Take a frame at a time from the start of the video. Raises OSError."""
@@ -246,14 +251,80 @@ class VideoFile:
             )
 
 
-def _h264() -> ModuleType | None:
-    """What encodes H.264; None, with a warning, where it is not installed."""
+class Mpeg4Encoder:
+    """Encodes MPEG-4 part 2, by OpenCV: without PyAV, and for sides beyond those of H.264.
+
+    The rate is constant, and each frame has the place of its time. A place without a frame repeats
+    the one before, and of several for one place the first is taken.
+
+    Args:
+        path: Absolute, as no library takes that for an address.
+        shape: Of the frames, `(height, width, 3)`.
+        rate: Frames per second.
+
+    Raises:
+        OutputError: The video cannot be written there, or not in this size.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
+        self._writer = _open_writer(path, shape, rate)
+        self._rate = rate
+        self._last: Image = np.zeros(shape, np.uint8)
+        self.count = 0  # frames
+        self.unwritten = 0  # bytes in the encoder
+
+    def write(self, picture: Image, time_s: float) -> None:
+        """Write a frame, `(H, W, 3)` uint8 BGR, at a time from the start of this video."""
+        place = round(time_s * self._rate)
+        while self.count < place:
+            self._writer.write(self._last)
+            self.count += 1
+        if self.count == place:
+            self._writer.write(picture)
+            self.count += 1
+        self._last = picture
+
+    def finish(self) -> None:
+        """Write the index."""
+        self._writer.release()
+
+
+def _has_h264() -> bool:
+    """Whether H.264 can be encoded; a warning says what is missing."""
     try:
-        from detcli.sink import h264
+        import detcli.sink.h264  # noqa: F401
     except DependencyError as error:
         warn_once(
             f"annotated videos have no sound, and browsers do not play them: {error}; "
             f"{error.hint} makes them H.264 with sound"
         )
-        return None
-    return h264
+        return False
+    return True
+
+
+def _say_silent(address: str) -> None:
+    """Say, for the first video that has sound, that it is left out."""
+    from detcli.sink.sound import has_sound
+
+    if has_sound(address):
+        warn_once("annotated videos have no sound with --blur or --only-detections")
+
+
+def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
+    """A writer with the first codec that takes frames of this shape."""
+    height, width = shape[:2]
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # OpenCV would end the process
+        raise OutputError(
+            f"cannot write a video in {path.parent}: the folder's name is not Unicode",
+            "name another folder",
+        ) from error
+    for codec in CODECS:
+        fourcc = cv2.VideoWriter.fourcc(*codec)
+        writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
+        if writer.isOpened():
+            return writer
+    raise OutputError(
+        f"cannot write a video of {width}x{height} pixels in {path.parent}", "leave out --save"
+    )

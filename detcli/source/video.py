@@ -189,8 +189,9 @@ def _find_problem(
     damaged = f", {frames.damaged} of them damaged" if frames.damaged else ""
     # A cut without re-encoding leaves some frames at its ends that are not shown. And sound may
     # go on after the last frame, which an estimate from the duration counts as frames.
-    tolerance = frames.rate / 2 if source.lower().endswith(_COUNTED) else frames.rate
-    if frames.at_end and _breaks_off(frames, max(2, tolerance), reopen):
+    counted = source.lower().endswith(_COUNTED)
+    tolerance = max(2, frames.rate / 2 if counted else frames.rate)
+    if frames.at_end and _breaks_off(frames, tolerance, reopen, counted=counted):
         there = f"breaks off: {present} of {frames.declared} frames are there"
         return DecodeError(there + damaged, _HINT)
     if damaged:
@@ -201,11 +202,14 @@ def _find_problem(
     return None
 
 
-def _breaks_off(frames: _Frames, tolerance: float, reopen: Callable[[], Capture]) -> bool:
+def _breaks_off(
+    frames: _Frames, tolerance: float, reopen: Callable[[], Capture], *, counted: bool
+) -> bool:
     """Whether the file holds fewer frames than it declares.
 
     Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
-    more of undecoded frames in the file. So the packets are counted.
+    more of undecoded frames in the file. So the packets are counted. Where the number of frames is
+    an estimate, a file of a variable rate has fewer; then the last one has to come early as well.
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False
@@ -222,4 +226,5 @@ def _breaks_off(frames: _Frames, tolerance: float, reopen: Callable[[], Capture]
     finally:
         capture.release()
     undecoded = (last_s - frames.time_s) * frames.rate
-    return frames.declared - packets > tolerance or undecoded > tolerance
+    there = packets if counted else max(packets, last_s * frames.rate)
+    return frames.declared - there > tolerance or undecoded > tolerance

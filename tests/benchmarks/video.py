@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 
 from detcli.sink import h264
-from detcli.sink.mpeg4 import Mpeg4Encoder
+from detcli.sink.video import Mpeg4Encoder
 
 
 def main():

@@ -24,7 +24,7 @@ from detcli.sink.video import VideoSink
 
 
 def test_a_folder_that_opencv_cannot_open_is_an_output_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(video, "_h264", lambda: None)
+    monkeypatch.setattr(video, "_has_h264", lambda: False)
     sink = VideoSink(OutputFolder(tmp_path / "\udcff"))
     with pytest.raises(OutputError, match="not Unicode"):
         sink.write(frame(0))
@@ -87,7 +87,7 @@ def test_a_video_that_could_not_be_finished_is_an_output_error(tmp_path, random)
 
 
 def test_opencv_that_could_not_finish_is_an_output_error(tmp_path, random, monkeypatch):
-    monkeypatch.setattr(video, "_h264", lambda: None)
+    monkeypatch.setattr(video, "_has_h264", lambda: False)
     sink = VideoSink(OutputFolder(tmp_path))
     with small_disk(5000):
         for record in film(50, step=1):

@@ -8,6 +8,7 @@ from functools import partial
 import cv2
 import number_video
 import pytest
+from made_videos import record_film
 from number_video import CODES
 
 from detcli.errors import InputError
@@ -155,6 +156,21 @@ def test_a_truncated_video_gives_its_frames_and_an_error(video, suffix):
         assert f"breaks off: {len(shown)} of 200 frames are there" in error
         assert split(read(path, end_s=1)) == (list(range(25)), None)
         assert "breaks off" in split(read(path, start_s=100))[1]
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mp4"])
+def test_a_video_of_a_variable_rate_is_whole_unless_it_is_cut(tmp_path, suffix):
+    """Its number of frames is an estimate in some containers, at the rate that they declare."""
+    times = [
+        number / 25 + (number // 20) * 3 for number in range(100)
+    ]  # still for 3 s, in 4 places
+    path = record_film(tmp_path / f"a.{suffix}", times, sound=None)
+    assert [item.origin.time_s for item in read(path)] == pytest.approx(times, abs=0.001)
+    if suffix == "mkv":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        *_, last = read(path)
+        with pytest.raises(InputError, match="breaks off"):
+            last.load()
 
 
 def test_a_video_with_a_blank_end_breaks_off(video):

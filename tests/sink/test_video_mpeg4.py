@@ -1,5 +1,6 @@
 """Annotated videos where PyAV is not installed: a constant rate, and no sound."""
 
+import contextlib
 import logging
 import sys
 
@@ -43,9 +44,13 @@ def alike(shades, *expected):
     return True
 
 
-def test_what_is_missing_is_said_once(save, caplog):
-    with caplog.at_level(logging.WARNING):
-        save(*film(2), *film(2, Film("in/film.avi", 10.0)))
+def test_what_is_missing_is_said_once(tmp_path, caplog):
+    with (
+        caplog.at_level(logging.WARNING),
+        contextlib.closing(VideoSink(OutputFolder(tmp_path))) as sink,
+    ):
+        for record in (*film(2), *film(2, Film("in/film.avi", 10.0))):
+            sink.write(record)
     (said,) = caplog.messages
     assert "no sound, and browsers do not play them: PyAV does not load" in said
     assert "pip install 'detcli[video]'" in said
