@@ -2,9 +2,10 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from io import FileIO
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,10 @@ ENCODERS = ("libx264", "libopenh264")
 """PyAV's wheels have the first; a build without code under the GPL may have the second."""
 
 OPTIONS = {
-    "libx264": {"preset": "veryfast", "crf": "23"},
+    "libx264": {"preset": "veryfast", "crf": "23", "bf": "0"},
     "libopenh264": {"allow_skip_frames": "0"},
 }
+"""No B-frames: with them, FFmpeg's players take a video of a variable rate to be too short."""
 
 THREADS = 4
 """Each holds a frame, and the network needs the processor as well."""
@@ -120,8 +122,7 @@ class H264Encoder:
             frame.time_base = Fraction(1, TICKS)
             self._add_sound(time_s)
             packets = self._stream.encode(frame)
-            self._container.mux(packets)
-        self._file.check()
+        self._mux(packets)
         self.count += 1
         if packets:
             most = max(packet.size for packet in packets)
@@ -141,9 +142,10 @@ class H264Encoder:
             OSError: It cannot be written.
         """
         try:
+            self._add_sound(self._end_s)
             with _errors():
-                self._add_sound(self._end_s)
-                self._container.mux(self._stream.encode(None))
+                packets = self._stream.encode(None)
+            self._mux(packets)
         finally:
             if self._sound is not None:
                 self._sound.close()
@@ -153,12 +155,15 @@ class H264Encoder:
 
     def _add_sound(self, end_s: float) -> None:
         if self._sound is not None:
-            for packet in self._sound.until(end_s):
-                try:
-                    self._container.mux(packet)
-                except av.FFmpegError:  # a damaged one
-                    log.debug("a packet of sound is left out", exc_info=True)
-                self._file.check()
+            self._mux(self._sound.until(end_s))
+
+    def _mux(self, packets: Iterable["av.Packet[Any]"]) -> None:
+        for packet in packets:
+            try:
+                self._container.mux(packet)
+            except av.FFmpegError:  # of damaged sound, of this packet or one before; that is lost
+                log.debug("a packet is left out", exc_info=True)
+            self._file.check()
 
 
 class _File:

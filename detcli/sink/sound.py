@@ -1,6 +1,7 @@
 """Sound of a video, copied beside its annotated pictures; encoded anew where it has to be."""
 
 import contextlib
+import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ AAC_RATE = 48_000
 SEEK_FROM_S = 5.0
 TIMEOUTS_S = (10.0, 5.0)
 """For opening an address, and for each read."""
+
+FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
+"""Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits."""
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +62,16 @@ class Sound:
             raise LookupError
         try:
             self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
-        except (av.FFmpegError, OSError, ValueError) as error:
+        except FAILURES as error:
             raise SoundError(system_reason(error)) from error
         track = self._input.streams.best("audio")
         if track is None:
             self._input.close()
             raise LookupError
         assert isinstance(track, av.AudioStream)  # noqa: S101 - for the type checker
+        if track.codec_context is None:  # which PyAV's types do not say
+            self._input.close()
+            raise SoundError("unknown codec")
         self._track = track
         self._codec = track.codec_context.codec.canonical_name
         self._rate = track.codec_context.sample_rate
@@ -79,7 +86,7 @@ class Sound:
                 stream.discard = av.stream.Discard.all  # then an index saves reading it
         self._shift_s = first_s + start_s
         if start_s > SEEK_FROM_S:
-            with contextlib.suppress(av.FFmpegError):
+            with contextlib.suppress(*FAILURES):
                 self._input.seek(int((self._shift_s - 1) * av.time_base))
 
     def begin(self, output: av.container.OutputContainer) -> None:
@@ -89,7 +96,7 @@ class Sound:
             SoundError: MP4 cannot hold it.
         """
         try:
-            if self._codec in COPIED and not (self._codec == "mp3" and self._rate < MIN_MP3_RATE):
+            if self._fits():
                 self._packets = self._copied(output.add_stream_from_template(self._track))
             else:
                 rate = self._rate if self._rate in AAC_RATES else AAC_RATE
@@ -100,6 +107,22 @@ class Sound:
         except (av.FFmpegError, ValueError) as error:
             raise SoundError(system_reason(error)) from error
         self._advance()
+
+    def _fits(self) -> bool:
+        """Whether MP4 holds it as it is.
+
+        A damaged header would fail with the last frame only, so it is written to a trial first.
+        """
+        if self._codec not in COPIED or (self._codec == "mp3" and self._rate < MIN_MP3_RATE):
+            return False
+        header_first = {"movflags": "empty_moov"}
+        try:
+            with av.open(io.BytesIO(), "w", format="mp4", options=header_first) as trial:
+                trial.add_stream_from_template(self._track)
+                trial.start_encoding()
+        except FAILURES:
+            return False
+        return True
 
     def until(self, end_s: float) -> "Iterator[Packet]":
         """Yield what begins before a time of the pictures, as far as it was not yielded yet."""
@@ -120,7 +143,7 @@ class Sound:
     def _advance(self) -> None:
         try:
             self._next = next(self._packets, None)
-        except (av.FFmpegError, OSError, ValueError) as error:
+        except FAILURES as error:
             log.warning("%s: its sound breaks off: %s", self._name, system_reason(error))
             self._next = None
 

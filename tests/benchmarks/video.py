@@ -38,7 +38,7 @@ def main():
     ways = {("MPEG-4 part 2", ""): None}
     for preset in arguments.presets.split(","):
         for crf in arguments.crf.split(","):
-            ways[preset, crf] = {"preset": preset, "crf": crf}
+            ways[preset, crf] = {"preset": preset, "crf": crf, "bf": "0"}
     found = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mp4"

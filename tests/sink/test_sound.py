@@ -4,8 +4,9 @@ import logging
 
 import pytest
 from annotated import annotate
-from made_videos import record_film, watch
+from made_videos import film, play, record_film, watch
 
+from detcli.sink.h264 import H264Encoder
 from detcli.source.item import SourceOptions
 
 TIMES = tuple(number / 25 for number in range(75))
@@ -109,3 +110,24 @@ def test_sound_that_is_lost_meanwhile_costs_no_pictures(tmp_path, caplog):
     assert written.times
     assert written.sound is None
     assert "a.mkv: its sound is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("suffix", "sound"), [("mov", "pcm_s16le"), ("mkv", "libopus"), ("mp4", "aac")]
+)
+def test_damaged_sound_costs_no_pictures(tmp_path, random, suffix, sound):
+    """Nor does it end a run, whatever is damaged: the header, the index or the sound itself."""
+    path = record_film(tmp_path / f"a.{suffix}", TIMES[:10], sound=sound, signal_s=0.1)
+    whole = path.read_bytes()
+    pictures = film(5)
+    for number in range(60):
+        data = bytearray(whole)
+        for place in random.integers(0, min(len(data), 3000), 1 << number % 6):
+            data[place if number % 2 else -place] = random.integers(256)
+        path.write_bytes(data)
+        with (tmp_path / "b.mp4").open("w+b", buffering=0) as file:
+            encoder = H264Encoder(file, (40, 60), 10.0, str(path))
+            for picture in pictures:
+                encoder.write(picture.picture.pixels, picture.origin.time_s)
+            encoder.finish()
+        assert len(play(tmp_path / "b.mp4").shades) == 5

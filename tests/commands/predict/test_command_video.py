@@ -18,7 +18,9 @@ def run(invoke, make_model, tmp_path):
     def annotate(*options):
         source = record_film(tmp_path / "a.mkv", TIMES, signal_s=0.4, sound="libopus")
         out = tmp_path / "out"
-        done = invoke("predict", source, "-m", make_model(), "--save", out, "--max-det", 1, *options)
+        done = invoke(
+            "predict", source, "-m", make_model(), "--save", out, "--max-det", 1, *options
+        )
         assert done.returncode == 0, done.stderr
         return watch(out / "a.mp4"), done
 
