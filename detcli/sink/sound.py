@@ -104,7 +104,7 @@ class Sound:
                 new = output.add_stream("aac", rate=rate, layout=layout)
                 self._packets = self._encoded(new)
                 log.info("%s: sound in %s becomes AAC", self._name, self._codec)
-        except (av.FFmpegError, ValueError) as error:
+        except FAILURES as error:
             raise SoundError(system_reason(error)) from error
         self._advance()
 
