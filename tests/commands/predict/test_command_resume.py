@@ -49,6 +49,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         "zones": None,
         "lines": None,
         "track": None,
+        "read": False,
     }
 
 
