@@ -18,7 +18,6 @@ SIZES = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], np.float32)
 
 OPTIONS = ort.SessionOptions()
 OPTIONS.intra_op_num_threads = 1  # for graphs that run once
-OPTIONS.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def run(model, inputs):

@@ -2,7 +2,7 @@
 
 import json
 
-from schemas import validator
+from report_schemas import validator
 
 SHA = "ab" * 32
 SETTINGS = {"model": "m", "model_sha256": SHA, "conf": 0.25, "max_det": 300, "tile": None}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import jsonschema
 import numpy as np
 import pytest
-from schemas import validator
+from report_schemas import validator
 
 from detcli.detections import Detections
 from detcli.errors import DecodeError, InferenceError, SourceError

@@ -4,8 +4,8 @@ import io
 import json
 
 import pytest
+from report_schemas import validator
 from sample_records import failure, picture
-from schemas import validator
 from small_disk import small_disk
 
 from detcli.errors import DetcliWarning, OutputError

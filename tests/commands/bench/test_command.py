@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 import typer.main
-from schemas import validator
+from report_schemas import validator
 from typer.testing import CliRunner
 
 from detcli.app import app

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from colour_model import build
 from labelled import Scene, write_coco, write_yolo
-from schemas import validator
+from report_schemas import validator
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from commands.doctor.fakes import compile_library, fake_driver
-from schemas import validator
+from report_schemas import validator
 
 from detcli.commands.doctor import command, process
 from detcli.errors import DeviceError, UsageError

@@ -4,7 +4,7 @@ import json
 
 import jsonschema
 import pytest
-from schemas import validator
+from report_schemas import validator
 
 from detcli.commands.doctor import examine as module
 from detcli.commands.doctor import packages, process

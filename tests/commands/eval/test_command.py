@@ -11,7 +11,7 @@ import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from schemas import validator
+from report_schemas import validator
 
 
 @pytest.fixture

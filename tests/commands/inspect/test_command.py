@@ -9,7 +9,7 @@ import colour_model
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from schemas import validator
+from report_schemas import validator
 
 WATCHED = """
 import sys

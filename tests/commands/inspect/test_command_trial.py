@@ -9,7 +9,7 @@ import sys
 import onnx
 import pytest
 import seeker_model
-from schemas import validator
+from report_schemas import validator
 from seeker_model import IMAGENET, LEVELS, SIDE, SQUARE
 from terminals import read_all
 

@@ -12,7 +12,7 @@ import time
 import pytest
 import terminals
 from hub_server import COMMIT
-from schemas import validator
+from report_schemas import validator
 from typer.testing import CliRunner
 
 from detcli import __version__

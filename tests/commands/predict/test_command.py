@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import terminals
 from colour_model import cell_box
-from schemas import validator
+from report_schemas import validator
 
 
 def records(finished):

@@ -9,7 +9,7 @@ import cv2
 import pytest
 from colour_model import picture
 from json_lines import lines
-from schemas import validator
+from report_schemas import validator
 
 from detcli import __version__
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from schemas import validator
+from report_schemas import validator
 
 
 @pytest.fixture

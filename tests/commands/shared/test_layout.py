@@ -37,7 +37,8 @@ def test_shared_options_are_in_the_same_panel(command):
     panel_of = {option: title for title, found in help_of("predict")[1].items() for option in found}
     for title, found in help_of(command)[1].items():
         for option in found:
-            if title in PANELS and option in panel_of:
+            # predict writes COCO results, verify reads them.
+            if title in PANELS and option in panel_of and option != "--coco-images":
                 assert title == panel_of[option], option
 
 

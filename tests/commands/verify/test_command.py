@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from colour_model import build
 from damaged_graphs import far_and_back, swapped
-from schemas import validator
+from report_schemas import validator
 
 
 @pytest.fixture
