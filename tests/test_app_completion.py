@@ -45,6 +45,8 @@ def environment(tmp_path, warm_detcli):
     """An environment with this `detcli` and a temporary home."""
     path = os.pathsep.join(map(str, (warm_detcli, Path(sys.executable).parent, os.environ["PATH"])))
     own = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    # Without this folder, fish reads every manual page of the machine first.
+    (tmp_path / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
     own |= {"LC_ALL": "C.UTF-8"}
     return {**os.environ, **own, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
