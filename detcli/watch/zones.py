@@ -1,6 +1,7 @@
 """Zones: which detections stand in which polygon."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.detections import Detections
+from detcli.errors import DetcliWarning
 from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.places import Points, Shape, feet
@@ -19,11 +21,13 @@ class Zones:
 
     def __init__(self, zones: Sequence[Shape]) -> None:
         self._zones = zones
+        self._told: set[str] = set()  # zones that were said to be outside
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with the zones of its detections, and how many are in each."""
         points, names = feet(found.xyxy, picture.size), [zone.name for zone in self._zones]
         polygons = [zone.pixels(picture.size) for zone in self._zones]
+        self._tell_outside(record, picture.size, polygons)
         within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
         zones = np.empty(len(found), np.object_)
         for row, holds in enumerate(within.T):
@@ -35,6 +39,22 @@ class Zones:
             detections=replace(found, zones=zones),
             scene=replace(record.scene, zones=shown),
         )
+
+    def _tell_outside(
+        self, record: Record, size: tuple[int, int], polygons: Sequence[Points]
+    ) -> None:
+        """Warn once of each zone that has no part of a picture: pixels of another size, perhaps."""
+        height, width = size
+        for zone, polygon in zip(self._zones, polygons, strict=True):
+            near, far = polygon.min(0), polygon.max(0)
+            if zone.name not in self._told and ((far <= 0) | (near >= (width, height))).any():
+                self._told.add(zone.name)
+                warnings.warn(
+                    f"the zone {zone.name} is outside of {record.origin.source}, which has "
+                    f"{width}x{height} pixels",
+                    DetcliWarning,
+                    stacklevel=2,
+                )
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sample_records import failure, picture
 
-from detcli.errors import UsageError
+from detcli.errors import DetcliWarning, UsageError
 from detcli.places import Shape
 from detcli.watch import Watcher
 from detcli.watch.options import read_watch_options
@@ -103,6 +103,19 @@ def test_each_detection_has_its_zones():
     assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
         ("left",), ("left", "low"), ("low",), ()
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
+def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
+    options = read_watch_options([f"away={points}", "edge=50,50,180,50,180,180"])
+    watch = Watcher(options)
+    records = [picture(source) for source in ("a.jpg", "b.jpg")]
+    pixels = replace(records[0].picture, size=(SIZE, SIZE))
+    with pytest.warns(DetcliWarning) as told:
+        [*map(watch, (replace(record, picture=pixels) for record in records))]
+    assert [str(one.message) for one in told] == [
+        "the zone away is outside of a.jpg, which has 100x100 pixels"
+    ]
 
 
 def test_a_picture_without_detections_still_shows_its_zones():

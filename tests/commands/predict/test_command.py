@@ -290,6 +290,11 @@ def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
         (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
         (["--model", "MODEL", "--classes", " ,"], 2, "is an empty list"),
         (["--model", "MODEL", "--output", "MODEL", "--format", "csv"], 2, "is one of the inputs"),
+        (
+            ["--model", "MODEL", "--report", "page", "--output", "page/x.csv"],
+            2,
+            "page, which holds nothing else",
+        ),
         (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
         (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
         (["--model", "MODEL", "--wrong"], 2, "no such option: --wrong"),
