@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import Hiding, parse_labels, read_shard_options
+from detcli.commands.predict.options import parse_labels, read_shard_options
 from detcli.commands.shared import options
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SCENE, SHARDS
 from detcli.commands.shared.messages import set_verbosity
@@ -191,10 +191,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=GOES,
         ),
     ] = None,
-    blur_with: Annotated[
-        Hiding,
-        option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=GOES),
-    ] = Hiding.BLUR,
+    blur_with: options.BlurWithOption = options.Hiding.BLUR,
     only_detections: Annotated[
         bool,
         flag(

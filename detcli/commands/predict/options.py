@@ -1,11 +1,10 @@
-"""Values of options: labels, how to hide, the conditions of `--fail-if`, runs in shards."""
+"""Values of options: labels, the conditions of `--fail-if`, runs in shards."""
 
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
@@ -30,14 +29,6 @@ def parse_labels(text: str) -> frozenset[str]:
     if not parts <= {*LABEL_PARTS}:
         raise UsageError(f"--labels '{text}' is not a list of name and score", "or write none")
     return parts
-
-
-class Hiding(StrEnum):
-    """How the classes of `--blur` are hidden: a key of `sink.privacy.WAYS`."""
-
-    BLUR = "blur"
-    PIXELATE = "pixelate"
-    FILL = "fill"
 
 
 PART_FORMATS = (Format.JSONL, Format.PARQUET)

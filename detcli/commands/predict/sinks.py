@@ -10,8 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.predict.options import LABEL_PARTS, Hiding
+from detcli.commands.predict.options import LABEL_PARTS
 from detcli.commands.shared.messages import is_pipe, is_terminal
+from detcli.commands.shared.options import Hiding
 from detcli.commands.shared.progress import count
 from detcli.commands.shared.records import (
     RECORD_SINKS,

@@ -46,6 +46,11 @@ def report(  # noqa: PLR0913 - one parameter an option
             panel=LOOK_AT,
         ),
     ] = None,
+    blur: Annotated[
+        str | None,
+        option("LIST", "Hide these classes in the pictures: person,car. Boxes stay.", panel=GOES),
+    ] = None,
+    blur_with: options.BlurWithOption = options.Hiding.BLUR,
     max_pixels: options.MaxPixelsOption = 200_000_000,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
@@ -56,11 +61,13 @@ def report(  # noqa: PLR0913 - one parameter an option
     and their boxes stay.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    from detcli.commands.report.run import make_page  # which loads OpenCV
+    from detcli.commands.report.run import Blur, make_page  # which load OpenCV
     from detcli.commands.shared.records import require_disk
     from detcli.commands.shared.setup import set_up_process
     from detcli.source.decode import DecodeOptions
 
     require_disk({"--output": output, "--images": images})
     set_up_process()
-    make_page(records, images, output, DecodeOptions(max_pixels=max_pixels), quiet=quiet)
+    hide = None if blur is None else Blur(options.parse_list(blur), blur_with)
+    decode = DecodeOptions(max_pixels=max_pixels)
+    make_page(records, images, output, decode, hide, quiet=quiet)

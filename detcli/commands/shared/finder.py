@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from detcli.backend.device import available_cores
 from detcli.errors import InputError
-from detcli.geometry import Picture
+from detcli.geometry import Image, Picture
 from detcli.objects.address import is_object
 from detcli.record import Origin, RecordJson
 from detcli.sink.page.page import Rendering, render
@@ -32,11 +32,13 @@ class Finder:
 
     Attributes:
         folder: Where to look first; None to look only where the records say.
+        edit: Changes the pixels of a record's picture.
         lost: How many records have a picture that was not found, or is another one.
     """
 
     folder: Path | None
     options: DecodeOptions
+    edit: Callable[[RecordJson, Image], Image] | None = None
     lost: int = 0
     _video: "_FrameReader | None" = field(default=None, init=False)
 
@@ -72,7 +74,9 @@ class Finder:
     def rendering(self, record: RecordJson) -> Rendering | None:
         """What a page shows of the picture of a record."""
         picture = self.picture(record)
-        return None if picture is None else render(picture.pixels)
+        if picture is None:
+            return None
+        return render(picture.pixels if self.edit is None else self.edit(record, picture.pixels))
 
     def close(self) -> None:
         """Close the video that was read last."""

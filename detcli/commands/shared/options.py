@@ -1,6 +1,7 @@
 """Options of the commands: names, types, help, and the parsers of their values."""
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,6 +176,18 @@ WorkersOption = Annotated[
     ),
 ]
 
+
+class Hiding(StrEnum):
+    """How the classes of `--blur` are hidden: a key of `sink.privacy.WAYS`."""
+
+    BLUR = "blur"
+    PIXELATE = "pixelate"
+    FILL = "fill"
+
+
+BlurWithOption = Annotated[
+    Hiding, option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=GOES)
+]
 ConfidenceOption = Annotated[
     str,
     option("SCORE", "Keep scores above this; 0.25,person=0.5 sets single classes.", panel=KEEP),

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import cv2
+import numpy as np
 import pages
 import pytest
 from colour_model import picture
@@ -246,3 +247,29 @@ def test_a_run_in_shards_is_told_of_the_command(invoke, make_model, make_picture
     assert done.returncode == 2
     assert "--report does not go with a run in shards" in done.stderr
     assert f"detcli report {tmp_path}/b/" in done.stderr
+
+
+@pytest.mark.usefixtures("run")
+def test_classes_can_be_hidden(here, invoke):
+    lines = [json.loads(line) for line in (here / "boxes.jsonl").read_text().splitlines()]
+    for line in lines:
+        for one in line.get("detections", []):
+            one["text"] = "secret"
+    (here / "boxes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = invoke("report", "boxes.jsonl", "-o", "plain")
+    assert done.returncode == 0, done.stderr
+    for way in ("fill", "blur"):
+        done = invoke("report", "boxes.jsonl", "-o", way, "--blur", "red,gren", "--blur-with", way)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to hide was found of gren" in done.stderr
+        entries = {entry["source"]: entry for entry in named(here / way)}
+        plain = {entry["source"]: entry for entry in named(here / "plain")}
+        assert entries["pics/b.png"]["picture"] == plain["pics/b.png"]["picture"]
+        assert entries["pics/a.png"]["picture"] != plain["pics/a.png"]["picture"]
+        assert entries["pics/a.png"]["found"] == plain["pics/a.png"]["found"]
+        assert "texts" not in entries["pics/a.png"]
+        assert plain["pics/a.png"]["texts"] == ["secret"]
+        if way == "fill":
+            shown = cv2.imdecode(np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1)
+            left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
+            assert np.ptp(shown[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
