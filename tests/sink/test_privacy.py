@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import failed_frame, failure, frame, picture
 
-from detcli.commands.predict.options import Hiding
+from detcli.commands.shared.options import Hiding
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Origin
