@@ -19,7 +19,7 @@ class Symbol:
     """What a symbol says.
 
     Attributes:
-        text: Its text; None if its content is none.
+        text: The decoded text; None if the content is binary.
         symbology: As in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV.
         content: Its bytes; empty for a marker.
         corners: `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom

@@ -75,9 +75,9 @@ class DetectionJson(TypedDict):
         track_id: Number of the object in its video; with --track, once the tracker is sure.
         zones: Names of the zones that the middle of its lower side is in; with --zone.
         crossed: Lines that it has crossed since the frame before; with --line.
-        text: What the symbol says; null if it could not be read or is no text; with --read.
+        text: The decoded text; null if the symbol could not be read or is binary; with --read.
         symbology: Of a symbol that was read: QR Code, EAN-13; of a marker its dictionary.
-        bytes: Content that is no text, in base64.
+        bytes: Binary content, in base64.
         corners: x and y of the symbol's corners in pixels, to 1 decimal: top left, top right,
             bottom right and bottom left, were it upright.
     """

@@ -23,9 +23,7 @@ from detcli.geometry import Picture
 from detcli.opencv import cv2
 from detcli.record import Record
 
-INSTALL = "pip install 'detcli[read]'"
-
-with loading("zxing-cpp", INSTALL):
+with loading("zxing-cpp", "pip install 'detcli[read]'"):
     import zxingcpp
 
 Grey = npt.NDArray[np.uint8]
@@ -168,7 +166,7 @@ def _cuts(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Cut]:
 
 
 def enlarged(grey: Grey, times: int) -> Grey:
-    """A picture `(H, W)`, so many times as large."""
+    """Enlarge a picture `(H, W)` by a whole factor."""
     if times == 1:
         return grey
     return as_grey(cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC))

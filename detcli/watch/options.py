@@ -52,7 +52,7 @@ class TrackOptions:
                 conf = -1
             if not 0 <= conf <= 1:
                 raise UsageError(
-                    f"--track {text}: '{','.join(rest)}' is no confidence",
+                    f"--track {text}: '{','.join(rest)}' is not a confidence",
                     f"write {name},conf=0.5, from 0 to 1",
                 )
         return cls(Tracker(name), conf)

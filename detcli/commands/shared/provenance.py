@@ -79,7 +79,7 @@ class FileHashes:
         """The hash of the file of a picture or video; None where there is none any more."""
         path = origin.path
         if path is None and origin.frame is not None and origin.source != STDIN:
-            path = Path(origin.source)  # a video, or an address, which is no file
+            path = Path(origin.source)  # a video file; an address does not exist as a path
         # Reading a pipe again would wait forever; an address may be too long for a file's name.
         if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
             return None
