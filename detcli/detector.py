@@ -22,7 +22,7 @@ from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
-from detcli.model.contract import Layout, Resize
+from detcli.model.contract import Contract, Layout, Resize
 from detcli.model.hub_cache import sha256
 from detcli.model.names import read_names
 from detcli.model.prepared import PreparedModel, prepare
@@ -48,6 +48,8 @@ class Detector:
         where: The same as a Device.
         model_name: The model's name, or that of its file without the suffix.
         canvas: Height and width of the network's input.
+        conf: What scores must exceed, but for classes with a confidence of their own.
+        least_conf: The least of these.
         in_flight: How many batches are worth starting before waiting for the first.
         batch: The batch size that suits the device.
         workers: How many detectors to run side by side, one per thread.
@@ -73,7 +75,8 @@ class Detector:
                 first use, see `detcli models list`; or a file that `zoo.find` located.
             device: "auto", "cpu", "cuda", "cuda:N", "tensorrt", "tensorrt:N", "openvino",
                 "openvino:CPU", "openvino:GPU" or "openvino:NPU".
-            settings: Which detections to keep; by default up to 300 above 0.25.
+            settings: Which detections to keep; by default up to 300 above the confidence that
+                the model recommends, or 0.25.
             options: How to use the device.
 
         Raises:
@@ -132,9 +135,11 @@ class Detector:
         self._rect = settings.rect
         self._tiling = settings.tile
         self._require_large_tiles()
-        self._thresholds = class_thresholds(settings.conf, settings.class_conf, contract.names)
+        self.conf = settings.confidence(contract.conf)
+        self._thresholds = class_thresholds(self.conf, settings.class_conf, contract.names)
+        self.least_conf = float(self._thresholds.min()) if settings.class_conf else self.conf
         self._selection = SelectionOptions(
-            confidence=float(self._thresholds.min()) if settings.class_conf else settings.conf,
+            confidence=self.least_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
             nms_iou=settings.nms,
@@ -150,6 +155,7 @@ class Detector:
             *(contract.class_count, contract.names_origin),
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
+        log.info("confidence: above %g (%s)", self.conf, _conf_origin(settings, contract))
         log.info(
             "preprocessing: %s (%s)",
             written(contract.preprocessing),
@@ -382,6 +388,12 @@ class SharedWork:
         return [one for first in sorted(self._found) for one in self._found[first]]
 
 
+def _conf_origin(settings: Settings, contract: Contract) -> str:
+    if settings.conf is not None:
+        return "as asked for"
+    return "usual" if contract.conf is None else "recommended by the model"
+
+
 def _checked(image: Image) -> Picture:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
@@ -419,7 +431,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     return {
         "model": detector.model_name,
         "model_sha256": sha256(model.path),
-        "conf": settings.conf,
+        "conf": detector.conf,
         "class_conf": {
             str(class_id): least
             for entry, least in settings.class_conf

@@ -13,13 +13,16 @@ from detcli.model.contract import BoxFormat
 from detcli.model.preprocessing import parse
 from detcli.tiling import Tiling
 
+USUAL_CONF = 0.25
+"""The confidence for models that recommend none, as in Ultralytics' predict."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to read a model and which detections to keep.
 
     Attributes:
-        conf: Scores must be strictly above it.
+        conf: Scores must be strictly above it. None means what the model recommends, or 0.25.
         max_det: Maximum number of detections in a picture.
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
@@ -41,7 +44,7 @@ class Settings:
         UsageError: A value is out of range.
     """
 
-    conf: float = 0.25
+    conf: float | None = None
     max_det: int = 300
     classes: tuple[str | int, ...] = ()
     nms: float | None = None
@@ -57,7 +60,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):
-            if not 0 <= conf <= 1:
+            if conf is not None and not 0 <= conf <= 1:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1 in --conf")
         if isinstance(self.classes, str):
             raise UsageError(
@@ -71,6 +74,10 @@ class Settings:
             parse(self.preprocess)
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more in --imgsz")
+
+    def confidence(self, recommended: float | None) -> float:
+        """`conf` where it is given, else what the model recommends, else the usual one."""
+        return next(conf for conf in (self.conf, recommended, USUAL_CONF) if conf is not None)
 
 
 def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:

@@ -25,6 +25,29 @@ def test_one_picture(make_model):
     assert found.names == NAMES
 
 
+@pytest.mark.parametrize(
+    ("asked", "recommended", "conf"),
+    [
+        (None, None, 0.25),
+        (None, "0.6", 0.6),
+        (0.4, "0.6", 0.4),
+        (0.0, "0.6", 0.0),
+        (None, "0", 0.0),
+    ],
+)
+def test_the_confidence_is_the_one_asked_for_or_recommended_or_the_usual_one(
+    make_model, asked, recommended, conf
+):
+    """The picture's grey, in 191 of 192 places, scores 0.45."""
+    metadata = {"names": str(dict(enumerate(NAMES)))}
+    metadata |= {} if recommended is None else {"detcli.conf": recommended}
+    with Detector(make_model(metadata=metadata), "cpu", Settings(conf=asked)) as detector:
+        found = detector(picture(("red", 2, 3)))
+    assert detector.conf == conf
+    assert len(found) == (1 if conf == 0.6 else 190)
+    assert found.score.min() > conf
+
+
 @pytest.fixture
 def promise(monkeypatch):
     """Make the models that are opened from now on promise something else."""

@@ -143,6 +143,7 @@ class Contract:
         clips: Boxes end at the edges of the picture, as its family has them.
         needs_nms: There are several boxes for each object, for non-maximum suppression.
         every_class: Each class of an anchor is a candidate for that, not only its best.
+        conf: The confidence that the model's metadata recommends, if any.
         preprocessing: How a picture becomes the input.
         settled: Parts of the contract, and what settled each.
         unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.
@@ -172,6 +173,7 @@ class Contract:
     clips: bool = True
     needs_nms: bool = False
     every_class: bool = False
+    conf: float | None = None
     preprocessing: Preprocessing = Preprocessing()
     settled: tuple[tuple[str, str], ...] = ()
     unsettled: tuple[str, ...] = ()

@@ -45,6 +45,8 @@ FAMILY_KEY = "detcli.family"
 """The metadata entry that names the family, where `convert` has changed how the graph ends."""
 BOX_FORMAT_KEY = "detcli.box_format"
 """The metadata entry that says what --box-format said."""
+CONF_KEY = "detcli.conf"
+"""The metadata entry that recommends a confidence, from 0 to 1."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -254,6 +256,10 @@ def _reading(
         swapped, fractions = swapped or shown[0], fractions or shown[1]
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
+    conf = _confidence(metadata.get(CONF_KEY))
+    if conf is None and CONF_KEY in metadata:
+        said = f"its metadata {CONF_KEY} is {metadata[CONF_KEY]!r:.80}"
+        warnings = (*warnings, f"{said}, which is no confidence from 0 to 1, and has no effect")
     default = _size(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
@@ -292,6 +298,7 @@ def _reading(
         clips=family.clips,
         needs_nms=several or bool(family.needs_nms),
         every_class=family.every_class,
+        conf=conf,
         preprocessing=preprocessing or Preprocessing(),
         warnings=warnings,
     )
@@ -386,6 +393,15 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
     sides = known_size(height), known_size(width)
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
+
+
+def _confidence(text: str | None) -> float | None:
+    """The number, if the text is one from 0 to 1."""
+    try:
+        conf = float(text or "")
+    except ValueError:
+        return None
+    return conf if 0 <= conf <= 1 else None
 
 
 def _integers(text: str | None, count: int) -> list[int]:

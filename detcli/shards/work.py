@@ -194,6 +194,7 @@ def work(
         source = job.source
         if job.fast_decode:
             source = replace(source, decode=replace(source.decode, fast_for=detector.fast_for))
+        watch = job.watch.above(detector.least_conf)
         settings = settings_json(
             detector,
             job.model,
@@ -201,10 +202,10 @@ def work(
             half=job.half,
             fast_decode=source.decode.fast_for is not None,
             stride=source.stride,
-            zones=job.watch.written_zones,
-            lines=job.watch.written_lines,
-            track=job.watch.written_track,
-            read=job.watch.read,
+            zones=watch.written_zones,
+            lines=watch.written_lines,
+            track=watch.written_track,
+            read=watch.read,
         )
         report(Ready(platform.node(), __version__, settings))
         clones = [*[detector.device] * (detector.workers - 1), *map(str, devices[1:])]
@@ -212,7 +213,7 @@ def work(
         with Sources([], source) as sources:
             worker = _Worker(job.store, sources, report)
             try:
-                for record in map(Watcher(job.watch), pipeline.run(worker.items(tasks))):
+                for record in map(Watcher(watch), pipeline.run(worker.items(tasks))):
                     worker.add(record)
             finally:
                 worker.close()

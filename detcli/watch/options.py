@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 from detcli.errors import UsageError
 from detcli.places import Shape, read_places
@@ -24,19 +25,15 @@ class TrackOptions:
     Attributes:
         tracker: What follows them.
         conf: Scores from it on begin a track; lower ones can only go on with one, and not with
-            `ocsort`.
+            `ocsort`. None leaves it to the tracker.
     """
 
     tracker: Tracker
-    conf: float
+    conf: float | None = None
 
     @classmethod
-    def parse(cls, text: str, conf: float) -> "TrackOptions":
+    def parse(cls, text: str) -> Self:
         """Read `bytetrack` or `bytetrack,conf=0.5`.
-
-        Args:
-            text: The option's value.
-            conf: The least confidence of the run, which is the default.
 
         Raises:
             UsageError: There is no such tracker, or the confidence is none.
@@ -44,6 +41,7 @@ class TrackOptions:
         name, *rest = (part.strip() for part in text.split(","))
         if name not in [*Tracker]:
             raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
+        conf = None
         if rest:
             try:
                 key, _, number = ",".join(rest).partition("=")
@@ -58,7 +56,7 @@ class TrackOptions:
         return cls(Tracker(name), conf)
 
     def __str__(self) -> str:
-        return f"{self.tracker},conf={self.conf:g}"
+        return self.tracker if self.conf is None else f"{self.tracker},conf={self.conf:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,12 @@ class WatchOptions:
     lines: tuple[Shape, ...] = ()
     track: TrackOptions | None = None
     read: bool = False
+
+    def above(self, conf: float) -> Self:
+        """The same; tracks begin at this confidence if --track says nothing else."""
+        if self.track is None or self.track.conf is not None:
+            return self
+        return replace(self, track=replace(self.track, conf=conf))
 
     @property
     def places(self) -> list[str]:
@@ -104,7 +108,6 @@ def read_watch_options(
     zones: Iterable[str],
     lines: Iterable[str] = (),
     track: str | None = None,
-    conf: float = 0.25,
     *,
     read: bool = False,
 ) -> WatchOptions:
@@ -114,7 +117,6 @@ def read_watch_options(
         zones: Values of --zone.
         lines: Values of --line.
         track: Value of --track.
-        conf: The least confidence of the run.
         read: Value of --read.
 
     Raises:
@@ -123,7 +125,7 @@ def read_watch_options(
     options = WatchOptions(
         tuple(map(Shape.zone, read_places("--zone", zones))),
         tuple(map(Shape.line, read_places("--line", lines))),
-        None if track is None else TrackOptions.parse(track, conf),
+        None if track is None else TrackOptions.parse(track),
         read,
     )
     if options.lines and options.track is None:

@@ -146,11 +146,9 @@ class ClipTracks:
 
     def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
         options = self._options
-        settings = {
-            "frame_rate": RATE,
-            "lost_track_buffer": round(LOST_S * RATE),
-            "high_conf_det_threshold": options.conf,
-        }
-        if options.tracker != "ocsort":  # which has one threshold
-            settings["track_activation_threshold"] = options.conf
+        settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
+        if options.conf is not None:
+            settings["high_conf_det_threshold"] = options.conf
+            if options.tracker != "ocsort":  # which has one threshold
+                settings["track_activation_threshold"] = options.conf
         return getattr(trackers, CLASSES[options.tracker])(**settings)

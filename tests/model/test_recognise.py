@@ -190,6 +190,23 @@ def test_the_callers_box_format_is_used(tail, box_format):
     assert contract_of(colour_model.build(tail), box_format).box_format is box_format
 
 
+def test_a_confidence_comes_from_the_metadata():
+    names = str(dict(enumerate(colour_model.NAMES)))
+    contract = contract_of(colour_model.build(metadata={"names": names, "detcli.conf": "0.4"}))
+    assert (contract.conf, contract.warnings) == (0.4, ())
+    assert contract_of(colour_model.build(metadata={"names": names})).conf is None
+
+
+@pytest.mark.parametrize("text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000])
+def test_what_is_no_confidence_is_a_warning(text):
+    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.conf": text}
+    contract = contract_of(colour_model.build(metadata=metadata))
+    assert contract.conf is None
+    [warning] = contract.warnings
+    assert warning.startswith("its metadata detcli.conf is '")
+    assert len(warning) < 200
+
+
 @pytest.mark.parametrize(
     ("names", "expected", "warning"),
     [

@@ -68,7 +68,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
 
 
 def test_a_frame_without_detections_still_shows_its_lines():
-    watch = Watcher(read_watch_options((), ["gate=0,0.5,1,0.5"], "ocsort"))
+    watch = Watcher(read_watch_options((), ["gate=0,0.5,1,0.5"], "ocsort,conf=0.25"))
     for number in range(3):
         record = watch(frame(number))
         assert [caption for caption, _ in record.scene.lines] == ["gate 0 left, 0 right"]

@@ -11,7 +11,7 @@ from sample_records import Film, failed_frame, frame, picture
 
 from detcli.errors import DependencyError, UsageError
 from detcli.watch import Watcher
-from detcli.watch.options import Tracker, TrackOptions, WatchOptions
+from detcli.watch.options import Tracker, TrackOptions, WatchOptions, read_watch_options
 
 motmetrics = pytest.importorskip("motmetrics")
 supervision = pytest.importorskip("supervision")
@@ -220,14 +220,21 @@ def test_every_tracker_has_its_class():
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("bytetrack", TrackOptions(Tracker.BYTETRACK, 0.25)),
+        ("bytetrack", TrackOptions(Tracker.BYTETRACK)),
         ("ocsort, conf=0.5", TrackOptions(Tracker.OCSORT, 0.5)),
         ("botsort,conf=1", TrackOptions(Tracker.BOTSORT, 1)),
     ],
 )
 def test_options(text, parsed):
-    assert TrackOptions.parse(text, 0.25) == parsed
-    assert TrackOptions.parse(str(parsed), 0.1) == parsed
+    assert TrackOptions.parse(text) == parsed
+    assert TrackOptions.parse(str(parsed)) == parsed
+
+
+def test_tracks_begin_at_the_confidence_of_the_run_unless_the_option_names_one():
+    usual, own = (read_watch_options((), (), text) for text in ("ocsort", "ocsort,conf=0.7"))
+    assert usual.above(0.3).written_track == "ocsort,conf=0.3"
+    assert own.above(0.3) is own
+    assert read_watch_options(()).above(0.3).track is None
 
 
 @pytest.mark.parametrize(
@@ -237,4 +244,4 @@ def test_options(text, parsed):
 )  # fmt: skip
 def test_what_is_no_tracker_is_a_usage_error(text):
     with pytest.raises(UsageError, match="--track"):
-        TrackOptions.parse(text, 0.25)
+        TrackOptions.parse(text)

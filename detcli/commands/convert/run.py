@@ -37,7 +37,7 @@ from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
-from detcli.settings import Settings
+from detcli.settings import USUAL_CONF, Settings
 from detcli.source.decode import BUILT_IN, load_file
 from detcli.source.item import Item
 from detcli.source.loading import load_in_time
@@ -45,7 +45,7 @@ from detcli.source.loading import load_in_time
 MAX_PICTURES = 512
 """Pictures used for calibration; more would hardly widen the ranges."""
 
-CONFIDENCES = (Settings().conf, 0.05, 0.0)
+CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
 """Detections above the first are compared, or above the next where neither model finds any."""
 
 LEAST_IOU = 0.5
@@ -283,7 +283,7 @@ def _compare_detections(
     ends = new.selection is not None
     most = (rows_of(new) if ends else None) or settings.max_det
     max_det = min(most, old.detector().most or most)
-    rules = Rules(settings.conf, LEAST_IOU, max_det, tolerance)
+    rules = Rules(settings.confidence(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     picture = item.load()
     with Detector(old.path, "cpu", settings) as detector:
@@ -334,7 +334,7 @@ def _scaled_difference(found: Tensor, wanted: Tensor) -> float:
     selection, `(K, 6)`, only confident ones count: others may change places.
     """
     if wanted.shape[1] == COLUMNS:
-        rows = np.maximum(found[:, 4], wanted[:, 4]) > Settings().conf
+        rows = np.maximum(found[:, 4], wanted[:, 4]) > USUAL_CONF
         found, wanted = found[rows], wanted[rows]
     wanted = wanted.astype(np.float64)
     anchors = 0 if wanted.shape[1] == COLUMNS else int(np.argmax(wanted.shape))

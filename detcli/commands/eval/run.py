@@ -231,7 +231,7 @@ class Evaluation:
             if not one.boxes:
                 findings.add(Kind.EMPTY, f"{one.name} ({one.detections} detections)")
         settings, names = request.run.settings, detector.contract.names
-        conf, evaluated = settings.conf, len(collector.pictures)
+        conf, evaluated = detector.conf, len(collector.pictures)
         if conf > MAX_CONFIDENCE:
             findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = best_confidence(overall.curve, conf)

@@ -142,6 +142,8 @@ def _promises(detector: DetectorFacts) -> Iterator[tuple[str, str]]:
     yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
     if detector.needs_nms:
         yield "duplicates", "several boxes for each object; needs --nms"
+    if detector.conf is not None:
+        yield "confidence", f"{detector.conf:g} is recommended, and used unless --conf is given"
     yield "preprocessing", detector.preprocessing
     for part in PARTS:
         yield (

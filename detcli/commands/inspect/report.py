@@ -85,6 +85,7 @@ class DetectorFacts:
         score_reason: What they are made of.
         one_class: Only the best class of each anchor counts.
         needs_nms: Several boxes are given for an object, so it needs --nms.
+        conf: The confidence that the metadata recommends, if any.
         preprocessing: How pictures become the input, as --preprocess names it.
         preprocessing_origins: What settled each part of that; others are unsettled.
         unsettled: Parts of the preprocessing that nothing settles.
@@ -113,6 +114,7 @@ class DetectorFacts:
     score_reason: str
     one_class: bool
     needs_nms: bool
+    conf: float | None
     preprocessing: str
     preprocessing_origins: dict[str, str]
     unsettled: tuple[str, ...]

@@ -35,7 +35,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     context: typer.Context,
     model: options.ModelOption = DEFAULT,
     device: options.DeviceOption = "auto",
-    conf: options.ConfidenceOption = "0.25",
+    conf: options.ConfidenceOption = None,
     max_det: Annotated[
         int, option("N", "Keep at most N detections per picture, or tile.", panel=KEEP)
     ] = 300,
@@ -345,9 +345,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--report": report,
         }
     )
-    every, single = options.parse_confidence(conf)
-    least = min([every, *(one for _, one in single)])
-    watch = read_watch_options(zone or [], line or [], track, least, read=read)
+    watch = read_watch_options(zone or [], line or [], track, read=read)
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()

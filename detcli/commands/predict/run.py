@@ -74,7 +74,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
     guard = InputGuard([*names, *map(str, files)], source_options)
     with run.open_detector(located) as detector:
-        watch = sink_options.watch
+        watch = sink_options.watch.above(detector.least_conf)
         names_of = detector.contract.names
         parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)

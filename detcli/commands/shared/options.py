@@ -189,8 +189,13 @@ BlurWithOption = Annotated[
     Hiding, option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=GOES)
 ]
 ConfidenceOption = Annotated[
-    str,
-    option("SCORE", "Keep scores above this; 0.25,person=0.5 sets single classes.", panel=KEEP),
+    str | None,
+    option(
+        "SCORE",
+        "Keep scores above this; 0.25,person=0.5 sets single classes. Default: what the model "
+        "recommends, or 0.25.",
+        panel=KEEP,
+    ),
 ]
 NmsOption = Annotated[
     float | None,
@@ -254,14 +259,15 @@ def parse_list(text: str) -> tuple[str, ...]:
     return entries
 
 
-def parse_confidence(text: str) -> tuple[float, tuple[tuple[str, float], ...]]:
-    """Read `0.25,person=0.5`: the confidence of all classes, and of single ones.
+def parse_confidence(text: str | None) -> tuple[float | None, tuple[tuple[str, float], ...]]:
+    """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones.
 
     Raises:
         UsageError: A confidence is not a number.
     """
-    everything, single = 0.25, []
-    for entry in parse_list(text):
+    everything: float | None = None
+    single = []
+    for entry in () if text is None else parse_list(text):
         name, equals, number = entry.rpartition("=")
         try:
             value = float(number)

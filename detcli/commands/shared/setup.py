@@ -81,7 +81,7 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     nms: float | None,
     imgsz: int | None,
     box_format: BoxFormat | None,
-    conf: str | float = 0.25,
+    conf: str | float | None = None,
     max_det: int = 300,
     classes: str | None = None,
     unique: bool = False,
@@ -97,12 +97,12 @@ def run_options(  # noqa: PLR0913 - one parameter an option
     Raises:
         UsageError: A value is malformed or out of range.
     """
-    least, class_conf = parse_confidence(conf) if isinstance(conf, str) else (conf, ())
+    every, class_conf = (conf, ()) if isinstance(conf, float) else parse_confidence(conf)
     return RunOptions(
         model=model,
         devices=Device.parse_list(device),
         settings=Settings(
-            conf=least,
+            conf=every,
             class_conf=class_conf,
             max_det=max_det,
             classes=() if classes is None else parse_list(classes),

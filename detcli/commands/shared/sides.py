@@ -68,7 +68,7 @@ class GraphSide:
             )
         self._contract = selection.contract
         self._canvas = self._contract.canvas(settings.imgsz)
-        self._confidence = settings.conf
+        self._confidence = settings.confidence(self._contract.conf)
         graph = selection.body(file.model)
         self._session = open_tensors("cpu", graph.SerializeToString(), self._title)
 

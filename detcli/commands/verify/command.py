@@ -95,7 +95,8 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         float | None,
         option(
             "SCORE",
-            "Compare detections with scores above this; default: 0.25, or that of saved records.",
+            "Compare detections with scores above this; default: as in predict, or that of saved "
+            "records.",
             panel=KEEP,
         ),
     ] = None,

@@ -34,8 +34,6 @@ from detcli.source.decode import DecodeOptions
 from detcli.source.item import SourceOptions
 from detcli.source.sources import InputGuard, Sources
 
-CONF = Settings().conf
-
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -100,7 +98,7 @@ def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> 
             device=call.device,
             against=call.against,
             settings=Settings(
-                conf=CONF if call.conf is None else call.conf,
+                conf=call.conf,
                 nms=call.nms,
                 imgsz=call.imgsz,
                 box_format=call.box_format,
@@ -149,7 +147,7 @@ def _running(side: SidePlan, settings: Settings, call: VerifyCall) -> CertifiedS
 
 def _saved(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> Performed:
     """Read both sides."""
-    settings = Settings() if call.conf is None else Settings(conf=call.conf)  # checks it
+    conf = Settings(conf=call.conf).conf  # checks it
     if not 0 < call.iou <= 1:
         raise UsageError(f"--iou is {call.iou}", "give an IoU above 0, up to 1")
     other = call.other or ""
@@ -169,7 +167,7 @@ def _saved(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) ->
         plan = plan_saved(
             left,
             right,
-            None if call.conf is None else settings.conf,
+            conf,
             call.iou,
             call.tolerance,
         )

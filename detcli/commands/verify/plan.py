@@ -195,7 +195,8 @@ def make_plan(request: VerifyRequest) -> Plan:
     right = side(other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI)
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
     tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
-    rules = Rules(settings.conf, request.least_iou, max_det, tolerance)
+    conf = settings.confidence(first.contract.conf if first.contract else None)
+    rules = Rules(conf, request.least_iou, max_det, tolerance)
     lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     return Plan(request, left, right, rules, lowered)
 

@@ -15,7 +15,7 @@ from detcli.commands.verify.run import failures, is_evidence, titles
 from detcli.commands.verify.saved import ClassNames, SavedRun, pairs, unlike
 from detcli.errors import InputError
 from detcli.record import Origin, RecordJson
-from detcli.settings import Settings
+from detcli.settings import USUAL_CONF, Settings
 from detcli.sink.folder import OutputFolder
 
 MAX_NAMED = 3
@@ -68,8 +68,7 @@ def plan_saved(
     # Where a run does not say from which score on it has detections, as COCO results do not, that
     # may be the score from which on they count.
     held = max(known, default=None) if len(known) == 2 else None
-    settings = Settings()
-    conf = conf if conf is not None else max(known, default=settings.conf)
+    conf = conf if conf is not None else max(known, default=USUAL_CONF)
     held = conf if held is None else held
     class_held: dict[int, float] = {}
     for run in runs:
@@ -80,7 +79,7 @@ def plan_saved(
     rules = Rules(
         conf,
         least_iou,
-        min(most, default=settings.max_det),
+        min(most, default=Settings().max_det),
         tolerance_for(precisions, tolerance),
         held,
         class_held,

@@ -40,6 +40,13 @@ def test_json_in_a_pipe_follows_the_schema(detcli, make_model, tail, size):
     assert (found["detector"]["cut"] is not None) == (tail in {"ultralytics", "authors"})
 
 
+def test_a_recommended_confidence_is_shown(detcli, make_model):
+    model = make_model(metadata={"detcli.conf": "0.4"})
+    assert report(detcli("inspect", model))["detector"]["conf"] == 0.4
+    table = detcli("inspect", model, "--format", "table").stdout
+    assert "0.4 is recommended, and used unless --conf is given" in table
+
+
 @pytest.mark.slow
 def test_a_real_model(detcli, shared):
     """test_examine.py reads others."""

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pytest
 import terminals
-from colour_model import cell_box
+from colour_model import NAMES, cell_box
 from report_schemas import validator
 
 
@@ -241,6 +241,24 @@ def test_quiet_and_verbose(detcli, invoke, make_model, make_picture):
     assert "missing.png" in normal.stderr
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
     assert quiet.stdout == normal.stdout == verbose.stdout
+
+
+def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
+    detcli, invoke, make_model, make_picture
+):
+    metadata = {"names": str(dict(enumerate(NAMES))), "detcli.conf": "0.6"}
+    common = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(metadata=metadata)]
+
+    def found(*options):
+        [record] = json.loads(invoke(*common, "--format", "json", *options).stdout)
+        return len(record["detections"])
+
+    assert found() == 1
+    assert found("--conf", "green=0.3") > 60  # the others as recommended
+    assert found("--conf", "0.25") == 190
+    told = detcli(*common, "-v").stderr
+    assert "confidence: above 0.6 (recommended by the model)" in told
+    assert "confidence: above 0.25 (as asked for)" in detcli(*common, "-v", "--conf", 0.25).stderr
 
 
 def test_messages_never_land_on_stdout(make_model, make_picture):

@@ -8,10 +8,10 @@ pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the
 
 from codes import data
 from codes.assets import training_assets
-from codes.data import PADDING, Scenes, Stage, letterboxed, mirrored
+from codes.data import PADDING, Scenes, Stage, letterboxed, letterboxed_scene, mirrored, mosaic
 from codes.scene import Scene
 
-STAGES = [Stage(0, (64, 96)), Stage(6, (96,))]
+STAGES = [Stage(0, (64, 96)), Stage(6, (96,)), Stage(9, (128,), tiles=2)]
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,25 @@ def short_gap(monkeypatch):
 
 
 def test_kept_scenes_equal_newly_rendered_ones(assets):
-    """Also across a change of picture size."""
+    """Also across a change of picture size, and from single scenes to mosaics."""
     keeping = Scenes(3, assets, 8, STAGES)
-    for step in range(9):
+    for step in range(12):
         ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
         assert torch.equal(ours.pictures, anew.pictures)
         assert torch.equal(ours.objects.box, anew.objects.box)
+
+
+def test_a_mosaic_is_four_scenes_with_their_boxes(assets):
+    whole = mosaic(3, 6, assets, 256, 2)
+    scenes = [letterboxed_scene(3, 24 + tile, assets, 128) for tile in range(4)]
+    rows = [np.hstack([scene.picture for scene in pair]) for pair in (scenes[:2], scenes[2:])]
+    assert np.array_equal(whole.picture, np.vstack(rows))
+    corners = [(0, 0), (128, 0), (0, 128), (128, 128)]
+    boxes = [
+        scene.boxes + np.tile(corner, 2) for scene, corner in zip(scenes, corners, strict=True)
+    ]
+    assert len(whole.labels) == len(whole.boxes) > 0
+    assert np.array_equal(whole.boxes, np.concatenate(boxes))
 
 
 def test_a_scene_is_used_twice_and_then_dropped(assets):

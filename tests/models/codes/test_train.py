@@ -36,15 +36,17 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_pictures_are_mixed_then_small_then_mixed_then_large():
+def test_pictures_are_mixed_then_small_then_mosaics_then_mixed_then_large():
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
     assert [scenes.side(step) for step in range(8)] == [320, 384, 640, 448, 320, 544, 320, 320]
     assert [scenes.side(step) for step in range(4000, 4008)] == [
         192, 256, 320, 192, 224, 384, 256, 192
     ]  # fmt: skip
-    assert max(scenes.side(step) for step in range(3700, 13000)) == 384
-    assert max(scenes.side(step) for step in range(13000, 13008)) == 640
-    assert {scenes.side(step) for step in range(15500, 16000)} == {640}
+    assert max(scenes.side(step) for step in range(3700, 9000)) == 384
+    assert {scenes.stage(step).tiles for step in range(6500, 9000)} == {2}
+    assert max(scenes.side(step) for step in range(9000, 9008)) == 640
+    assert {scenes.stage(step).tiles for step in (0, 6499, 9000, 10999)} == {1}
+    assert {scenes.side(step) for step in range(10700, 11000)} == {640}
 
 
 def test_training_changes_the_average_and_follows_the_weights(tmp_path):
