@@ -1,6 +1,6 @@
 """Batches of rendered scenes, in a fixed order for any number of workers.
 
-Each scene is used twice, `GAP` steps apart: as it is, then mirrored. Mirroring changes nothing
+Each scene is used four times, `GAP` steps apart: as it is, then mirrored. Mirroring changes nothing
 that a detector looks for, only what a reader would need.
 """
 
@@ -19,7 +19,7 @@ from codes.scene import Scene, render
 from codes.textures import Picture
 
 PADDING = 114  # the grey of detcli's letterbox
-MIRRORS = ((False, False), (True, False))  # flips of x and of y
+MIRRORS = ((False, False), (True, False), (False, True), (True, True))  # flips of x and of y
 GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
 
 
@@ -46,12 +46,12 @@ class Stage(NamedTuple):
 
 
 class Scenes(Dataset[Batch]):
-    """One batch for each training step: half is new, the rest are mirrored older scenes.
+    """One batch for each training step: a quarter is new, the rest are mirrored older scenes.
 
     Args:
         seed: Seed of the series of scenes.
         assets: What scenes are made of.
-        batch_size: Pictures in a step; a multiple of twice `parts`.
+        batch_size: Pictures in a step; a multiple of four times `parts`.
         stages: What pictures are like, by step.
         part: Which of the `parts` equal parts of each batch to return.
         parts: The number of parts.
@@ -100,7 +100,7 @@ class Scenes(Dataset[Batch]):
 
     def stage(self, step: int) -> Stage:
         """The stage that a step belongs to."""
-        return max(stage for stage in self.stages if stage.step <= step)
+        return [stage for stage in self.stages if stage.step <= step][-1]
 
 
 def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
@@ -119,12 +119,13 @@ def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
 def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scene:
     """A square of `tiles * tiles` scenes, as in YOLOv4 (arXiv 2004.10934) but whole and equal.
 
-    It shows about three times as many symbols as one scene of its size.
+    A mosaic of four shows more than twice as many symbols as one scene of its size, one of nine
+    about five times as many.
     """
     if tiles == 1:
         return letterboxed_scene(seed, index, assets, side)
     part, count = side // tiles, tiles * tiles
-    picture = np.empty((side, side, 3), np.uint8)
+    picture = np.full((side, side, 3), PADDING, np.uint8)
     scenes = [letterboxed_scene(seed, index * count + i, assets, part) for i in range(count)]
     boxes = []
     for i, scene in enumerate(scenes):

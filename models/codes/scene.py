@@ -112,14 +112,17 @@ class _Easel:
         `alone` is the symbol that the picture is of: large, perhaps larger than the picture.
         """
         random = self.random
-        name = str(random.choice(NAMES, p=WEIGHTS))
-        made = symbol(random, name)
-        columns = max(made.cells.shape)
         tilt = Tilt(random, flat=self.lens.ideal or random.random() < 0.1)
-        low = self._least_size(made, tilt)
         high = (LARGE if alone else SMALL) * min(self.taken.shape)
-        if low > high:
+        for _ in range(ATTEMPTS):
+            name = str(random.choice(NAMES, p=WEIGHTS))
+            made = symbol(random, name)
+            low = self._least_size(made, tilt)
+            if low <= high:
+                break
+        else:
             return
+        columns = max(made.cells.shape)
         if alone:
             size = max(random.uniform(0.15, 1) * high, low)
         else:

@@ -29,11 +29,11 @@ from codes.symbols import NAMES
 
 LAST = "last.pt"
 # Sides of the pictures in turn, as shares of the largest. Two workers in turn have about as much to
-# do. A step of small pictures takes half of the time, and shows as many symbols; mosaics show three
-# times as many. Boxes are learned early on; telling the classes apart takes many more examples.
-MIXED = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
-SMALL = (0.3, 0.4, 0.5, 0.3, 0.35, 0.6, 0.4, 0.3)
-MOSAIC = (0.4, 0.5, 0.4, 0.6, 0.4, 0.5, 0.4, 0.5)
+# do. Boxes are learned early on, but telling the classes apart takes about a million symbols: so
+# most pictures are mosaics, of nine small scenes or of four, in which there are many.
+NINE = (0.45, 0.45, 0.6, 0.45, 0.6, 0.45, 0.75, 0.45)
+FOUR = (0.5, 0.6, 0.5, 0.8, 0.5, 0.7, 0.6, 0.5)
+ONE = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,9 +48,8 @@ class Settings:
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
         imgsz: Side of the largest pictures in pixels, a multiple of 32.
-        small_from: The step from which on pictures are small.
-        mosaic_from: The step from which on they are mosaics of four scenes.
-        mixed_from: The step from which on they are single scenes of all sizes, as at first.
+        four_from: The step from which on pictures are mosaics of four scenes instead of nine.
+        one_from: The step from which on they are single scenes.
         large_steps: The last steps, with the largest pictures only.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
@@ -61,17 +60,16 @@ class Settings:
         stop_at: Step to stop at early, to be resumed later; 0 to run to the end.
     """
 
-    steps: int = 11000
+    steps: int = 14000
     warmup_steps: int = 300
-    lr: float = 1.5e-3
-    lr_decay_steps: int = 6000
+    lr: float = 2e-3
+    lr_decay_steps: int = 7000
     weight_decay: float = 0.03
     batch_size: int = 16
     imgsz: int = 640
-    small_from: int = 3700
-    mosaic_from: int = 6500
-    mixed_from: int = 9000
-    large_steps: int = 300
+    four_from: int = 6000
+    one_from: int = 10000
+    large_steps: int = 500
     ema_decay: float = 0.999
     seed: int = 0
     workers: int = 2
@@ -181,17 +179,16 @@ def lr_at(step: int, settings: Settings) -> float:
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Pictures by step: of mixed sizes, small, mosaics, mixed again, and the largest at the end."""
+    """Pictures by step: mosaics of nine scenes, of four, single scenes, at last large ones."""
     cells = settings.imgsz // 32
-    mixed, small, mosaic = (
-        tuple(round(share * cells) * 32 for share in shares) for shares in (MIXED, SMALL, MOSAIC)
+    nine, four, one = (
+        tuple(round(share * cells) * 32 for share in shares) for shares in (NINE, FOUR, ONE)
     )
     last = max(settings.steps - settings.large_steps, 0)
     return [
-        Stage(0, mixed),
-        Stage(settings.small_from, small),
-        Stage(settings.mosaic_from, mosaic, tiles=2),
-        Stage(settings.mixed_from, mixed),
+        Stage(0, nine, tiles=3),
+        Stage(settings.four_from, four, tiles=2),
+        Stage(settings.one_from, one),
         Stage(last, (settings.imgsz,)),
     ]
 

@@ -122,14 +122,11 @@ def clipped(outline: Points, width: float, height: float) -> Points:
         if not len(points):
             break
         depth = (points[:, axis] - bound) * sign
-        kept = []
         following, depths = np.roll(points, -1, 0), np.roll(depth, -1)
-        for here, there, d0, d1 in zip(points, following, depth, depths, strict=True):
-            if d0 >= 0:
-                kept.append(here)
-            if (d0 >= 0) != (d1 >= 0):
-                kept.append(here + (there - here) * (d0 / (d0 - d1)))
-        points = np.array(kept).reshape(-1, 2)
+        inside, crossing = depth >= 0, (depth >= 0) != (depths >= 0)
+        share = depth / np.where(crossing, depth - depths, 1)  # of the way to the next point
+        crossings = points + (following - points) * share[:, None]
+        points = np.stack([points, crossings], 1)[np.stack([inside, crossing], 1)]
     return points
 
 

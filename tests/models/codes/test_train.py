@@ -18,6 +18,8 @@ SHORT = Settings(
     warmup_steps=2,
     batch_size=4,
     imgsz=96,
+    four_from=0,
+    one_from=0,
     large_steps=1,
     workers=0,
     checkpoint_every=2,
@@ -36,17 +38,15 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_pictures_are_mixed_then_small_then_mosaics_then_mixed_then_large():
+def test_pictures_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large():
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
-    assert [scenes.side(step) for step in range(8)] == [320, 384, 640, 448, 320, 544, 320, 320]
-    assert [scenes.side(step) for step in range(4000, 4008)] == [
-        192, 256, 320, 192, 224, 384, 256, 192
-    ]  # fmt: skip
-    assert max(scenes.side(step) for step in range(3700, 9000)) == 384
-    assert {scenes.stage(step).tiles for step in range(6500, 9000)} == {2}
-    assert max(scenes.side(step) for step in range(9000, 9008)) == 640
-    assert {scenes.stage(step).tiles for step in (0, 6499, 9000, 10999)} == {1}
-    assert {scenes.side(step) for step in range(10700, 11000)} == {640}
+    sides = [scenes.side(step) for step in range(14000)]
+    assert sides[:8] == [288, 288, 384, 288, 384, 288, 480, 288]
+    assert sides[6000:6008] == [320, 384, 320, 512, 320, 448, 384, 320]
+    assert sides[10000:10008] == [320, 384, 640, 448, 320, 544, 320, 320]
+    assert set(sides[13500:]) == {640}
+    tiles = [scenes.stage(step).tiles for step in range(14000)]
+    assert tiles == [3] * 6000 + [2] * 4000 + [1] * 4000
 
 
 def test_training_changes_the_average_and_follows_the_weights(tmp_path):
