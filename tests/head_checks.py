@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-from head_graphs import ENDINGS, HEIGHT, WIDTH
+from graph_builder import HEIGHT, WIDTH
+from head_graphs import ENDINGS
 from onnx import TensorProto
 
 from detcli.backend.postprocess import SelectionOptions, detect

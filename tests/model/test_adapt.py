@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from anchor_graphs import body, distances, plugin, scores
+from graph_builder import HEIGHT, WIDTH, Graph, corners, sigmoid, softmax
 from head_checks import (
     ALL,
     IMAGE,
@@ -16,23 +18,10 @@ from head_checks import (
     outputs_of,
     run,
 )
-from head_graphs import (
-    HEIGHT,
-    WIDTH,
-    Graph,
-    body,
-    corners,
-    distances,
-    model_of,
-    plain,
-    plugin,
-    scores,
-    sigmoid,
-    softmax,
-    suppressed,
-)
+from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from query_graphs import plain
 
 from detcli.backend.postprocess import detect
 from detcli.errors import ModelError

@@ -1,7 +1,9 @@
 """What makes the tensors of a head."""
 
 import pytest
-from head_graphs import HEIGHT, STRIDES, WIDTH, Graph, distances, exponential, refined, scores
+from anchor_graphs import distances, scores
+from graph_builder import HEIGHT, STRIDES, WIDTH, Graph
+from query_graphs import exponential, refined
 
 from detcli.model.contract import BoxFormat
 from detcli.model.decode import (

@@ -6,8 +6,8 @@ y first, suppresses, and stacks seven columns. Class ids begin at 1.
 
 import numpy as np
 import pytest
+from graph_builder import STRIDES, Graph, grid
 from head_checks import HEIGHT, IMAGE, WIDTH, assert_same, read
-from head_graphs import STRIDES, Graph, grid
 from onnx import TensorProto, helper
 
 from detcli.model.contract import Layout, Resize

@@ -8,8 +8,9 @@ files that MMDeploy writes for its own runtime.
 import numpy as np
 import onnx
 import pytest
+from anchor_graphs import distances, scores
+from graph_builder import Graph
 from head_checks import assert_same, outputs_of, read
-from head_graphs import Graph, distances, scores
 
 from detcli.errors import ModelError
 from detcli.model.contract import Layout

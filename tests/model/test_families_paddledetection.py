@@ -7,8 +7,9 @@ standard deviation, which are in a file beside the export.
 
 import numpy as np
 import pytest
+from anchor_graphs import distances, scores
+from graph_builder import Graph, grid
 from head_checks import assert_same, outputs_of, read
-from head_graphs import Graph, distances, grid, scores
 from onnx import TensorProto
 
 from detcli.model.contract import Layout

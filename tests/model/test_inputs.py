@@ -1,7 +1,7 @@
 """The input for pictures, and what other inputs are told to want."""
 
 import pytest
-from head_graphs import Graph
+from graph_builder import Graph
 from onnx import TensorProto, helper
 
 from detcli.model.graph import GraphIndex

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from anchor_graphs import distances, scores
+from graph_builder import Graph, corners
 from head_checks import assert_same, expected_of_all, outputs_of, read
-from head_graphs import Graph, corners, distances, scores
 from onnx import helper
 
 from detcli.errors import ModelError

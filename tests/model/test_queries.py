@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
-from head_graphs import Graph, chosen, encoded, model_of, refined
+from graph_builder import Graph
+from head_graphs import model_of
+from query_graphs import chosen, encoded, refined
 
 from detcli.errors import ModelError
 from detcli.model.contract import Resize

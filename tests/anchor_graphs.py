@@ -1,0 +1,242 @@
+"""Heads whose boxes belong to cells or anchors, as the families' own code computes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from graph_builder import (
+    HEIGHT,
+    SIZES,
+    STRIDES,
+    WIDTH,
+    Arrays,
+    Ending,
+    Graph,
+    corners,
+    grid,
+    softmax,
+    split_corners,
+)
+from onnx import TensorProto
+
+
+def distances(graph: Graph, *, centres: bool, pixels: bool = True, bins: int = 16) -> str:
+    """YOLOv8's boxes [B, 4, N]: the mean of a distribution of 16 distances, from each cell."""
+    maps = [graph.flat(graph.convolution(4 * bins, stride), 4 * bins) for stride in STRIDES]
+    apart = graph("Reshape", graph("Concat", *maps, axis=2), [0, 4, bins, -1])
+    shares = graph("Softmax", graph("Transpose", apart, perm=[0, 2, 1, 3]), axis=1)
+    mean = graph("Conv", shares, np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
+    sides = graph("Reshape", mean, [0, 4, -1])
+    cells, strides = grid()
+    points = (cells + np.float32(0.5)).T[None]
+    low = graph("Sub", points, graph.cut(sides, 0, 2, 1))
+    high = graph("Add", points, graph.cut(sides, 2, 4, 1))
+    if centres:
+        low, high = (
+            graph("Div", graph("Add", low, high), np.float32(2)),
+            graph("Sub", high, low),
+        )
+    boxes = graph("Concat", low, high, axis=1)
+    return graph("Mul", boxes, strides.T[None]) if pixels else boxes
+
+
+def scores(graph: Graph, classes: int) -> str:
+    """Final scores [B, C, N]."""
+    maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
+    return graph("Sigmoid", graph("Concat", *maps, axis=2))
+
+
+def body(*, centres: bool, transposed: bool) -> Ending:
+    def build(graph: Graph, classes: int) -> dict[str, str]:
+        parts = distances(graph, centres=centres), scores(graph, classes)
+        head = graph("Concat", *parts, axis=1)
+        return {"head": graph.swapped(head) if transposed else head}
+
+    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+        rows = out["head"] if transposed else out["head"].T
+        return corners(rows[:, :4]) if centres else rows[:, :4], rows[:, 4:]
+
+    return Ending("YOLO", build, expected)
+
+
+def anchors(graph: Graph, classes: int, *, power: bool = False, logarithm: bool = False) -> str:
+    """YOLOv5's head [B, N, 5 + C], two boxes a cell; v7 squares with Pow, v3 has exponentials."""
+    rows = []
+    for number, stride in enumerate(STRIDES):
+        height, width = HEIGHT // stride, WIDTH // stride
+        maps = graph.convolution(2 * (5 + classes), stride)
+        split = graph("Reshape", maps, [-1, 2, 5 + classes, height, width])
+        cells = graph("Transpose", split, perm=[0, 1, 3, 4, 2])
+        sizes = np.array([[1, 2], [3, 1.5]], np.float32).reshape(1, 2, 1, 1, 2) * 4 * 2**number
+        y, x = np.mgrid[:height, :width]
+        grid = np.stack([x, y], -1)[None, None].astype(np.float32)
+        parts = np.array([2, 2, 1 + classes])
+        if logarithm:
+            centre, size, rest = graph.all("Split", cells, parts, outputs=3, axis=4)
+            centre = graph("Add", graph("Sigmoid", centre), grid)
+            size = graph("Mul", graph("Exp", size), sizes)
+            rest = graph("Sigmoid", rest)
+        else:
+            shares = graph("Sigmoid", cells)
+            centre, size, rest = graph.all("Split", shares, parts, outputs=3, axis=4)
+            centre = graph("Add", graph("Mul", centre, np.float32(2)), grid - np.float32(0.5))
+            doubled = graph("Mul", size, np.float32(2))
+            squared = (
+                graph("Pow", doubled, np.float32(2)) if power else graph("Mul", doubled, doubled)
+            )
+            size = graph("Mul", squared, sizes)
+        centre = graph("Mul", centre, np.float32(stride))
+        joined = graph("Concat", centre, size, rest, axis=4)
+        rows.append(graph("Reshape", joined, [-1, 2 * height * width, 5 + classes]))
+    return graph("Concat", *rows, axis=1)
+
+
+def with_objectness(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    rows = out["head"]
+    return corners(rows[:, :4]), rows[:, 5:] * rows[:, 4:5]
+
+
+def yolox(graph: Graph, classes: int) -> str:
+    """YOLOX's head [B, N, 5 + C], not decoded."""
+    maps = []
+    for stride in STRIDES:
+        parts = [graph.convolution(channels, stride) for channels in (4, 1, classes)]
+        finals = [graph("Sigmoid", part) for part in parts[1:]]
+        maps.append(graph.flat(graph("Concat", parts[0], *finals, axis=1), 5 + classes))
+    return graph.swapped(graph("Concat", *maps, axis=2))
+
+
+def raw_yolox(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    rows, (cells, strides) = out["head"], grid()
+    boxes = np.concatenate([(rows[:, :2] + cells) * strides, np.exp(rows[:, 2:4]) * strides], 1)
+    return corners(boxes), rows[:, 5:] * rows[:, 4:5]
+
+
+def decoded_yolox(graph: Graph, classes: int) -> dict[str, str]:
+    head, (cells, strides) = yolox(graph, classes), grid()
+    centre = graph("Mul", graph("Add", graph.cut(head, 0, 2, 2), cells[None]), strides[None])
+    size = graph("Mul", graph("Exp", graph.cut(head, 2, 4, 2)), strides[None])
+    return {"head": graph("Concat", centre, size, graph.cut(head, 4, 99, 2), axis=2)}
+
+
+def yolov6(graph: Graph, classes: int) -> dict[str, str]:
+    """Boxes, a constant objectness, scores: [B, N, 5 + C]."""
+    boxes = graph.swapped(distances(graph, centres=True))
+    ones = np.ones((1, len(grid()[0]), 1), np.float32)
+    return {"head": graph("Concat", boxes, ones, graph.swapped(scores(graph, classes)), axis=2)}
+
+
+def apart(graph: Graph, classes: int) -> dict[str, str]:
+    """YOLO-NAS: boxes [B, N, 4] of two corners and scores [B, N, C]."""
+    boxes = graph.swapped(distances(graph, centres=False, bins=17))
+    return {"boxes": boxes, "scores": graph.swapped(scores(graph, classes))}
+
+
+def cut_apart(
+    family: str,
+    build: Callable[[Graph, int], dict[str, str]],
+    expected: Callable[[Arrays], tuple[npt.NDArray[Any], ...]],
+    axis: int = 2,
+) -> Ending:
+    """A head that was cut behind its boxes, as TensorRT's plug-ins want it."""
+
+    def parts(graph: Graph, classes: int) -> dict[str, str]:
+        (head,) = build(graph, classes).values()
+        return {"rest": graph.cut(head, 4, 99, axis), "boxes": graph.cut(head, 0, 4, axis)}
+
+    def joined(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+        return expected({"head": np.concatenate([out["boxes"], out["rest"]], axis - 1)})
+
+    return Ending(family, parts, joined)
+
+
+def logits(graph: Graph, classes: int) -> dict[str, str]:
+    """YOLOv8's head without the activation of its scores, as accelerators want it."""
+    maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
+    raw = graph("Concat", *maps, axis=2)
+    return {"head": graph("Concat", distances(graph, centres=True), raw, axis=1)}
+
+
+def deepstream(graph: Graph, classes: int) -> dict[str, str]:
+    """DeepStream-Yolo: [B, N, 6] two corners, score and class, not suppressed."""
+    head = graph.swapped(
+        graph("Concat", distances(graph, centres=True), scores(graph, classes), axis=1)
+    )
+    boxes, rest = graph.cut(head, 0, 4, 2), graph.cut(head, 4, 4 + classes, 2)
+    matrix = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
+    best = graph("ReduceMax", rest, axes=[2], keepdims=1)
+    label = graph("Cast", graph("ArgMax", rest, axis=2, keepdims=1), to=TensorProto.FLOAT)
+    return {"head": graph("Concat", graph("MatMul", boxes, matrix), best, label, axis=2)}
+
+
+def best_class(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    rows = out["head"]
+    return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
+
+
+def scales(*, bins: int, total: bool) -> Ending:
+    def build(graph: Graph, classes: int) -> dict[str, str]:
+        """RKNN's model zoo: maps of distances and scores of each scale."""
+        outputs = {}
+        for stride in STRIDES:
+            outputs[f"boxes{stride}"] = graph.convolution(4 * bins, stride)
+            final = graph("Sigmoid", graph.convolution(classes, stride))
+            outputs[f"scores{stride}"] = final
+            if total:
+                summed = graph("ReduceSum", final, [1], keepdims=1)
+                outputs[f"sum{stride}"] = graph("Clip", summed, np.float32(0), np.float32(1))
+        return outputs
+
+    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+        boxes, found = [], []
+        for stride in STRIDES:
+            maps = out[f"boxes{stride}"]
+            sides = maps.reshape(4, bins, -1)
+            if bins > 1:
+                sides = (softmax(sides.transpose(0, 2, 1)) * np.arange(bins)).sum(-1)
+            sides = sides.reshape(4, -1).T
+            y, x = np.mgrid[: maps.shape[1], : maps.shape[2]]
+            points = np.stack([x, y], -1).reshape(-1, 2) + 0.5
+            box = np.concatenate([points - sides[:, :2], points + sides[:, 2:]], 1)
+            boxes.append(box * stride)
+            found.append(out[f"scores{stride}"].reshape(-1, len(sides)).T)
+        return np.concatenate(boxes), np.concatenate(found)
+
+    return Ending("YOLO, scales apart", build, expected)
+
+
+def crossed(graph: Graph, classes: int) -> dict[str, str]:
+    """PP-YOLOE without suppression: boxes [B, N, 4], divided by the scale, and scores [B, C, N]."""
+    factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])
+    flipped = graph("Gather", factor, [1, 0], axis=1)
+    scale = graph("Reshape", graph("Concat", flipped, flipped, axis=1), [-1, 1, 4])
+    boxes = graph("Div", graph.swapped(distances(graph, centres=False)), scale)
+    return {"boxes": boxes, "scores": scores(graph, classes)}
+
+
+def ssd(graph: Graph, classes: int) -> dict[str, str]:
+    """UltraFace and its like: corners of fractions, and shares whose first is no object's."""
+    cells, strides = grid()
+    priors = (cells + np.float32(0.5)) * strides / SIZES[:2]
+    maps = [graph.flat(graph.convolution(4, stride), 4) for stride in STRIDES]
+    change = graph.swapped(graph("Concat", *maps, axis=2))
+    moved = graph("Mul", graph("Mul", graph.cut(change, 0, 2, 2), np.float32(0.1)), strides / 64)
+    centre = graph("Add", moved, priors[None])
+    grown = graph("Exp", graph("Mul", graph.cut(change, 2, 4, 2), np.float32(0.2)))
+    size = graph("Mul", grown, (strides / 64)[None].astype(np.float32))
+    boxes = split_corners(graph, graph("Concat", centre, size, axis=2))
+    maps = [graph.flat(graph.convolution(classes + 1, s), classes + 1) for s in STRIDES]
+    shares = graph("Softmax", graph.swapped(graph("Concat", *maps, axis=2)), axis=2)
+    return {"scores": shares, "boxes": boxes}
+
+
+def plugin(graph: Graph, classes: int) -> dict[str, str]:
+    """YOLOv7 for TensorRT: what its plug-in EfficientNMS selects from."""
+    head = anchors(graph, classes)
+    boxes, rest = graph.cut(head, 0, 4, 2), graph.cut(head, 5, 5 + classes, 2)
+    final = graph("Mul", rest, graph.cut(head, 4, 5, 2))
+    names = graph.all(
+        "EfficientNMS_TRT", boxes, final, outputs=4, domain="TRT", box_coding=1, max_output_boxes=9
+    )
+    return dict(zip(("count", "boxes", "scores", "labels"), names, strict=True))

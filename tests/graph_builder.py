@@ -1,0 +1,164 @@
+"""Builds small detectors node by node, with random weights; and what their heads hold, in NumPy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+HEIGHT, WIDTH = 64, 96
+SIZES = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], np.float32)
+STRIDES = (8, 16, 32)
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass
+class Graph:
+    """Collects nodes; an array among the inputs becomes a constant."""
+
+    opset: int = 17
+    batch: int | str = 1
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.input("images", TensorProto.FLOAT, [self.batch, 3, HEIGHT, WIDTH])
+
+    def input(self, name: str, dtype: int, dims: list[int | str]) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, dims))
+        return name
+
+    def all(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> list[str]:
+        names = [entry if isinstance(entry, str) else self.constant(entry) for entry in inputs]
+        made = [f"{operator.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(operator, names, made, **attributes))
+        return made
+
+    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+        return self.all(operator, *inputs, **attributes)[0]
+
+    def constant(self, value: Any) -> str:
+        array = np.asarray(value)
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
+        name = f"constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def weights(self, *dims: int) -> npt.NDArray[np.float32]:
+        fan = np.prod(dims[1:]) if len(dims) == 4 else dims[0]
+        return (self.random.standard_normal(dims) * 3 / np.sqrt(fan)).astype(np.float32)
+
+    def convolution(
+        self, channels: int, stride: int, source: str = "images", inside: int = 3
+    ) -> str:
+        """A map [B, channels, H / stride, W / stride]."""
+        weights = self.weights(channels, inside, stride, stride)
+        bias = self.random.standard_normal(channels).astype(np.float32)
+        kernel = {"kernel_shape": [stride] * 2, "strides": [stride] * 2}
+        return self("Conv", source, weights, bias, **kernel)
+
+    def flat(self, tensor: str, channels: int) -> str:
+        return self("Reshape", tensor, [0, channels, -1])
+
+    def cut(self, tensor: str, start: int, stop: int, axis: int) -> str:
+        return self("Slice", tensor, [start], [stop], [axis])
+
+    def queries(self) -> str:
+        """Features of 24 queries, [B, 24, 8]."""
+        return self.rows(self.convolution(8, 8, self("Sigmoid", self.convolution(8, 2)), 8))
+
+    def patches(self) -> str:
+        """The same of 24 patches of the picture, as a vision transformer begins."""
+        return self.rows(self.convolution(8, 16))
+
+    def rows(self, maps: str) -> str:
+        return self("Relu", self("Transpose", self.flat(maps, 8), perm=[0, 2, 1]))
+
+    def linear(self, tensor: str, inside: int, outside: int) -> str:
+        product = self("MatMul", tensor, self.weights(inside, outside))
+        return self("Add", product, self.random.standard_normal(outside).astype(np.float32))
+
+    def perceptron(self, tensor: str, outside: int) -> str:
+        return self.linear(self("Relu", self.linear(tensor, 8, 8)), 8, outside)
+
+    def swapped(self, tensor: str) -> str:
+        return self("Transpose", tensor, perm=[0, 2, 1])
+
+    def model(self, outputs: list[str], metadata: dict[str, str] | None = None) -> onnx.ModelProto:
+        values = [onnx.ValueInfoProto(name=name) for name in outputs]
+        graph = helper.make_graph(self.nodes, "g", self.inputs, values, self.constants)
+        domains = {node.domain for node in self.nodes} - {""}
+        imports = [helper.make_opsetid(name, 1) for name in sorted(domains)]
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", self.opset), *imports], ir_version=8
+        )
+        helper.set_model_props(model, metadata or {})
+        return with_types(model)
+
+
+def with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types and shapes of its outputs, which no exporter leaves out."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    found = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+    known = {value.name: value for value in (*found.graph.value_info, *found.graph.output)}
+    for value in model.graph.output:
+        value.CopyFrom(known[value.name])
+        if not value.type.tensor_type.elem_type:  # of plug-ins, whose shapes nobody infers
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return model
+
+
+def grid() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Column and row of each cell of all scales, (N, 2), and its stride, (N, 1)."""
+    cells, strides = [], []
+    for stride in STRIDES:
+        y, x = np.mgrid[: HEIGHT // stride, : WIDTH // stride]
+        cells.append(np.stack([x, y], -1).reshape(-1, 2))
+        strides.append(np.full((cells[-1].shape[0], 1), stride))
+    return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
+
+
+def corners(boxes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """x1, y1, x2, y2 of centre and size."""
+    centre, size = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([centre - size / 2, centre + size / 2], -1)
+
+
+def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    shares = np.exp(x - x.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A way to end a graph.
+
+    Attributes:
+        family: As detcli is to name it.
+        build: Adds the nodes for C classes; returns the output tensors by what they hold.
+        expected: From these outputs of one picture, boxes (N, 4) x1, y1, x2, y2 in pixels of the
+            input and scores (N, C), or class ids (N,) beside scores (N,).
+        one_class: Whether only the best class of each box counts.
+    """
+
+    family: str
+    build: Callable[[Graph, int], dict[str, str]]
+    expected: Callable[[Arrays], tuple[npt.NDArray[Any], ...]]
+    one_class: bool = False
+
+
+def split_corners(graph: Graph, boxes: str) -> str:
+    """Two corners of centre and size, as torchvision's box_convert."""
+    centre, size = graph.cut(boxes, 0, 2, 2), graph.cut(boxes, 2, 4, 2)
+    half = graph("Mul", size, np.float32(0.5))
+    return graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)
