@@ -11,8 +11,11 @@ As the real one, it answers a request for a file with what it knows about it and
 import contextlib
 import hashlib
 import http.server
+import os
 import threading
 from dataclasses import dataclass, field
+
+import forked
 
 COMMIT = "57657320425ee34056408a57ad9d29c4d4815bd8"  # the one that yolov10n is pinned to
 NEWER = "0123456789abcdef0123456789abcdef01234567"
@@ -208,3 +211,12 @@ def serve():
             server.server_close()
         for thread in threads:
             thread.join()
+
+
+def fetch(name, content, folder):
+    """Fetch a model of onnx-community into an empty HF_HOME."""
+    with serve() as hub:
+        hub.add(name, content)
+        environment = {**os.environ, "HF_HOME": str(folder), "HF_ENDPOINT": hub.url}
+        done = forked.run(["models", "pull", name], env=environment)
+        assert done.returncode == 0, done.stderr

@@ -235,7 +235,10 @@ def test_tests_mirror_the_package():
     wider = {
         "test_architecture",
         "test_packaging",
-        "test_docs",
+        "test_generated",
+        "test_pages",
+        "test_readme",
+        "test_recipes",
         "test_doctests",
         "test_kills",
         "test_makefile",

@@ -1,4 +1,4 @@
-"""Tasks for Label Studio; tests/test_docs.py has its own library read them."""
+"""Tasks for Label Studio; tests/documentation/test_recipes.py has its own library read them."""
 
 import json
 

@@ -1,0 +1,82 @@
+"""Runs the commands of the documentation as their readers would."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def shell(script):
+    """Run a script in bash, as another program would: without a terminal."""
+    return run(["bash", "-c", script])
+
+
+ON_TERMINAL = [
+    *(sys.executable, "-c"),
+    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))",
+    *("bash", "-c"),
+]
+
+
+def in_terminal(script):
+    """Run a script in bash on a terminal of its own, as somebody would type it."""
+    done = run([*ON_TERMINAL, script])
+    done.stdout = plain(done.stdout)
+    return done
+
+
+def until_ctrl_c(script, sign):
+    """What a script says on a terminal of its own; Ctrl-C is pressed when the sign appears."""
+    with subprocess.Popen(
+        [*ON_TERMINAL, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        said = b""
+        while not re.search(sign, plain(said.decode(errors="ignore"))):
+            more = process.stdout.read1()
+            assert more, said
+            said += more
+        process.stdin.write(b"\x03")
+        process.stdin.flush()
+        return plain((said + process.stdout.read()).decode())
+
+
+def plain(text):
+    """What a terminal was sent, without its control codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
+
+
+def from_cron(script):
+    """Run a script as cron does: in sh, at home, with hardly any variables."""
+    first, *_ = os.environ["PATH"].split(os.pathsep)
+    path = f"{first}:/usr/bin:/bin"  # as the text before the recipe says
+    variables = {"HOME": str(Path.cwd()), "LOGNAME": "you", "SHELL": "/bin/sh", "PATH": path}
+    variables["DETCLI_DEVICE"] = "cpu"  # `auto` without the extras, as on the page
+    return run(["/bin/sh", "-c", script], env=variables)
+
+
+def run(command, **options):
+    return subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def skip_without_jq(script):
+    if "jq" in script and shutil.which("jq") is None and not os.environ.get("CI"):
+        pytest.skip("jq is not installed")

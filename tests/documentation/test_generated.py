@@ -1,0 +1,75 @@
+"""What is generated is as the program has it, and what is linked is there."""
+
+import os
+import re
+import subprocess
+import sys
+
+import cv2
+import pytest
+from documentation.shells import ROOT
+
+
+@pytest.fixture
+def generate(detcli):
+    """The functions of docs/generate.py, which run `detcli` in forks."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    width = os.environ | {"COLUMNS": "100"}
+    module.detcli = lambda *arguments: detcli(*arguments, env=width).stdout
+    return module
+
+
+def test_the_command_reference_is_the_programs_help(generate):
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == generate.cli(), "run make docs"
+
+
+def test_the_schema_on_the_page_is_the_programs(generate):
+    text = (ROOT / "docs/output.md").read_text(encoding="utf-8")
+    assert generate.output(text) == text, "run make docs"
+    assert "urn:detcli:predict" in text
+
+
+def test_schemas_follow_from_the_reports(generate):
+    folders = (ROOT / "detcli/commands").glob("*/schema.json")
+    assert {path.parent.name for path in folders} == {*generate.REPORTS}
+    for command in generate.REPORTS:
+        kept = (ROOT / "detcli/commands" / command / "schema.json").read_text(encoding="utf-8")
+        assert kept == generate.schema(command), f"{command}: run make docs"
+
+
+def test_every_option_is_explained():
+    """Click prints an option without help as a line that ends after its type."""
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    options = re.findall(r"^  (?:-\w, )?--(?!no-FLAG)\S+.*(?:\n {4,}.*)*", text, re.MULTILINE)
+    assert len(options) > 15
+    for option in options:
+        assert re.search(r" {2,}[A-Z][^\n]+", option.strip()), option
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_promise_names_tests_that_exist():
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    rows = page.partition("| --- |")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) > 20
+    for row in rows:
+        tests = re.findall(r"`(tests/[^`:]+\.py)(?:::([^`]+))?`", row)
+        assert tests, row
+        for path, name in tests:
+            assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_the_demonstration_picture_is_what_its_script_draws(tmp_path):
+    script = ROOT / "docs/images/draw_street.py"
+    subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)
+    drawn = cv2.imread(tmp_path / "street.png").astype(int)
+    kept = cv2.imread(ROOT / "detcli/pictures/street.jpg").astype(int)
+    assert abs(drawn - kept).mean() < 3  # what JPEG loses

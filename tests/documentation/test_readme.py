@@ -1,0 +1,235 @@
+"""The README is executed: its recipes, and the commands before them."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pages
+import pytest
+import rtsp_server
+from documentation.shells import (
+    README,
+    ROOT,
+    blocks,
+    from_cron,
+    in_terminal,
+    shell,
+    skip_without_jq,
+    until_ctrl_c,
+)
+
+RECIPES = blocks(README.partition("## Recipes")[2].partition("\n## ")[0], "sh")
+EXPECTED = [
+    lambda done, _: {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"},
+    lambda done, _: done.stdout == "pics/person.jpg\n",
+    lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
+    lambda _, place: (
+        {json.loads(line)["source"] for line in (place / "boxes.jsonl").read_text().splitlines()}
+        == {"pics/person.jpg", "pics/car.jpg", "pics/torn.jpg"}
+    ),
+    lambda _, place: (
+        [json.loads(line)["source"] for line in (place / "all.jsonl").read_text().splitlines()]
+        == ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
+    ),
+    lambda done, place: (
+        [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
+        and (place / "out/street.mp4").exists()
+    ),
+    None,  # from cron, see below
+    lambda done, place: (
+        done.stdout == ""
+        and sorted(path.name for path in (place / "dataset/images").iterdir())
+        == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
+    ),
+    lambda done, _: '["person",[1' in done.stdout,
+    lambda _, place: (
+        (place / "broken.txt").read_text() == "pics/torn.jpg\n"
+        and sorted(path.name for path in (place / "out").glob("[!.]*")) == ["car.jpg", "person.jpg"]
+    ),
+    lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
+    lambda _, place: (
+        [Path(entry["source"]).name for entry in pages.entries(place / "page")]
+        == ["car.jpg", "person.jpg", "torn.jpg"]
+    ),
+    lambda _, place: [path.name for path in (place / "out").glob("[!.]*")] == ["person.jpg"],
+]
+
+
+def test_there_are_thirteen_recipes():
+    assert len(RECIPES) == len(EXPECTED) == 13
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shows"),
+    [pair for pair in zip(RECIPES, EXPECTED, strict=True) if pair[1] is not None],
+)
+def test_recipe(recipe, shows, workplace):
+    skip_without_jq(recipe)
+    done = in_terminal(recipe)
+    assert "Traceback" not in done.stdout
+    assert shows(done, workplace), done
+
+
+CRON = RECIPES[EXPECTED.index(None)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("true", "somebody was there"),
+        ("rm pics/person.jpg pics/torn.jpg", ""),
+        ("rm pics/person.jpg", "detcli failed, see above"),  # a torn picture
+        ("rm -r pics", "detcli failed, see above"),
+        ("rm -r .cache", "detcli failed, see above"),  # no model, and no network
+    ],
+)
+def test_the_recipe_for_cron(setting, says, workplace):
+    assert workplace == Path.cwd()
+    assert shell(f"detcli models pull yolov10n && {setting}").returncode == 0
+    assert from_cron(f"HF_HUB_OFFLINE=1; export HF_HUB_OFFLINE\n{CRON}").stdout.strip() == says
+
+
+def test_in_cron_without_a_path_detcli_fails_too(workplace):
+    assert workplace == Path.cwd()
+    done = from_cron(f"PATH=/usr/bin:/bin\n{CRON}")
+    assert done.stdout == "detcli failed, see above\n"
+    assert "not found" in done.stderr
+
+
+def test_the_recipe_for_a_pipe_of_pictures(workplace):
+    """With a program in place of ffmpeg that writes two JPEGs."""
+    (command,) = (line for line in blocks(README, "sh") for line in line.splitlines()
+                  if line.startswith("ffmpeg "))  # fmt: skip
+    (workplace / "bin").mkdir()
+    (workplace / "bin/ffmpeg").write_text(f"#!/bin/sh\ncat {workplace}/street.jpg pics/car.jpg\n")
+    (workplace / "bin/ffmpeg").chmod(0o755)
+    done = shell(f"PATH={workplace}/bin:$PATH\n{command}")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
+
+
+CAMERA, STREAM, STREAMS, _ = blocks(README.partition("## Cameras and streams")[2], "sh")[
+    0
+].splitlines()
+
+
+@pytest.fixture
+def camera():
+    """Host and port of a camera on this machine, which sees a person in the dark."""
+    image = np.zeros((640, 640, 3), np.uint8)
+    image[24:32, 16:24] = 0, 0, 255
+    with rtsp_server.serve(image) as host:
+        yield host
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_recipe_for_a_stream(camera):
+    """With an address on this machine in place of the camera's."""
+    skip_without_jq(STREAM)
+    assert f"rtsp://{rtsp_server.USER}@192.168.1.20/" in STREAM
+    recipe = STREAM.replace("192.168.1.20", camera)
+    row = r"\[[\d.]+,1\]\n"
+    said = until_ctrl_c(recipe, f"({row}){{3}}")
+    # With nothing between the rows.
+    assert re.search(
+        rf"({row}){{3,}}(\^C)?\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", said
+    ), said
+    assert "password" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_recipe_for_streams(camera):
+    """With the same camera on this machine in place of two."""
+    said = until_ctrl_c(
+        re.sub(r"192\.168\.1\.\d+", camera, STREAMS),
+        rf"(?s)(?=.*rtsp://{camera}/yard .*person)(?=.*rtsp://{camera}/gate .*person)",
+    )
+    for name in ("yard", "gate"):
+        assert re.search(rf"detcli: rtsp://{camera}/{name}: \d+ frames?", said), said
+    assert "password" not in said
+    assert "Traceback" not in said
+
+
+def test_the_recipe_for_a_camera(camera, workplace):
+    """With a stream in place of the camera, and without its window: no machine of CI has them."""
+    double = workplace / "bin/detcli"
+    double.parent.mkdir()
+    double.write_text(
+        f"#!{sys.executable}\n"
+        "from detcli.__main__ import main\n"
+        "from detcli.sink import window\n"
+        "from detcli.source import live\n"
+        "opened = []\n"
+        "def open_camera(number):\n"
+        "    opened.append(number)\n"
+        f"    return live.open_address('rtsp://{rtsp_server.USER}@{camera}/')\n"
+        "class Window:\n"
+        "    def __init__(self, *_): self.shown = 0\n"
+        "    def write(self, record): self.shown += record.picture.pixels.shape == (640, 640, 3)\n"
+        "    def close(self): print('camera', *opened, 'is shown:', self.shown > 2)\n"
+        "live.open_camera, window.WindowSink = open_camera, Window\n"
+        "main()\n"
+    )
+    double.chmod(0o755)
+    said = until_ctrl_c(f"PATH={double.parent}:$PATH\n{CAMERA}", r"(?s)(person .*){3}")
+    assert "camera 0 is shown: True" in said
+    assert "Traceback" not in said
+
+
+def test_models_in_commands_come_from_somewhere():
+    """A file of a model that a command reads is made by one before, or said to stand for others."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        made = {name for line in text.splitlines() if "stand" in line
+                for name in re.findall(r"`([\w-]+\.onnx)`", line)}  # fmt: skip
+        for line in "".join(blocks(text, "sh") + blocks(text, "console")).splitlines():
+            if re.match(r"(\$ )?(detcli|python|yolo|hyperfine) ", line):
+                made |= {*re.findall(r"(?:-o |makes )([\w-]+\.onnx)", line)}
+                assert {*re.findall(r"[\w-]+\.onnx", line)} <= made, f"{page.name}: {line}"
+
+
+def test_the_first_command(workplace):
+    """What installs is not run; tests/test_makefile.py is about `make`."""
+    _, predict, *_ = blocks(README.partition("## Install and run")[2], "sh")
+    done = shell(predict)
+    assert done.returncode == 0, done.stderr
+    assert '"class_name": "person"' in done.stdout
+    assert workplace.joinpath("detcli/pictures/street.jpg").exists()
+
+
+@pytest.mark.usefixtures("workplace")  # `detcli` is found
+def test_the_demonstration():
+    """Classes and places as printed; scores to what processors compute differently."""
+    (transcript,) = blocks(README, "console")
+    command, *printed = transcript.removeprefix("$ ").splitlines()
+    done = shell(f"cd {ROOT} && {command.partition(' --save')[0]} --device cpu --format table")
+    rows, expected = (
+        [line.rsplit(maxsplit=5) for line in lines if not line.startswith("class")]
+        for lines in (done.stdout.splitlines(), printed)
+    )
+    assert [row[0] for row in rows] == [row[0] for row in expected]
+    for row, wanted in zip(rows[1:], expected[1:], strict=True):
+        assert [float(cell) for cell in row[2:]] == pytest.approx(
+            [float(cell) for cell in wanted[2:]], abs=1
+        )
+        assert float(row[1]) == pytest.approx(float(wanted[1]), abs=0.02)
+
+
+TOOLS = next(b for b in blocks(README, "sh") if "detcli inspect" in b).splitlines()
+
+
+def test_the_tools_of_trust(workplace):
+    (workplace / "pics/torn.jpg").unlink()
+    reports = {}
+    for command in TOOLS:
+        quick = " street.jpg --seconds 0.2 --cold-starts 1" if " bench" in command else ""
+        done = shell(command + quick)
+        assert done.returncode == 0, done.stderr
+        reports[command.split()[1]] = json.loads(done.stdout)
+    assert reports["inspect"]["detector"]["box_format"] == "xyxy"
+    assert (workplace / "yolov10n-half.onnx").exists()
+    assert reports["verify"]["agree"] is True
+    assert reports["bench"]["latency"]["stages"]

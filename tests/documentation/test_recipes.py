@@ -1,0 +1,136 @@
+"""docs/recipes.md is executed, and shows what its commands write; other programs read it."""
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+from documentation.shells import ROOT, blocks, run, shell
+
+from detcli import Detector, Settings
+from detcli.tiling import Tiling
+
+PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+PICTURES = {
+    "hidden/demo.jpg": "codes-hidden.jpg",
+    "found/sheet.jpg": "codes-tiles.jpg",
+    "texts/demo.jpg": "codes-texts.jpg",
+    "zones/demo.jpg": "codes-zones.jpg",
+}
+"""What the recipes write, and its copy on the page, which may be smaller."""
+
+TRACKS, TRACKS_FRAME = ROOT / "docs/images/codes-tracks.jpg", 41
+"""A frame of the video that the recipes write, and its number from 1."""
+
+
+def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
+    pytest.importorskip("trackers")
+    for folder in ("models/codes", "docs/images"):
+        (workplace / folder).mkdir(parents=True)
+    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", "docs/images/draw_belt.py"):
+        shutil.copy(ROOT / name, name)
+    demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
+    half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    cv2.imwrite("sheet.jpg", np.tile(half, (3, 3, 1)))
+    texts = ""
+    for script in blocks(PAGE, "sh"):
+        done = shell(f"set -e\n{script}")
+        assert done.returncode == 0, done.stderr
+        texts = done.stdout if "--read" in script else texts
+    (table,) = blocks(PAGE, "text")
+    assert table.split() == texts.split()
+    for written, kept in PICTURES.items():
+        assert f"(images/{kept})" in PAGE
+        ours, theirs = (cv2.imread(str(path)) for path in (written, ROOT / "docs/images" / kept))
+        ours = cv2.resize(ours, theirs.shape[1::-1], interpolation=cv2.INTER_AREA)
+        assert np.abs(ours.astype(int) - theirs).mean() < 5  # labels may differ
+    video, theirs = cv2.VideoCapture("tracked/belt.mp4"), cv2.imread(str(TRACKS))
+    for _ in range(TRACKS_FRAME):
+        _, ours = video.read()
+    assert np.abs(ours.astype(int) - theirs).mean() < 8
+
+
+def test_the_page_counts_what_tiles_find():
+    """Against what the model finds in the picture at its own size."""
+    demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
+    half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    sheet = np.tile(half, (3, 3, 1))
+    with Detector("codes", "cpu") as detector:
+        found = detector(demo)
+    known = Counter(found[found.score > 0.6].class_name)
+    counts = []
+    for tile in (None, Tiling(640)):
+        with Detector("codes", "cpu", Settings(tile=tile)) as detector:
+            per_class = Counter(detector(sheet).class_name)
+            counts.append(sum(min(per_class[name], 9 * count) for name, count in known.items()))
+    assert counts[1] == 9 * known.total() == 63
+    assert counts[0] <= 45
+    assert "all of the 63 symbols are found; without, 36" in PAGE
+
+
+OTHER = PAGE.partition("## In other programs")[2]
+
+
+@pytest.fixture
+def results(workplace):
+    """A folder with what the page writes for other programs."""
+    done = shell(f"set -e\n{blocks(OTHER, 'sh')[0]}")
+    assert done.returncode == 0, done.stderr
+    (workplace / "coco").mkdir()
+    images = [{"id": number, "width": 640, "height": 640} for number in (1, 2)]
+    person = {"id": 1, "image_id": 2, "category_id": 0, "iscrowd": 0, "area": 64}
+    truth = {
+        "images": images,
+        "categories": [{"id": number, "name": str(number)} for number in range(3)],
+        "annotations": [person | {"bbox": [16, 24, 8, 8]}],
+    }
+    (workplace / "coco/instances.json").write_text(json.dumps(truth))
+    return workplace
+
+
+@pytest.mark.usefixtures("results")
+def test_other_programs_read_what_is_written():
+    """DuckDB, pandas, supervision and hotcoco, in one process."""
+    done = run([sys.executable, "-c", "print('---')\n".join(blocks(OTHER, "python"))])
+    assert done.returncode == 0, done.stderr
+    by_duckdb, by_pandas, _, by_hotcoco = done.stdout.split("---\n")
+    assert "person" in by_duckdb
+    assert "person" in by_pandas
+    assert "Average Precision" in by_hotcoco
+    assert np.any(cv2.imread("annotated.jpg") != cv2.imread("street.jpg"))
+
+
+def test_label_studio_takes_the_tasks(results, monkeypatch):
+    readers = ROOT / ".readers"  # of `make readers`
+    if not readers.exists() and not os.environ.get("CI"):
+        pytest.skip("make readers was not run")
+    monkeypatch.syspath_prepend(readers)
+    from label_studio_sdk.label_interface import LabelInterface
+
+    tags = "".join(f'<Label value="{name}"/>' for name in ("person", "bus", "car"))
+    interface = LabelInterface(
+        '<View><Image name="image" value="$image"/>'
+        f'<RectangleLabels name="label" toName="image">{tags}</RectangleLabels></View>'
+    )
+    tasks = json.loads((results / "tasks.json").read_text())
+    assert [task["data"]["image"] for task in tasks] == ["pics/car.jpg", "pics/person.jpg"]
+    predictions = [one for task in tasks for one in task["predictions"]]
+    for one in predictions:
+        assert interface.validate_prediction(one, return_errors=True) == []
+    values = [region["value"] for one in predictions for region in one["result"]]
+    assert ["person"] in [value["rectanglelabels"] for value in values]
+    assert (2.5, 1.25) in [(value["x"], value["width"]) for value in values]  # 16 to 24 of 640
+
+
+def test_supervision_reads_the_dataset(results):
+    import supervision
+
+    found = supervision.DetectionDataset.from_yolo(
+        *(str(results / name) for name in ("dataset/images", "dataset/labels", "dataset/data.yaml"))
+    )
+    boxes = [(found.classes[row[3]], *row[0]) for _, _, rows in found for row in rows]
+    assert ("person", 16, 24, 24, 32) in boxes
