@@ -1,5 +1,6 @@
 """Installed packages and GPU libraries: what is wrong, and the command that fixes it."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -7,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +67,8 @@ class RuntimeFacts:
 def package_versions() -> dict[str, str | None]:
     """Version of each relevant package by name; None for what detcli requires and is missing."""
     installed: dict[str, str | None] = {}
-    for name, package in _distributions():
-        installed.setdefault(name, package.version)  # the first on the path counts
+    for name, version, _ in _distributions(tuple(sys.path)):
+        installed.setdefault(name, version)  # the first on the path counts
     required = _requirements()
     return {
         name: installed.get(name)
@@ -93,20 +95,26 @@ def owners(module: str) -> dict[str, str]:
     If there are several, they have overwritten each other's files.
     """
     folders: dict[Path, dict[str, str]] = {}
-    for name, package in _distributions():
+    for name, version, package in _distributions(tuple(sys.path)):
         declared = (package.read_text("top_level.txt") or "").split()
         installed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
         if module in declared or installed:
             folder = Path(str(package.locate_file(""))).resolve()
-            folders.setdefault(folder, {}).setdefault(name, package.version)
+            folders.setdefault(folder, {}).setdefault(name, version)
     return dict(sorted(next(iter(folders.values()), {}).items()))
 
 
-def _distributions() -> Iterator[tuple[str, importlib.metadata.Distribution]]:
-    """Installed packages by name, without the remains of interrupted removals, which have none."""
-    for package in importlib.metadata.distributions():
-        if "Name" in package.metadata:
-            yield _canonical(package.metadata["Name"]), package
+@functools.cache
+def _distributions(path: tuple[str, ...]) -> list[tuple[str, str, importlib.metadata.Distribution]]:
+    """Installed packages with names and versions, without the remains of interrupted removals."""
+    found = []
+    for package in importlib.metadata.distributions(path=[*path]):
+        # `package.metadata` would parse the README that follows the headers, too.
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        headers = HeaderParser().parsestr(text.partition("\n\n")[0])
+        if "Name" in headers:
+            found.append((_canonical(headers["Name"]), headers["Version"], package))
+    return found
 
 
 def _canonical(name: str) -> str:

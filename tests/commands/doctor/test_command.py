@@ -42,6 +42,27 @@ def _asked_once():
         yield
 
 
+@pytest.fixture
+def doctor_here(invoke, _asked_once, monkeypatch):
+    """The report of a run in this process, where only NVIDIA's libraries are asked about anew."""
+    once, anew = process.ask, process.ask.__wrapped__
+
+    def ask(name, *arguments):
+        return (anew if name in {"driver_facts", "runtime_facts"} else once)(name, *arguments)
+
+    monkeypatch.setattr(process, "ask", ask)
+
+    def run(*arguments):
+        done = invoke("doctor", *arguments)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        validator("doctor").validate(report)
+        report["devices"] = {device["name"]: device for device in report["devices"]}
+        return report
+
+    return run
+
+
 def reasons(device):
     return [problem["reason"] for problem in device["problems"]]
 
@@ -93,9 +114,10 @@ def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatc
 
 
 @linux
-def test_a_driver_that_is_too_old_for_the_wheel(doctor, tmp_path):
+def test_a_driver_that_is_too_old_for_the_wheel(doctor_here, tmp_path, monkeypatch):
     fake_driver(tmp_path, version=11080)
-    report = doctor(LD_LIBRARY_PATH=str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    report = doctor_here()
     if report["nvidia"]["runtime_cuda"] is None:
         pytest.skip("this ONNX Runtime has no CUDA")
     assert report["nvidia"]["driver_cuda"] == "11.8"
@@ -107,7 +129,7 @@ def test_a_driver_that_is_too_old_for_the_wheel(doctor, tmp_path):
 
 
 @linux
-def test_an_empty_library_and_one_of_another_version_are_named(doctor, tmp_path):
+def test_an_empty_library_and_one_of_another_version_are_named(doctor_here, tmp_path, monkeypatch):
     """cuDNN is damaged, and the others lack symbols that the provider needs."""
     import onnxruntime
 
@@ -117,7 +139,8 @@ def test_an_empty_library_and_one_of_another_version_are_named(doctor, tmp_path)
     (tmp_path / "libcudnn.so.9").touch()
     for name in ("libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13"):
         compile_library(tmp_path / name, "int nothing;")
-    cuda = doctor(LD_LIBRARY_PATH=str(tmp_path))["devices"]["cuda"]
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    cuda = doctor_here()["devices"]["cuda"]
     said = "; ".join(reasons(cuda))
     if "libcudnn.so.9" not in said:
         pytest.skip("this machine has CUDA's libraries, which are found first")
@@ -129,13 +152,14 @@ def test_an_empty_library_and_one_of_another_version_are_named(doctor, tmp_path)
     assert cuda["problems"][0]["command"] == "pip install 'detcli[cuda]'"
 
 
-def test_two_wheels_over_each_other(doctor, tmp_path):
+def test_two_wheels_over_each_other(doctor_here, tmp_path, monkeypatch):
     for name, version in (("onnxruntime", "1.0.0"), ("onnxruntime-directml", "1.1.0")):
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
         (folder / "top_level.txt").write_text("onnxruntime\n")
-    report = doctor("--device", "cpu", PYTHONPATH=str(tmp_path))  # exits with 0: it is usable
+    monkeypatch.syspath_prepend(tmp_path)
+    report = doctor_here("--device", "cpu")  # exits with 0: it is usable
     (problem,) = report["problems"]
     assert "onnxruntime and onnxruntime-directml" in problem["reason"]
     assert "installed over each other" in problem["reason"]
