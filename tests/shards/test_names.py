@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from detcli.errors import SourceError
@@ -18,6 +18,7 @@ from detcli.shards.names import (
 from detcli.source.item import Item, failed
 
 
+@settings(max_examples=40)  # each writes files
 @example(["\x97\x14Ð"])  # whose hash ends with a zero
 @given(st.lists(st.text(max_size=3)))
 def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
