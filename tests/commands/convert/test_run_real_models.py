@@ -15,7 +15,6 @@ from detcli.source.sources import Sources
 
 CUT = {"cut": True}
 END_TO_END = {"end_to_end": True, "max_det": 100}
-RESIZED = {"batch": "dynamic", "imgsz": 640}
 
 
 @pytest.fixture
@@ -34,11 +33,9 @@ def converted(shared, tmp_path):
     ("export", "options"),
     [
         ("thu", CUT),
-        ("thu", RESIZED),
         ("ultralytics-dynamic", CUT),
         ("ultralytics-dynamic", END_TO_END),
         ("raw", END_TO_END),
-        ("raw", RESIZED),
     ],
 )
 def test_conversions_that_change_nothing(converted, export, options):

@@ -52,7 +52,10 @@ def test_a_real_model(detcli, shared):
     """test_examine.py reads others."""
     done = detcli("inspect", shared("models/yolov8n-320-int8.onnx"))
     assert done.returncode == 0, done.stderr
-    assert report(done)["parameters"] > 2_000_000
+    found = report(done)
+    assert found["parameters"] > 2_000_000
+    assert (found["detector"]["layout"], found["inputs"][0]["dtype"]) == ("one-to-many", "float32")
+    assert found["detector"]["names"][5] == "bus"
 
 
 def test_a_table_on_request(detcli, make_model):
