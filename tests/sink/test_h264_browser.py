@@ -1,6 +1,5 @@
 """Annotated videos in a browser: Chromium plays them."""
 
-import browser as browsers
 import pytest
 from annotated import annotate
 from made_videos import record_film
@@ -23,14 +22,12 @@ film.play();
 @pytest.mark.parametrize(
     ("suffix", "sound"), [("mp4", "aac"), ("mkv", "libopus"), ("mov", "pcm_s16le")]
 )
-def test_it_plays(tmp_path, suffix, sound):
-    browsers.require()
+def test_it_plays(chromium, tmp_path, suffix, sound):
     source = record_film(tmp_path / f"a.{suffix}", TIMES, sound=sound, layout="stereo")
     out = annotate(source, tmp_path / "out").parent
     (out / "index.html").write_text(PAGE)
-    with browsers.chromium(tmp_path / "profile") as browser:
-        browser.open(out)
-        played = browser.driver.execute_async_script(PLAY)
+    chromium.open(out)
+    played = chromium.driver.execute_async_script(PLAY)
     assert "error" not in played
     assert (played["width"], played["height"]) == (64, 48)
     assert played["duration"] == pytest.approx(2.94, abs=0.06)

@@ -1,6 +1,5 @@
 """The page in a browser: Chromium opens it from the disk."""
 
-import browser as browsers
 import numpy as np
 import pytest
 from nasty_names import NASTY
@@ -11,13 +10,6 @@ from detcli.sink.page import page as module
 from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
 
 CLASSES = ("person", "car", "dog")
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    browsers.require()
-    with browsers.chromium(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture
