@@ -76,6 +76,7 @@ def test_crashing(): os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, ROOT / "tests"))))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take a second
     return check.Runner(tmp_path, 100)
 
 
@@ -140,6 +141,7 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     """Here it fails because there is none; all parts are tried, and the report is there."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, ROOT / "tests"))))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(check, "look", lambda: ({"name": "Some GPU"}, ""))
     tests = tmp_path / "test_some.py"
     tests.write_text(SUITE)
