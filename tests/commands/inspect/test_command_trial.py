@@ -177,11 +177,11 @@ def test_plain_inspect_loads_nothing_of_it(seeker):
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
-def test_a_bar_on_a_terminal(seeker, pictures):
+def test_a_bar_on_a_terminal(warm_detcli, seeker, pictures):
     ours, theirs = os.openpty()
     command = ["inspect", str(seeker), "--try", str(pictures), "--device", "cpu"]
     done = subprocess.run(
-        [sys.executable, "-m", "detcli", *command],
+        [warm_detcli / "detcli", *command],
         check=True,
         stdout=subprocess.PIPE,
         stderr=theirs,

@@ -112,9 +112,9 @@ def test_an_interrupted_download_is_resumed(detcli, filled, make_picture):
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_bar_on_a_terminal_only(make_picture):
+def test_a_bar_on_a_terminal_only(warm_detcli, make_picture):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
+    command = [warm_detcli / "detcli", "predict", str(make_picture("a.png"))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}
     ) as process:

@@ -214,13 +214,13 @@ def test_an_input_is_never_overwritten(invoke, make_model, make_picture, tmp_pat
     assert picture.read_bytes() == before
 
 
-def test_a_table_on_a_terminal(make_model, make_picture):
+def test_a_table_on_a_terminal(warm_detcli, make_model, make_picture):
     """Stdout is a pseudo-terminal."""
     arguments = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(), "--conf", 0.6]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "detcli", *map(str, arguments)],
+        [warm_detcli / "detcli", *map(str, arguments)],
         stdout=theirs,
         stderr=subprocess.DEVNULL,
         env=environment,
@@ -350,11 +350,13 @@ def test_names_file_and_image_size(invoke, make_model, make_picture, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_complete_output(number, make_model, make_picture, tmp_path):
+def test_an_interrupt_leaves_complete_output(
+    warm_detcli, number, make_model, make_picture, tmp_path
+):
     """The second input is a pipe that never ends, which leaves time to interrupt."""
     pipe, output = tmp_path / "pipe.png", tmp_path / "out.json"
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), str(pipe)]
+    command = [warm_detcli / "detcli", "predict", str(make_picture("a.png")), str(pipe)]
     with (
         subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
         pipe.open("wb"),  # opens when detcli does

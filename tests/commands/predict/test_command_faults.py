@@ -91,10 +91,20 @@ def test_a_password_in_a_list_is_not_printed(detcli, invoke, make_model):
     assert "secret" not in finished.stdout + finished.stderr
 
 
+@pytest.fixture(scope="module")
+def long_video(tmp_path_factory):
+    """Nothing to be seen, for longer than the tests look."""
+    path = tmp_path_factory.mktemp("long") / "clip.mp4"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
+    for _ in range(2000):
+        writer.write(np.zeros((256, 256, 3), np.uint8))
+    writer.release()
+    return path
+
+
 @pytest.mark.usefixtures("each_device")
-def test_an_interrupted_video_is_playable(make_model, make_video, tmp_path):
-    video = make_video(frames=2000, size=(256, 256))
-    command = [sys.executable, "-m", "detcli", "predict", str(video), "-m"]
+def test_an_interrupted_video_is_playable(warm_detcli, make_model, long_video, tmp_path):
+    command = [warm_detcli / "detcli", "predict", str(long_video), "-m"]
     command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         for _ in range(5):
@@ -125,9 +135,8 @@ def test_a_pipe_closed_while_the_network_runs(make_model, make_pictures):
 
 
 @pytest.mark.usefixtures("each_device")
-def test_files_are_closed_after_three_interrupts(make_model, make_video, tmp_path):
-    video = make_video(frames=2000, size=(256, 256))
-    command = [sys.executable, "-m", "detcli", "predict", str(video), "-q", "-m"]
+def test_files_are_closed_after_three_interrupts(make_model, long_video, tmp_path):
+    command = [sys.executable, "-m", "detcli", "predict", str(long_video), "-q", "-m"]
     command += [str(make_model(size=None, batch=None)), "--save", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         for _ in range(5):
@@ -156,9 +165,9 @@ def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures):
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
 @pytest.mark.parametrize("quiet", [False, True])
-def test_progress_is_shown_on_a_terminal(quiet, make_model, make_pictures):
+def test_progress_is_shown_on_a_terminal(warm_detcli, quiet, make_model, make_pictures):
     ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "detcli", "predict", str(make_pictures(60)), "-m"]
+    command = [warm_detcli / "detcli", "predict", str(make_pictures(60)), "-m"]
     command += [str(make_model()), *["-q"] * quiet]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import cv2
 import pytest
@@ -81,10 +80,10 @@ def test_a_list_of_files(detcli, make_model, make_pictures):
     assert len(lines(finished.stdout.decode())) == 5
 
 
-def test_a_list_is_read_line_by_line(make_model, make_pictures):
+def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
     """The first record comes before the second name is written."""
     first, second = sorted(make_pictures(2).iterdir())
-    command = [sys.executable, "-m", "detcli", "predict", "--files-from", "-", "-q"]
+    command = [warm_detcli / "detcli", "predict", "--files-from", "-", "-q"]
     with subprocess.Popen(
         [*command, "-m", str(make_model())],
         stdin=subprocess.PIPE,

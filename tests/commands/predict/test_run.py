@@ -8,7 +8,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections import Counter
@@ -29,24 +28,28 @@ def server():
         yield server
 
 
-def on_terminal(*arguments, columns=80, stdout=subprocess.DEVNULL, **environment):
+@pytest.fixture
+def on_terminal(warm_detcli):
     """What stderr shows on a terminal, and the exit code; stdout is the same one if None."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    names = {"NO_COLOR", "COLUMNS", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"}
-    inherited = {name: value for name, value in os.environ.items() if name not in names}
-    command = [sys.executable, "-m", "detcli", "predict", *map(str, arguments)]
-    with subprocess.Popen(
-        command,
-        stdout=theirs if stdout is None else stdout,
-        stderr=theirs,
-        env={**inherited, "TERM": "xterm"} | environment,
-    ) as process:
-        os.close(theirs)
-        shown = terminals.read_all(ours)
-        code = process.wait(60)
-    os.close(ours)
-    return shown.decode(), code
+
+    def run(*arguments, columns=80, stdout=subprocess.DEVNULL, **environment):
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        names = {"NO_COLOR", "COLUMNS", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"}
+        inherited = {name: value for name, value in os.environ.items() if name not in names}
+        with subprocess.Popen(
+            [warm_detcli / "detcli", "predict", *map(str, arguments)],
+            stdout=theirs if stdout is None else stdout,
+            stderr=theirs,
+            env={**inherited, "TERM": "xterm"} | environment,
+        ) as process:
+            os.close(theirs)
+            shown = terminals.read_all(ours)
+            code = process.wait(60)
+        os.close(ours)
+        return shown.decode(), code
+
+    return run
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ def test_a_resumed_run_says_how_many_it_skipped(invoke, make_model, folder, tmp_
 
 
 @pytest.mark.parametrize("options", [["-o", "out.jsonl"], ["--resume", "run.jsonl"], []])
-def test_a_bar_is_shown_unless_records_are(options, make_model, folder, tmp_path):
+def test_a_bar_is_shown_unless_records_are(on_terminal, options, make_model, folder, tmp_path):
     """Records go to a file, or to the same terminal as table."""
     options = [str(tmp_path / one) if "." in one else one for one in options]
     shown, code = on_terminal(folder, "-m", make_model(), *options, stdout=None)
@@ -98,7 +101,7 @@ def test_a_bar_is_shown_unless_records_are(options, make_model, folder, tmp_path
     assert "detcli: found" in shown
 
 
-def test_records_in_a_pipe_come_without_a_bar(make_model, folder, tmp_path):
+def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder, tmp_path):
     """What reads the pipe prints to the terminal, as `| jq` does."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:  # noqa: S607
         shown, _ = on_terminal(folder, "-m", make_model(), stdout=reader.stdin)
@@ -109,14 +112,14 @@ def test_records_in_a_pipe_come_without_a_bar(make_model, folder, tmp_path):
         assert "/6  " not in on_terminal(folder, "-m", make_model(), "-o", tmp_path / "pipe")[0]
 
 
-def test_a_bar_fits_a_narrow_terminal(make_model, folder):
+def test_a_bar_fits_a_narrow_terminal(on_terminal, make_model, folder):
     shown, _ = on_terminal(folder, "-m", make_model(), columns=40, NO_COLOR="1")
     bar = re.compile(r"\d/6  \d+ detections[^\r\n\x1b]*")
     assert bar.search(shown)
     assert max(map(len, bar.findall(shown))) <= 40
 
 
-def test_a_bar_without_an_end(server, make_model):
+def test_a_bar_without_an_end(on_terminal, server, make_model):
     shown, code = on_terminal(server.url(), "-m", make_model(), "--end", 0.5)
     assert code == 0
     assert "/?  " in shown
@@ -161,16 +164,16 @@ def test_a_run_with_streams_is_resumed(invoke, server, make_model, folder, tmp_p
     assert "1 skipped" in finished.stderr
 
 
-def test_a_terminal_that_cannot_draw_gets_lines(make_model, folder):
+def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder):
     shown, _ = on_terminal(folder, "-m", make_model(), TERM="dumb")
     assert "\x1b" not in shown
     assert "━" not in shown
     assert "detcli: 5 pictures" in shown
 
 
-def test_an_interrupted_run_says_how_far_it_came(make_model, make_video, tmp_path):
+def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, make_video, tmp_path):
     video, output = make_video(frames=2000, size=(256, 256)), tmp_path / "out.csv"
-    command = [sys.executable, "-m", "detcli", "predict", str(video), "-m"]
+    command = [warm_detcli / "detcli", "predict", str(video), "-m"]
     command += [str(make_model(size=None, batch=None)), "--conf", "0.6"]
     for options, hint in (
         (["-o", str(output)], "with --resume FILE, the same command would"),
@@ -193,12 +196,12 @@ def test_an_interrupted_run_says_how_far_it_came(make_model, make_video, tmp_pat
     assert output.read_text().startswith("source,")
 
 
-def test_records_of_a_stream_are_added_at_once(server, make_model, tmp_path):
+def test_records_of_a_stream_are_added_at_once(warm_detcli, server, make_model, tmp_path):
     """Each line is complete when it is there, and Ctrl-C ends the run with a summary."""
     server.pause = 0.001  # frames are dropped
     output = tmp_path / "out.jsonl"
     output.write_text('{"from": "before"}\n{"torn')
-    command = [sys.executable, "-m", "detcli", "predict", server.url(), "-m", str(make_model())]
+    command = [warm_detcli / "detcli", "predict", server.url(), "-m", str(make_model())]
     with subprocess.Popen(
         [*command, "-o", str(output)], stderr=subprocess.PIPE, text=True
     ) as process:
