@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def stored(s3, make_pictures):
-    folder = make_pictures(90)
+    folder = make_pictures(60)
     for path in folder.iterdir():
         s3.put(f"pics/{path.name}", path.read_bytes())
     return folder
@@ -20,7 +20,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     s3.faults.refuse_each, s3.faults.cut_each = 10, 20
     command = (
         *("predict", "s3://photos/pics/", "--model", model, "-o", "s3://photos/boxes/"),
-        *("--shard-size", 15, "--on", "local:2"),
+        *("--shard-size", 10, "--on", "local:2"),
     )
     killed = forked.start(command)
     while killed.is_alive() and len(s3.keys("boxes/")) < 3:
@@ -41,7 +41,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     s3.requests.clear()
     assert detcli("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
     assert detcli(*command).returncode == 0
-    assert len({path for _, path in s3.requests if ".png" in path}) == 15
+    assert len({path for _, path in s3.requests if ".png" in path}) == 10
     assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
 
