@@ -87,7 +87,7 @@ def test_records_of_other_runs_and_shards_are_noticed(tmp_path, name):
             [*read(store, name, other)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(st.data())
 def test_any_change_of_a_part_is_noticed(tmp_path, data):
     """Whatever is cut out, put in or replaced, the records are the same or the part is refused."""
