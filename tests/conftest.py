@@ -1,6 +1,7 @@
 """What all tests share: a cache of their own, small models, and the real ones where they are."""
 
 import os
+import random as chances
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import warm
 
 if TYPE_CHECKING:
     import s3_server
+    from backend.cuda.libcuda import FakeDriver
+    from backend.cuda.shim import Shim
 
 TESTS = Path(__file__).parent
 SHARED = TESTS.parents[1] / "shared"
@@ -158,6 +161,46 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
         huggingface_hub.close_session()
+
+
+@pytest.fixture(scope="session")
+def shim(pytestconfig: pytest.Config) -> "Shim":
+    """The package's kernels; what was built stays in pytest's cache for the next run."""
+    from backend.cuda.shim import Shim, kernel_sources
+
+    return Shim(kernel_sources(), pytestconfig.cache.mkdir("shim"))
+
+
+def order_of_each_launch(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Draws whether threads run in reverse, the same for a test each time it runs.
+
+    What lacks a barrier shows in one of the two orders; test_barriers.py runs its cases in both.
+    """
+    chance = chances.Random(request.node.nodeid)  # noqa: S311
+    return lambda: bool(chance.getrandbits(1))
+
+
+@pytest.fixture(scope="session")
+def _driver_on_the_cpu(shim: "Shim", pytestconfig: pytest.Config) -> "FakeDriver":
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    from backend.cuda.libcuda import FakeDriver
+
+    return FakeDriver(shim, pytestconfig.cache.mkdir("shim"))
+
+
+@pytest.fixture
+def driver(
+    _driver_on_the_cpu: "FakeDriver",
+    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> "Iterator[FakeDriver]":
+    """A driver without a GPU, whose streams are late."""
+    # The compiler needs seconds for each file, and tests whether it runs are elsewhere.
+    monkeypatch.setenv("DETCLI_CACHE_DIR", str(pytestconfig.cache.mkdir("cubins")))
+    _driver_on_the_cpu.start(reverse=order_of_each_launch(request))
+    yield _driver_on_the_cpu
+    _driver_on_the_cpu.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The benchmark of the kernels and their peers on a double of the GPU; and its clock."""
+"""The benchmark of the kernels and their peers without a GPU; and its clock."""
 
 import json
 import time
@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from backend.cuda.host_gpu import HostGpu
-from backend.cuda.shim import Shim, kernel_sources
 from benchmarks.gpu import bench, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock, HostClock, TooSlowToQueueError
 from benchmarks.gpu.launches import launch_all
@@ -19,9 +17,12 @@ from detcli.commands.bench.topk import DisagreementError
 ONCE = Plan(samples=1)
 
 
-@pytest.fixture(scope="module")
-def host(pytestconfig):
-    gpu = HostGpu(Shim(kernel_sources(), pytestconfig.cache.mkdir("shim")), late=False)
+@pytest.fixture
+def host(driver):
+    from detcli.backend.cuda.driver import Gpu
+
+    driver.start(late=False)
+    gpu = Gpu(0)
     yield gpu
     gpu.close()
 
@@ -43,10 +44,9 @@ def test_every_way_that_runs_here_gives_numpys_answer(section, host, tmp_path):
     assert any("host" in peer for case in cases for peer in case["ways"][1:])
 
 
-def test_every_kernel_is_launched_for_the_sanitizers(host):
-    kernels = Shim(kernel_sources(), None).kernels
-    assert launch_all(host, kernels) == []
-    assert launch_all(host, kernels | {"another"}) == ["another: never launched"]
+def test_every_kernel_is_launched_for_the_sanitizers(host, shim):
+    assert launch_all(host, shim.kernels) == []
+    assert launch_all(host, shim.kernels | {"another"}) == ["another: never launched"]
 
 
 def case_of(**ways):

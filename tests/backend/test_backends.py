@@ -1,6 +1,6 @@
 """What every backend must do; a new one is added to BACKENDS.
 
-"host" is the CUDA backend, its kernels included, on the CPU (backend/cuda/host_gpu.py).
+"host" is the CUDA backend, its kernels included, on the CPU (backend/cuda/libcuda.py).
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ import onnx.parser
 import onnxruntime
 import pytest
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
-from backend.cuda.host_gpu import HostGpu
 from colour_model import cell_box, picture
 
 from detcli import DetcliWarning, Detector, Letterbox, Settings
@@ -39,8 +38,9 @@ LOGIT_OPTIONS = [
 def open_model(request):
     """Load a model, or a model file, on one of the backends."""
     if request.param == "host":
-        shim = request.getfixturevalue("shim")
-        return lambda model: open_on_host(HostGpu(shim, late=False), prepared(model))
+        driver = request.getfixturevalue("driver")
+        driver.start(late=False)  # so that a network's failure is known when it is run
+        return lambda model: open_on_host(driver, prepared(model))
 
     if request.param == "cuda:0":
         skip_without_network_on_gpu()

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
-from detcli.backend.cuda.topk import DeviceArray, download, take, top_k, upload
+from detcli.backend.cuda.topk import DeviceArray, take, top_k, upload
 from detcli.backend.failures import closed, out_of_memory
 from detcli.backend.postprocess import (
     Floats,
@@ -35,7 +33,7 @@ from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import DeviceMemory, Gpu
+    from detcli.backend.cuda.driver import Gpu, PinnedMemory
     from detcli.backend.cuda.network import Network
 
 SLOTS = 2
@@ -149,13 +147,10 @@ class CudaBackend:
             return lambda: self._detections(map(choose, rows), letterboxes)
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), options)
-            result = slot.device("result", selection.result_size)
             download = slot.pinned("result", selection.result_size)
         with slot.marked():
-            selection.enqueue(buffer.output, result.address)
+            selection.enqueue(buffer.output, download.address)
             self._ended(Stage.SELECTION)
-            self._gpu.copy(download.address, result.address, selection.result_size)
-            self._ended(Stage.DOWNLOAD)
         pictures: list[Any] = []
 
         def finish() -> None:
@@ -163,6 +158,7 @@ class CudaBackend:
             slot.wait()
             pictures.extend(selection.read(download.array))
             slot.finish = None
+            self._ended(Stage.DOWNLOAD)
 
         def wait() -> list[Detections]:
             if not pictures:
@@ -267,7 +263,7 @@ class CudaRanker:
         self._held = contextlib.ExitStack()
         self._held.callback(gpu.close)  # the last
         self._selections: dict[
-            tuple[HeadShape, SelectionOptions], tuple[SelectionKernels, DeviceMemory]
+            tuple[HeadShape, SelectionOptions], tuple[SelectionKernels, PinnedMemory]
         ] = {}
 
     def upload(self, values: Floats) -> DeviceArray:
@@ -288,14 +284,14 @@ class CudaRanker:
         shape = HeadShape(1, rows, anchors, False, False, head.dtype.name)  # noqa: FBT003
         if (shape, options) not in self._selections:
             selection = SelectionKernels(self._gpu, shape, options)
-            result = self._gpu.allocate(selection.result_size)
-            self._held.callback(result.close)
+            download = self._gpu.pin(selection.result_size)
+            self._held.callback(download.close)
             self._held.callback(selection.close)
-            self._selections[shape, options] = selection, result
-        selection, result = self._selections[shape, options]
-        selection.enqueue(head.address, result.address)
-        size = (selection.result_size,)
-        (found,) = selection.read(download(self._gpu, result.address, size, np.uint8))
+            self._selections[shape, options] = selection, download
+        selection, download = self._selections[shape, options]
+        selection.enqueue(head.address, download.address)
+        self._gpu.record().wait()
+        (found,) = selection.read(download.array)
         return selection.choose(found)
 
     def close(self) -> None:

@@ -4,21 +4,30 @@ Only this file talks to CUDA's driver, through cuda-core and cuda-bindings. All 
 and runs in the order in which it was enqueued; `Event.wait` is where the host waits.
 """
 
-import contextlib
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.device import available_cores
 from detcli.backend.nvidia import count_gpus, cuda_command
 from detcli.errors import DeviceError, InferenceError, loading
 
 with loading("cuda-core", cuda_command()):
     from cuda.bindings import driver
-    from cuda.core import Device, Kernel, LegacyPinnedMemoryResource
+    from cuda.core import (
+        Device,
+        EventOptions,
+        Kernel,
+        LaunchConfig,
+        LegacyPinnedMemoryResource,
+        launch,
+    )
+    from cuda.core.graph import GraphDefinition
 
     from detcli.backend.cuda.program import compile_file, entry_points
 
@@ -26,6 +35,9 @@ SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 POOL_KEEPS = 64 << 20
 """Bytes of freed memory that stay ours; cuda-core's choice, all of it, leaves ONNX Runtime none."""
+
+FEW_CORES = 4
+"""Where threads share so few, one that waits for the GPU sleeps: it would take a core to spin."""
 
 this_thread = threading.local()
 
@@ -68,45 +80,44 @@ class Event:
 
     def __init__(self, event: Any, gpu: "Gpu") -> None:  # noqa: ANN401 - cuda-core's Event
         self._event, self._gpu = event, gpu
-        self._handle = event.handle
 
     def record(self) -> None:
         """Move it behind what has been enqueued so far."""
-        self._gpu.make_current()
-        _check(driver.cuEventRecord(self._handle, self._gpu.stream))
+        self._gpu.call(self._gpu.queue.record, self._event)
 
     def wait(self) -> None:
         """Block until everything that was enqueued before it is done."""
-        self._gpu.make_current()
-        _check(driver.cuEventSynchronize(self._handle))
+        self._gpu.call(self._event.sync)
 
 
-class Launch:
-    """A kernel with its arguments, from `Gpu.prepare`: calling it enqueues the kernel."""
+class Graph:
+    """Kernels and copies with their arguments, from `Gpu.graph`, which one call enqueues."""
 
-    def __init__(
-        self,
-        gpu: "Gpu",
-        function: Any,  # noqa: ANN401 - cuda-bindings has no types
-        shape: tuple[int, ...],
-        arguments: tuple[Argument, ...],
-    ) -> None:
+    def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
-        # Eight bytes each, of which the driver reads the first four where a parameter has four.
-        bits = [
-            int(one.view(np.uint32) if isinstance(one, np.float32) else one) for one in arguments
-        ]
-        self._values = np.array(bits, np.uint64)
-        start, step = np.uint64(self._values.ctypes.data), np.uint64(self._values.itemsize)
-        self._addresses = start + step * np.arange(len(bits), dtype=np.uint64)
-        none = 0  # further parameters, and shared memory beside what the kernel declares
-        addresses = self._addresses.ctypes.data
-        self._call = (function, *shape, 1, 1, none, gpu.stream, addresses, none)
+        self._last = self._definition = GraphDefinition()
+        self._executable: Any = None
 
-    def __call__(self) -> None:
-        """Enqueue it."""
-        self._gpu.make_current()
-        _check(driver.cuLaunchKernel(*self._call))
+    def launch(
+        self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
+    ) -> None:
+        """Append a kernel, which runs after what was appended before; see `Gpu.launch`."""
+        config, code = LaunchConfig(grid=grid, block=block), self._gpu.kernel(kernel)
+        self._last = self._gpu.call(self._last.launch, config, code, *arguments)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Append a copy, see `Gpu.copy`."""
+        self._last = self._gpu.call(self._last.memcpy, target, source, size)
+
+    def clear(self, target: int, size: int) -> None:
+        """Append what sets bytes of device memory to 0."""
+        self._last = self._gpu.call(self._last.memset, target, 0, size)
+
+    def enqueue(self) -> None:
+        """Enqueue all of it; nothing can be appended any more."""
+        if self._executable is None:
+            self._executable = self._gpu.call(self._definition.instantiate)
+        self._gpu.call(self._executable.launch, self._gpu.queue)
 
 
 class Gpu:
@@ -117,6 +128,7 @@ class Gpu:
         ordinal: CUDA's number of the device.
         architecture: The architecture that kernels are compiled for, "sm_90".
         stream: Address of the stream.
+        queue: The stream, as cuda-core has it.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -137,7 +149,7 @@ class Gpu:
         try:
             self._device = Device(ordinal)
             self._device.set_current()
-            self._stream = self._device.create_stream()
+            self.queue = self._device.create_stream()
             pool = getattr(self._device.memory_resource, "handle", None)  # old GPUs have none
             if pool is not None:
                 attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -153,7 +165,9 @@ class Gpu:
         self.name = str(self._device.name)
         self.ordinal = ordinal
         self.architecture = f"sm_{self._device.arch}"
-        self.stream = int(self._stream.handle)
+        self._handle = self.queue.handle
+        self.stream = int(self._handle)
+        self._waiting = EventOptions(blocking_sync=available_cores() <= FEW_CORES)
 
     def allocate(self, size: int) -> DeviceMemory:
         """Allocate device memory; its content is undefined.
@@ -161,8 +175,7 @@ class Gpu:
         Raises:
             MemoryError: The device has not enough memory left.
         """
-        with self._current():
-            return DeviceMemory(self._device.allocate(size, stream=self._stream))
+        return DeviceMemory(self.call(partial(self._device.allocate, size, stream=self.queue)))
 
     def pin(self, size: int) -> PinnedMemory:
         """Allocate page-locked host memory; its content is undefined.
@@ -170,32 +183,26 @@ class Gpu:
         Raises:
             MemoryError: The host has not enough memory left.
         """
-        with self._current():
-            return PinnedMemory(self._page_locked.allocate(size))
+        return PinnedMemory(self.call(self._page_locked.allocate, size))
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes between two addresses, of the device or page-locked."""
-        self.make_current()
-        _check(driver.cuMemcpyAsync(target, source, size, self.stream))
+        _check(self.call(driver.cuMemcpyAsync, target, source, size, self._handle))
 
     def clear(self, target: int, size: int) -> None:
         """Set bytes of device memory to 0."""
-        self.make_current()
-        _check(driver.cuMemsetD8Async(target, 0, size, self.stream))
+        _check(self.call(driver.cuMemsetD8Async, target, 0, size, self._handle))
 
     def launch(
         self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
     ) -> None:
         """Enqueue a kernel of `kernels/` by its name."""
-        self.prepare(kernel, grid, block, *arguments)()
+        config = LaunchConfig(grid=grid, block=block)
+        self.call(launch, self.queue, config, self.kernel(kernel), *arguments)
 
-    def prepare(
-        self, kernel: str, grid: tuple[int, int, int], block: int, *arguments: Argument
-    ) -> Launch:
-        """Prepare a launch that is made often, so that its arguments are packed once."""
-        with self._current():
-            function = driver.CUfunction(int(self._kernel(kernel).handle))
-        return Launch(self, function, (*grid, block), arguments)
+    def graph(self) -> Graph:
+        """Begin a graph, for work that is enqueued often."""
+        return Graph(self)
 
     def load_kernels(self) -> None:
         """Compile the kernels, or take them from the cache.
@@ -204,24 +211,24 @@ class Gpu:
             DeviceError: The compiler does not support this GPU.
             DependencyError: The compiler is not installed.
         """
-        with self._current():
-            for name in entry_points():
-                self._kernel(name)
+        for name in entry_points():
+            self.kernel(name)
 
-    def _kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> Kernel:
         """Find a kernel; its file is loaded when first needed."""
         if name not in self._kernels:
             path = entry_points()[name]
             code = compile_file(path, self.architecture)
             for entry, file in entry_points().items():
                 if file == path:
-                    self._kernels[entry] = code.get_kernel(entry)
+                    self._kernels[entry] = self.call(code.get_kernel, entry)
         return self._kernels[name]
 
     def record(self) -> Event:
         """Mark what has been enqueued so far."""
-        with self._current():
-            return Event(self._stream.record(), self)
+        event = Event(self.call(self._device.create_event, self._waiting), self)
+        event.record()
+        return event
 
     def ordinal_of(self, address: int) -> int:
         """Number of the GPU that memory lies on.
@@ -229,31 +236,31 @@ class Gpu:
         Raises:
             ValueError: It is no GPU's.
         """
-        self.make_current()
         attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        status, ordinal = driver.cuPointerGetAttribute(attribute, address)
+        status, ordinal = self.call(driver.cuPointerGetAttribute, attribute, address)
         if status != SUCCESS:
             raise ValueError("the array is not in the memory of a GPU")
         return int(ordinal)
 
     def synchronize(self) -> None:
         """Wait for all work on this device, including that of other streams."""
-        self.make_current()
-        _check(driver.cuCtxSynchronize())
+        _check(self.call(driver.cuCtxSynchronize))
 
     def close(self) -> None:
         """Wait for the work, then close the stream."""
         if not self._closed:
             self._closed = True
             self.synchronize()
-            self._stream.close()
+            self.queue.close()
 
     def make_current(self) -> None:
         """Make the device the thread's current one.
 
         Before each call: ONNX Runtime, PyTorch or a second Gpu may have switched to another.
         """
-        if not hasattr(this_thread, "relaxed"):
+        try:
+            this_thread.relaxed  # noqa: B018
+        except AttributeError:
             # While ONNX Runtime captures a graph, other threads could allocate nothing.
             relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
             _check(driver.cuThreadExchangeStreamCaptureMode(relaxed))
@@ -263,12 +270,11 @@ class Gpu:
         except Exception as error:
             raise _failure(str(error)) from error
 
-    @contextlib.contextmanager
-    def _current(self) -> Iterator[None]:
-        """Make the device the thread's current one, and translate cuda-core's failures."""
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        """Call cuda-core or cuda-bindings with the device current, and translate failures."""
         self.make_current()
         try:
-            yield
+            return function(*arguments)
         except Exception as error:
             if type(error).__name__ == "CUDAError":  # not among its public names
                 raise _failure(str(error)) from error

@@ -12,6 +12,7 @@ itself need no kernel, see `HostSelection`.
 """
 
 import math
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,13 +32,13 @@ from detcli.backend.postprocess import (
 from detcli.model.contract import Contract
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Argument, Gpu, Launch
+    from detcli.backend.cuda.driver import Argument, Gpu, Graph
 
     Arguments = tuple[Argument, ...]
 
 ANCHORS_IN_A_BLOCK = 32
 ALIGNMENT = 256  # bytes
-MAX_PREPARED = 16  # pairs of addresses; each slot has one
+MAX_GRAPHS = 16  # pairs of addresses; each slot has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Rows(NamedTuple):
 class SelectionKernels:
     """The kernels and their workspace for heads of one shape and one set of options.
 
-    Runs share the workspace, since the stream runs them one after another; results go to memory of
-    the caller.
+    Runs share the workspace and their result in it, since the stream runs them one after another;
+    each result is copied to memory of the caller.
 
     Attributes:
         max_det: Maximum number of rows of a picture.
@@ -99,30 +100,39 @@ class SelectionKernels:
             "ranked_count": pictures,
             "nan_count": pictures,
             "spill": 2 * pictures * self._spill,
+            "result": self.result_size,
         }
         end, self._offset = 0, dict[str, int]()
         for part, size in sizes.items():
             self._offset[part] = end
             end += -(-size // ALIGNMENT) * ALIGNMENT
-        self._prepared: dict[tuple[int, int], list[Launch]] = {}
+        self._graphs: dict[tuple[int, int], Graph] = {}
+        self._counts = struct.Struct(f"{2 * head.batch}I")
         self._memory = gpu.allocate(end)
         gpu.clear(self._address("nan_count"), sizes["nan_count"])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
-    def enqueue(self, heads: int, result: int) -> None:
-        """Launch the kernels; `heads` and `result`, of `result_size` bytes, are addresses."""
-        if not self._head.anchors:  # a grid without blocks would be an error
-            self._gpu.clear(result, self.result_size)
-            return
-        if (heads, result) not in self._prepared:
-            if len(self._prepared) == MAX_PREPARED:
-                self._prepared.clear()
-            self._prepared[heads, result] = self._prepare(heads, result)
-        for launch in self._prepared[heads, result]:
-            launch()
+    def enqueue(self, heads: int, download: int) -> None:
+        """Enqueue the kernels and the copy of their result, which are one graph.
 
-    def _prepare(self, heads: int, result: int) -> "list[Launch]":
-        """The launches for one pair of addresses, in their order."""
+        Args:
+            heads: Address of the network's output.
+            download: Address of `result_size` bytes of page-locked memory.
+        """
+        graph = self._graphs.get((heads, download))
+        if graph is None:
+            if len(self._graphs) == MAX_GRAPHS:
+                self._graphs.clear()
+            graph = self._graphs[heads, download] = self._gpu.graph()
+            if self._head.anchors:  # a grid without blocks would be an error
+                self._launch(graph, heads)
+            else:
+                graph.clear(self._address("result"), self.result_size)
+            graph.copy(download, self._address("result"), self.result_size)
+        graph.enqueue()
+
+    def _launch(self, graph: "Graph", heads: int) -> None:
+        """Append the kernels."""
         head, unsigned, at = self._head, np.uint32, self._address
         shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
@@ -131,20 +141,20 @@ class SelectionKernels:
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
         best = (at("best_key"), at("second_key"), at("best_class"))
         maxima = (*shape, *best, at("nan_count"))
-        first = self._gpu.prepare(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
+        graph.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
         rest = self._select if self._options.nms_iou is None else self._suppress
-        return [first, *rest(shape, (at("nan_count"), result, result + 8 * head.batch))]
+        rest(graph, shape, (at("nan_count"), at("result"), at("result") + 8 * head.batch))
 
-    def _select(self, shape: "Arguments", found: tuple[int, int, int]) -> "list[Launch]":
+    def _select(self, graph: "Graph", shape: "Arguments", found: tuple[int, int, int]) -> None:
         """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         wanted = (unsigned(self.max_det), unsigned(options.unique), np.float32(options.confidence))
         best = (at("best_key"), at("second_key"), at("best_class"))
         space = (at("ranked"), at("wide"), at("spill"), unsigned(self._spill))
         arguments = (*shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
-        return [self._gpu.prepare(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)]
+        graph.launch(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)
 
-    def _suppress(self, shape: "Arguments", found: tuple[int, int, int]) -> "list[Launch]":
+    def _suppress(self, graph: "Graph", shape: "Arguments", found: tuple[int, int, int]) -> None:
         """Non-maximum suppression instead."""
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         grid = (head.batch, 1, 1)
@@ -155,20 +165,17 @@ class SelectionKernels:
         wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(options.nms_iou or 0))
         best = (at("best_key"), at("best_class"))
         arguments = (*shape, *wanted, *ranked, *best, at("row_class"), *found)
-        return [
-            self._gpu.prepare("rank_anchors", grid, 1024, *candidates),
-            self._gpu.prepare(f"nms_{head.dtype}", grid, 1024, *arguments),
-        ]
+        graph.launch("rank_anchors", grid, 1024, *candidates)
+        graph.launch(f"nms_{head.dtype}", grid, 1024, *arguments)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list["Rows"]:
         """Copy the rows of each picture out of a downloaded result."""
-        batch, found = self._head.batch, []
-        counts = np.frombuffer(result, np.uint32, 2 * batch).tolist()
-        for picture in range(batch):
+        counts, found = self._counts.unpack_from(result.data), []
+        for picture in range(self._head.batch):
             count, nan_count = counts[2 * picture : 2 * picture + 2]
-            start = 8 * batch + 24 * picture * self.max_det
-            own = np.frombuffer(result, np.float32, 6 * count, start)
-            found.append(Rows(own.reshape(-1, 6).copy(), nan_count))
+            start = self._counts.size + 24 * picture * self.max_det
+            own = np.ndarray((count, 6), np.float32, result, start)
+            found.append(Rows(own.copy(), nan_count))
         return found
 
     def choose(self, rows: Rows) -> SelectedRows:
@@ -211,9 +218,9 @@ class HostSelection:
         self._contract, self._options = contract, options
         self.result_size = math.prod(shape) * dtype.itemsize
 
-    def enqueue(self, output: int, result: int) -> None:
-        """Copy the network's output from one address to the other."""
-        self._gpu.copy(result, output, self.result_size)
+    def enqueue(self, output: int, download: int) -> None:
+        """Copy the network's output to page-locked memory."""
+        self._gpu.copy(download, output, self.result_size)
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Head]:
         """Copy the rows or head of each picture out of a downloaded result."""

@@ -1,8 +1,8 @@
-"""A CudaBackend without a GPU: HostGpu for the kernels, ONNX Runtime on the CPU for the network."""
+"""A CudaBackend without a GPU: the tests' driver, and ONNX Runtime on the CPU for the network."""
 
 import onnxruntime
 import pytest
-from backend.cuda.host_gpu import HostGpu
+from backend.cuda.libcuda import FakeDriver
 
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.network import Network
@@ -25,22 +25,37 @@ def skip_without_network_on_gpu() -> None:
 class StreamSession:
     """A session whose runs on device memory wait for their turn on the stream."""
 
-    def __init__(self, session, gpu: HostGpu) -> None:
-        self._session, self._gpu = session, gpu
+    def __init__(self, session, driver: FakeDriver, gpu) -> None:
+        self._session, self._driver, self._gpu = session, driver, gpu
 
     def __getattr__(self, name):
         return getattr(self._session, name)
 
     def run_with_iobinding(self, binding, options):
-        self._gpu.enqueue(lambda: self._session.run_with_iobinding(binding, options))
+        failures = []
+
+        def run():
+            try:
+                self._session.run_with_iobinding(binding, options)
+            except Exception as error:  # noqa: BLE001 - an exception cannot pass through the driver
+                failures.append(error)
+
+        self._driver.enqueue(run)
         try:
             options.get_run_config_entry("disable_synchronize_execution_providers")
         except RuntimeError:  # it has not been set
             self._gpu.synchronize()
+        if failures:
+            raise failures[0]
 
 
-def open_on_host(gpu: HostGpu, model: PreparedModel, wrap=StreamSession, **options) -> CudaBackend:
+def open_on_host(
+    driver: FakeDriver, model: PreparedModel, wrap=StreamSession, **options
+) -> CudaBackend:
     """Open a model as `cuda.open_backend` does; `wrap` makes a double of the session."""
+    from detcli.backend.cuda.driver import Gpu
+
+    gpu = Gpu(0)
     session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
-    network = Network(wrap(session, gpu), model.contract, device=("cpu", 0), **options)
+    network = Network(wrap(session, driver, gpu), model.contract, device=("cpu", 0), **options)
     return CudaBackend(gpu, network, model.contract, "host")

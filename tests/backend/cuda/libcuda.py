@@ -40,12 +40,14 @@ class FakeDriver:
         self._shim = shim
         resolve = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._bring)
         self._kept: list[object] = [resolve]  # as long as the driver may call them
+        self._operations: list[object] = []  # that the stream has yet to call
         self._library.fake_resolver(resolve)
         if shim.checks is not None:
             told = (shim.checks.checks_memory, shim.checks.checks_forget, shim.checks.checks_copied)
             self._library.fake_checks(*told)
         self._library.fake_calls.restype = ctypes.c_char_p
         self._library.fake_faults.restype = ctypes.c_char_p
+        self._library.fake_launched.restype = ctypes.c_char_p
         self.stop()
 
     def start(
@@ -73,8 +75,10 @@ class FakeDriver:
         Raises:
             AssertionError: A kernel or its caller did what is not allowed, since `start`.
         """
+        self._library.fake_finish()
         faults = self.faults
         self._library.fake_free_kept()
+        self._operations.clear()
         self.start()
         self._library.fake_reset(0, 1, ctypes.c_size_t(UNLIMITED), self._kept[1])
         assert not faults, faults
@@ -83,6 +87,12 @@ class FakeDriver:
         """Let a function of the driver fail from now on."""
         self._kept[2:] = [name := function.encode()]
         self._library.fake_fail(name, error)
+
+    def enqueue(self, operation: Callable[[], object]) -> None:
+        """Put anything on the stream, for doubles of other things that run there."""
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: operation())
+        self._operations.append(function)
+        self._library.cuLaunchHostFunc(0, function, None)
 
     def drop_work(self, *, on: bool = True) -> None:
         """Do nothing that is enqueued from now on: what is left is the host's cost."""
@@ -103,8 +113,13 @@ class FakeDriver:
         return self._library.fake_faults().decode()
 
     @property
+    def launched(self) -> set[str]:
+        """Names of the kernels that have run since `start`."""
+        return set(self._library.fake_launched().decode().split())
+
+    @property
     def held(self) -> int:
-        """Pieces of memory that are allocated."""
+        """Pieces of memory that were allocated since `start` and are not freed."""
         return self._library.fake_held()
 
     @property

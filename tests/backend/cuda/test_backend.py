@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 import pytest
 from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
-from backend.cuda.host_gpu import HostGpu
 
 from detcli import DetcliWarning, Letterbox
 from detcli.backend import DeviceOptions, open_backend
@@ -20,6 +19,10 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceMemoryError, InferenceError
 from detcli.model.contract import Layout
 from detcli.model.prepared import prepare
+
+pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+
+from detcli.backend.cuda.driver import Gpu
 
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 
@@ -53,12 +56,12 @@ def on_cpu(model, batches, **options):
         for tail, dtype in (("body", np.float32), ("transposed", np.float16))
     ],
 )
-def test_batches_in_flight_do_not_share_memory(host_gpu, make_model, random, options):
+def test_batches_in_flight_do_not_share_memory(driver, make_model, random, options):
     """Each batch is read only when the next one is enqueued, as a pipeline does."""
     model = make_model(**options)
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
-    backend = open_on_host(host_gpu, prepare(model))
+    backend = open_on_host(driver, prepare(model))
     found, waiting = [], None
     for images in batches:
         following = enqueue(backend, images)
@@ -70,10 +73,10 @@ def test_batches_in_flight_do_not_share_memory(host_gpu, make_model, random, opt
     assert found == on_cpu(model, batches)
 
 
-def test_rows_can_be_read_in_any_order_and_twice(host_gpu, make_model, random):
+def test_rows_can_be_read_in_any_order_and_twice(driver, make_model, random):
     model = make_model()
     batches = [noise(random, 1) for _ in range(7)]
-    backend = open_on_host(host_gpu, prepare(model))
+    backend = open_on_host(driver, prepare(model))
     pending = [enqueue(backend, images) for images in batches]
     found = [rows(pending[index]()) for index in (6, 0, 3, 3, 1, 5, 2, 4)]
     expected = on_cpu(model, batches)
@@ -83,14 +86,14 @@ def test_rows_can_be_read_in_any_order_and_twice(host_gpu, make_model, random):
 
 @pytest.mark.parametrize("count", [16, None])
 @pytest.mark.parametrize("batch", [1, 2, None])
-def test_rows_of_graphs_that_select_for_themselves(host_gpu, make_model, random, count, batch):
+def test_rows_of_graphs_that_select_for_themselves(driver, make_model, random, count, batch):
     """In flight, in any order, twice: as many as the contract says, or as only a run tells."""
     file = make_model(tail="authors", batch=batch)
     model = prepare(file)
     contract = replace(model.contract, layout=Layout.ROWS, anchor_count=count)
     model = replace(model, contract=contract, graph=file.read_bytes())
     batches = [noise(random, size) for size in (3, 1, 2)]
-    backend, on_the_cpu = open_on_host(host_gpu, model), CpuBackend(model, DeviceOptions())
+    backend, on_the_cpu = open_on_host(driver, model), CpuBackend(model, DeviceOptions())
     expected = [rows(enqueue(on_the_cpu, images)()) for images in batches]
     assert [len(score) for found in expected for _, score, _ in found] == [16] * 6
     pending = [enqueue(backend, images) for images in batches]
@@ -100,8 +103,8 @@ def test_rows_of_graphs_that_select_for_themselves(host_gpu, make_model, random,
     backend.close()
 
 
-def test_a_batch_can_be_selected_from_twice(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model()))
+def test_a_batch_can_be_selected_from_twice(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model()))
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     head = backend.infer(backend.prepare(noise(random, 1), letterboxes))
     options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
@@ -113,8 +116,8 @@ def test_a_batch_can_be_selected_from_twice(host_gpu, make_model, random):
 class GraphSession(StreamSession):
     """Replays a graph where it was captured, whatever is bound later, as CUDA graphs do."""
 
-    def __init__(self, session, gpu):
-        super().__init__(session, gpu)
+    def __init__(self, *given):
+        super().__init__(*given)
         self.captured = {}
 
     def graph_of(self, options):
@@ -143,15 +146,15 @@ class OneSharedBuffer(Ring):
         return slot
 
 
-def test_a_frame_is_not_overwritten_by_the_next_replay(make_model, random, shim, monkeypatch):
+def test_a_frame_is_not_overwritten_by_the_next_replay(driver, make_model, random, monkeypatch):
     """Frame t is read after frame t + 1 has run; with one shared buffer it is frame t + 1's."""
     model = make_model()
     frames = [noise(random, 1) for _ in range(4)]
     expected = on_cpu(model, frames)
 
     def read_one_late():
-        gpu = HostGpu(shim, late=False)
-        backend = open_on_host(gpu, prepare(model), GraphSession, uses_graph=True)
+        driver.start(late=False)
+        backend = open_on_host(driver, prepare(model), GraphSession, uses_graph=True)
         pending = [enqueue(backend, frame) for frame in frames]
         return [rows(one()) for one in pending]
 
@@ -175,20 +178,20 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     backend.close()
 
 
-def test_each_pair_of_addresses_has_a_graph(host_gpu, make_model, random):
+def test_each_pair_of_addresses_has_a_graph(driver, make_model, random):
     """Two slots take turns; if both replayed one graph, every other frame would be wrong."""
     model = make_model()
     frames = [noise(random, 1) for _ in range(6)]
     expected = on_cpu(model, frames)
-    backend = open_on_host(host_gpu, prepare(model), GraphSession, uses_graph=True)
+    backend = open_on_host(driver, prepare(model), GraphSession, uses_graph=True)
     assert [rows(enqueue(backend, frame)()) for frame in frames] == expected
     backend.close()
-    other = open_on_host(host_gpu, prepare(model), OneGraphSession, uses_graph=True)
+    other = open_on_host(driver, prepare(model), OneGraphSession, uses_graph=True)
     assert [rows(enqueue(other, frame)()) for frame in frames] != expected
 
 
-def test_a_batch_whose_slot_was_reused_is_refused(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model()))
+def test_a_batch_whose_slot_was_reused_is_refused(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model()))
     images = noise(random, 1)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     first, second, _third = (backend.prepare(images, letterboxes) for _ in range(3))
@@ -202,9 +205,10 @@ def test_a_batch_whose_slot_was_reused_is_refused(host_gpu, make_model, random):
 
 
 @pytest.mark.parametrize("batch", [None, 4])
-def test_a_batch_that_does_not_fit_is_named(shim, make_model, random, batch):
+def test_a_batch_that_does_not_fit_is_named(driver, make_model, random, batch):
     model = make_model(batch=batch)
-    backend = open_on_host(HostGpu(shim, capacity=100_000), prepare(model))
+    driver.start(capacity=100_000)
+    backend = open_on_host(driver, prepare(model))
     with pytest.raises(DeviceMemoryError, match=r"4 pictures, shape \[4, 3, 64, 64\]") as caught:
         enqueue(backend, noise(random, 4))
     assert caught.value.exit_code == 1
@@ -215,29 +219,35 @@ def test_a_batch_that_does_not_fit_is_named(shim, make_model, random, batch):
 
 
 def test_the_device_is_made_current_before_the_network_runs(
-    host_gpu, make_model, random, monkeypatch
+    driver, make_model, random, monkeypatch
 ):
     """Another detector's may be current in this thread."""
-    backend = open_on_host(host_gpu, prepare(make_model()))
+    backend = open_on_host(driver, prepare(make_model()))
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     buffer = backend.prepare(noise(random, 1), letterboxes)
-    told = []
+    other, told = Gpu(1), []
     run = backend._network.run  # noqa: SLF001
-    monkeypatch.setattr(host_gpu, "make_current", lambda: told.append("current"))
-    monkeypatch.setattr(backend._network, "run", lambda *given: told.append("run") or run(*given))  # noqa: SLF001
+    driver.record()
+
+    def note_and_run(*given):
+        told.extend([call for call in driver.calls if "SetCurrent" in call][-1:])
+        run(*given)
+
+    monkeypatch.setattr(backend._network, "run", note_and_run)  # noqa: SLF001
     backend.infer(buffer)
-    assert told == ["current", "run"]
+    assert told == ["cuCtxSetCurrent 0"]
+    other.close()
     backend.close()
 
 
-def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model()))
+def test_nan_is_counted_and_left_out(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model()))
     images = noise(random, 2)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))] * 2
     buffer = backend.infer(backend.prepare(images, letterboxes))
     scores = buffer.output + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
     nan = np.full(5, np.nan, np.float32)
-    host_gpu.enqueue(lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes))
+    driver.enqueue(lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes))
     pending = backend.select(buffer, letterboxes, EVERYTHING)
     with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
         found = pending()
@@ -245,58 +255,57 @@ def test_nan_is_counted_and_left_out(host_gpu, make_model, random):
     backend.close()
 
 
-def test_closing_frees_all_memory(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
+def test_closing_frees_all_memory(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model(batch=None)))
     images = noise(random, 3)
     pending = [
         enqueue(backend, images[:count], SelectionOptions(0, 5, None, None)) for count in (1, 2, 3)
     ]
     backend.close()
     backend.close()
-    assert not host_gpu.held
+    assert driver.held == 0
     assert [len(one()) for one in pending] == [1, 2, 3]  # copied before
     with pytest.raises(InferenceError, match="closed"):
         enqueue(backend, images)
 
 
-def test_a_gpu_that_fails_on_close_is_still_released(shim, make_model, monkeypatch):
-    gpu = HostGpu(shim)
-    backend = open_on_host(gpu, prepare(make_model()))
-    closed = []
-    monkeypatch.setattr(gpu, "synchronize", lambda: 1 / 0)
-    monkeypatch.setattr(gpu, "close", lambda: closed.append(True))
-    with pytest.raises(ZeroDivisionError):
+def test_a_gpu_that_fails_on_close_is_still_released(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model()))
+    enqueue(backend, noise(random, 1))()
+    driver.fail("cuCtxSynchronize", 700)
+    with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
         backend.close()
-    assert closed
+    driver.fail("", 0)
+    Gpu(0).close()  # waits, so that what was enqueued to be freed is
+    assert driver.held == 0
     assert backend._network._session is None  # noqa: SLF001
 
 
-def test_few_workspaces_are_kept(host_gpu, make_model, random, monkeypatch):
+def test_few_workspaces_are_kept(driver, make_model, random, monkeypatch):
     monkeypatch.setattr(module, "MAX_SELECTIONS", 2)
     model = make_model(batch=None)
-    backend = open_on_host(host_gpu, prepare(model))
+    backend = open_on_host(driver, prepare(model))
     batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
     assert [rows(enqueue(backend, images)()) for images in batches] == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
     backend.close()
 
 
-def test_every_kernel_is_launched(shim, make_model, random):
+def test_every_kernel_is_launched(driver, shim, make_model, random):
     """A kernel that nothing launches is dead code."""
-    gpu = HostGpu(shim)
     for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
         tail = "body" if nms_iou is None else "one-to-many"
-        backend = open_on_host(gpu, prepare(make_model(tail=tail, dtype=dtype)))
+        backend = open_on_host(driver, prepare(make_model(tail=tail, dtype=dtype)))
         enqueue(backend, noise(random, 1), SelectionOptions(0.5, 300, None, nms_iou))()
-        top_k(random.random(20_000).astype(dtype), 3, gpu=gpu)
-    assert gpu.launched == shim.kernels
+        top_k(random.random(20_000).astype(dtype), 3, gpu=backend._gpu)  # noqa: SLF001
+    assert driver.launched == shim.kernels
 
 
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
-def test_real_pictures_give_the_cpus_boxes(host_gpu, shared, name):
+def test_real_pictures_give_the_cpus_boxes(driver, shared, name):
     model = shared(f"models/{name}")
     images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
-    backend = open_on_host(host_gpu, prepare(model))
+    backend = open_on_host(driver, prepare(model))
     assert rows(enqueue(backend, images, **options)()) == on_cpu(model, [images], **options)[0]
     backend.close()

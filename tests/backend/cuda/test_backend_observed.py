@@ -21,15 +21,15 @@ def noise(random, count):
     return list(random.integers(0, 256, (count, 64, 64, 3), np.uint8))
 
 
-def test_each_stage_is_reported_once_the_gpu_is_idle(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
+def test_each_stage_is_reported_once_the_gpu_is_idle(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model(batch=None)))
     images = noise(random, 3)
     expected = detect(backend, images)
     told, waiting = [], []
 
     def observer(part):
         told.append(part)
-        waiting.append(len(host_gpu._queue))  # noqa: SLF001 - work left on the stream
+        waiting.append(driver.waiting)
 
     backend.observe(observer)
     assert detect(backend, images) == expected
@@ -38,21 +38,21 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(host_gpu, make_model, rando
     backend.close()
 
 
-def test_nothing_waits_without_an_observer(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model(batch=None)))
+def test_nothing_waits_without_an_observer(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model(batch=None)))
     told = []
     backend.observe(told.append)
     backend.observe(None)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     buffer = backend.prepare(noise(random, 1), letterboxes)
-    assert len(host_gpu._queue) > 0  # noqa: SLF001
+    assert driver.waiting > 0
     backend.select(backend.infer(buffer), letterboxes, EVERYTHING)()
     assert told == []
     backend.close()
 
 
-def test_a_padded_batch(host_gpu, make_model, random):
-    backend = open_on_host(host_gpu, prepare(make_model(batch=2)))
+def test_a_padded_batch(driver, make_model, random):
+    backend = open_on_host(driver, prepare(make_model(batch=2)))
     told = []
     backend.observe(told.append)
     assert len(detect(backend, noise(random, 3))) == 3

@@ -8,12 +8,13 @@ from detcli.backend.cuda.backend import CudaRanker
 from detcli.backend.postprocess import SelectionOptions, select
 
 
-def closes_what_it_holds(ranker, gpu, monkeypatch):
-    """Close a ranker but not its GPU, whose close would free the rest and hide a leak."""
-    with monkeypatch.context() as patch:
-        patch.setattr(gpu, "close", gpu.synchronize)
-        ranker.close()
-    return not gpu.held
+@pytest.fixture
+def ranker(fake_gpu, driver):
+    """A ranker that must free what it holds."""
+    ranker = CudaRanker(fake_gpu, "host")
+    yield ranker
+    ranker.close()
+    assert driver.held == 0
 
 
 def same(own, expected):
@@ -22,15 +23,12 @@ def same(own, expected):
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 3), (1025, 300), (20_000, 300)])
-def test_top_k(host_gpu, random, monkeypatch, n, k):
-    ranker = CudaRanker(host_gpu, "host")
+def test_top_k(ranker, random, n, k):
     row = random.random(n, np.float32)
     same(ranker.top_k(ranker.upload(row), k), detcli.top_k(row, k))
-    assert closes_what_it_holds(ranker, host_gpu, monkeypatch)
 
 
-def test_repeated_selection_with_different_options(host_gpu, random, monkeypatch):
-    ranker = CudaRanker(host_gpu, "host")
+def test_repeated_selection_with_different_options(ranker, random):
     heads = [random.random((4 + 3, n), np.float32) for n in (300, 300, 77)]
     for head in heads:
         for options in (
@@ -40,4 +38,3 @@ def test_repeated_selection_with_different_options(host_gpu, random, monkeypatch
             uploaded = ranker.upload(head)
             for _ in range(2):
                 same(ranker.select(uploaded, options), select(head, options))
-    assert closes_what_it_holds(ranker, host_gpu, monkeypatch)

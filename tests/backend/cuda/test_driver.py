@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from detcli.backend.cuda import topk
+from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
+from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceError, InferenceError
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
@@ -14,6 +16,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install
 from detcli.backend.cuda import driver as module
 from detcli.backend.cuda.program import KERNELS
 
+HEAD = HeadShape(1, 6, 10, anchors_first=False, cxcywh=False, dtype="float32")
 INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
 
 
@@ -36,19 +39,10 @@ def test_a_gpu_that_does_not_work(driver, call):
         module.Gpu(0)
 
 
-@pytest.fixture
-def own(driver):
-    """A GPU on the driver that a test controls."""
-    gpu = module.Gpu(0)
-    yield gpu
-    driver.fail("", 0)
-    gpu.close()
-
-
-def test_too_little_memory_is_a_memory_error(own, driver):
+def test_too_little_memory_is_a_memory_error(fake_gpu, driver):
     driver.fail("cuMemAllocHost", OUT_OF_MEMORY)
     with pytest.raises(MemoryError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-        own.pin(100)
+        fake_gpu.pin(100)
 
 
 @pytest.mark.parametrize(
@@ -59,27 +53,30 @@ def test_too_little_memory_is_a_memory_error(own, driver):
         ("cuMemcpyAsync", lambda gpu: gpu.copy(1, 2, 3)),
         ("cuMemsetD8Async", lambda gpu: gpu.clear(1, 3)),
         ("cuCtxSynchronize", lambda gpu: gpu.synchronize()),
-        ("cuLaunchKernel", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
+        ("cuLaunchKernelEx", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
+        ("cuGraphAddMemcpyNode", lambda gpu: gpu.graph().copy(1, 2, 3)),
+        ("cuGraphLaunch", lambda gpu: gpu.graph().enqueue()),
     ],
 )
-def test_a_failure_raises_inference_error(own, driver, function, use):
+def test_a_failure_raises_inference_error(fake_gpu, driver, function, use):
     driver.fail(function, ILLEGAL_ADDRESS)
     with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
-        use(own)
+        use(fake_gpu)
     assert "--device cpu" in caught.value.hint
 
 
-def test_python_errors_are_not_translated(own):
+def test_python_errors_are_not_translated(fake_gpu):
     with pytest.raises(TypeError):
-        own.allocate("1")
+        fake_gpu.allocate("1")
 
 
-def test_the_device_is_made_current_for_each_call(own, driver):
+def test_the_device_is_made_current_for_each_call(fake_gpu, driver):
     """Another library, or another GPU's work, may have made another one current meanwhile."""
     other = module.Gpu(1)
+    events = [gpu.record() for gpu in (fake_gpu, other, fake_gpu)]
     driver.record()
-    for gpu in (own, other, own):
-        gpu.record()
+    for event in events:
+        event.record()
     seen = [call for call in driver.calls if call.startswith(("cuCtxSet", "cuEventRecord"))]
     record = "cuEventRecord"
     current = [f"cuCtxSetCurrent {ordinal}" for ordinal in (0, 1, 0)]
@@ -87,12 +84,12 @@ def test_the_device_is_made_current_for_each_call(own, driver):
     other.close()
 
 
-def test_each_thread_may_allocate_while_another_captures_a_graph(own, driver):
+def test_each_thread_may_allocate_while_another_captures_a_graph(fake_gpu, driver):
     """ONNX Runtime captures in the global mode, which forbids other threads cudaMalloc."""
     relaxed = "cuThreadExchangeStreamCaptureMode 2"
     for _ in range(2):
         driver.record()
-        thread = threading.Thread(target=lambda: (own.pin(8), own.pin(8)))
+        thread = threading.Thread(target=lambda: (fake_gpu.pin(8), fake_gpu.pin(8)))
         thread.start()
         thread.join()
         assert driver.calls[0] == relaxed
@@ -109,38 +106,77 @@ def test_freed_memory_is_given_back(driver):
     gpu.close()
 
 
-def test_top_k_runs_where_the_array_is(own, driver):
+def test_top_k_runs_where_the_array_is(fake_gpu, driver):
     other = module.Gpu(1)
     values = np.array([3, 1, 2], np.float32)
     memory = upload(other, values)
     array = DeviceArray(memory.address, values.shape, values.dtype)
     with pytest.raises(ValueError, match="on GPU number 1, not 0"):
-        top_k(array, 2, gpu=own)
+        top_k(array, 2, gpu=fake_gpu)
     driver.record()
     best, _ = top_k(array, 2)
-    launch = driver.calls.index("cuLaunchKernel top_k_float32")
+    launch = driver.calls.index("cuLaunchKernelEx top_k_float32")
     assert [one for one in driver.calls[:launch] if "SetCurrent" in one][-1] == "cuCtxSetCurrent 1"
     assert download(other, best.address, (2,), np.float32).tolist() == [3, 2]
     here = DeviceArray(values.ctypes.data, values.shape, values.dtype)
     with pytest.raises(ValueError, match="not in the memory of a GPU"):
-        top_k(here, 2, gpu=own)
+        top_k(here, 2, gpu=fake_gpu)
     for gpu in (topk._gpu(0), topk._gpu(1), other):  # noqa: SLF001 - which it keeps
         gpu.close()
     topk._gpu.cache_clear()  # noqa: SLF001
 
 
-def test_each_file_of_kernels_is_loaded_once(own, driver):
+def test_each_file_of_kernels_is_loaded_once(fake_gpu, driver):
     driver.record()
-    own.load_kernels()
-    own.load_kernels()
+    fake_gpu.load_kernels()
+    fake_gpu.load_kernels()
     assert driver.calls.count("cuLibraryLoadData") == len(list(KERNELS.glob("*.cu")))
 
 
-def test_closing_twice(own, driver):
-    memory = own.allocate(10)
+def test_a_graph_does_its_work_in_order_each_time(gpu):
+    """Enqueuing it takes one call, and what it reads is read then."""
+    source, memory, target = gpu.pin(8), gpu.allocate(8), gpu.pin(8)
+    graph = gpu.graph()
+    graph.copy(memory.address, source.address, 8)
+    graph.clear(memory.address, 4)
+    graph.copy(target.address, memory.address, 8)
+    for value in (1, 2):
+        source.array[:] = value
+        graph.enqueue()
+        gpu.record().wait()
+        assert target.array.tolist() == [0] * 4 + [value] * 4
+
+
+def test_later_batches_take_one_call_for_kernels_and_copy(fake_gpu, driver):
+    selection = SelectionKernels(fake_gpu, HEAD, SelectionOptions(0.5, 3, None, None))
+    head, download = fake_gpu.allocate(4 * 6 * 10), fake_gpu.pin(selection.result_size)
+    fake_gpu.clear(head.address, head.size)
+    selection.enqueue(head.address, download.address)
+    for _ in range(2):
+        driver.record()
+        selection.enqueue(head.address, download.address)
+        assert driver.calls == ["cuCtxSetCurrent 0", "cuGraphLaunch"]
+        fake_gpu.record().wait()
+    [(rows, nan_count)] = selection.read(download.array)
+    assert (rows.shape, nan_count) == ((0, 6), 0)
+
+
+@pytest.mark.parametrize(("cores", "flags"), [(4, 3), (5, 2)])
+def test_where_cores_are_few_a_thread_that_waits_sleeps(driver, monkeypatch, cores, flags):
+    """CU_EVENT_BLOCKING_SYNC is 1, CU_EVENT_DISABLE_TIMING 2."""
+    monkeypatch.setattr(module, "available_cores", lambda: cores)
+    gpu = module.Gpu(0)
     driver.record()
-    own.close()
-    own.close()
+    gpu.record()
+    assert f"cuEventCreate {flags}" in driver.calls
+    gpu.close()
+
+
+def test_closing_twice(fake_gpu, driver):
+    memory = fake_gpu.allocate(10)
+    driver.record()
+    fake_gpu.close()
+    fake_gpu.close()
     memory.close()
     assert driver.calls.count("cuStreamDestroy") == 1
 
@@ -170,39 +206,50 @@ def test_more_memory_than_any_gpu_has(gpu):
 
 
 @pytest.mark.parametrize("place", [-1, 128, 128 + 255])
-def test_the_driver_on_the_cpu_notices_a_write_outside(own, driver, place):
-    memory, one = own.allocate(128), own.pin(1)
+def test_the_driver_on_the_cpu_notices_a_write_outside(fake_gpu, driver, place):
+    memory, one = fake_gpu.allocate(128), fake_gpu.pin(1)
     one.array[:] = 1
-    own.copy(memory.address + place, one.address, 1)
-    own.synchronize()
+    fake_gpu.copy(memory.address + place, one.address, 1)
+    fake_gpu.synchronize()
     memory.close()
-    own.synchronize()
+    fake_gpu.synchronize()
     with pytest.raises(AssertionError, match=f"byte {place} of memory of 128 bytes was written"):
         driver.stop()
     driver.start()
 
 
-def test_the_driver_on_the_cpu_is_late(own, driver):
+def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
     """What is read before anybody waited is rubbish, and the same afterwards is right."""
-    device, there, back = own.allocate(4), own.pin(4), own.pin(4)
+    device, there, back = fake_gpu.allocate(4), fake_gpu.pin(4), fake_gpu.pin(4)
     there.array[:] = 7
-    own.copy(device.address, there.address, 4)
+    fake_gpu.copy(device.address, there.address, 4)
     there.array[:] = 8  # too early: the copy has not run
-    own.copy(back.address, device.address, 4)
-    event = own.record()
-    own.clear(back.address, 4)
+    fake_gpu.copy(back.address, device.address, 4)
+    event = fake_gpu.record()
+    fake_gpu.clear(back.address, 4)
     assert (back.array == 0xCD).all()
     assert driver.waiting == 3
     event.wait()
     assert (back.array == 8).all()
-    own.synchronize()
+    fake_gpu.synchronize()
     assert (back.array == 0).all()
     assert driver.waiting == 0
 
 
-def test_the_driver_on_the_cpu_notices_a_wrong_kernel(own, driver):
-    own.launch("rank_anchors", (1, 1, 1), 1025, *[0] * 2, *[0] * 5)
-    own.synchronize()
+def test_the_driver_on_the_cpu_notices_a_wrong_kernel(fake_gpu, driver):
+    fake_gpu.launch("rank_anchors", (1, 1, 1), 1025, *[0] * 2, *[0] * 5)
+    fake_gpu.synchronize()
     with pytest.raises(AssertionError, match=r"rank_anchors: .*CUDA refuses a grid"):
         driver.stop()
     driver.start()
+
+
+def test_the_driver_on_the_cpu_has_as_much_memory_as_it_is_told(fake_gpu, driver):
+    driver.start(capacity=100)
+    fake_gpu.allocate(100).close()
+    fake_gpu.pin(100)
+    fake_gpu.synchronize()
+    memory = fake_gpu.allocate(60)
+    with pytest.raises(MemoryError):
+        fake_gpu.allocate(41)
+    memory.close()

@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from backend.cuda.host_gpu import HostGpu
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detcli import Letterbox
@@ -96,15 +95,12 @@ def test_a_video_frame(gpu, random):
     sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=3),
     canvas=st.tuples(st.integers(1, 70), st.integers(1, 70)),
     dtype=st.sampled_from(DTYPES),
-    reverse=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60)
-def test_any_sizes(shim, sizes, canvas, dtype, reverse, seed):  # noqa: PLR0913, PLR0917
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_sizes(gpu, sizes, canvas, dtype, seed):
     random = np.random.default_rng(seed)
-    gpu = HostGpu(shim, reverse=lambda: reverse)
     check(gpu, [noise(random, *size) for size in sizes], canvas, dtype)
-    gpu.close()
 
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -144,12 +140,10 @@ def test_an_input_that_follows_the_picture(interpolation, dtype, gpu, random):
     ),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60)
-def test_any_preprocessing(shim, sizes, canvas, dtype, preprocessing, seed):  # noqa: PLR0913, PLR0917
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_preprocessing(gpu, sizes, canvas, dtype, preprocessing, seed):  # noqa: PLR0913, PLR0917
     random = np.random.default_rng(seed)
-    gpu = HostGpu(shim)
     check(gpu, [noise(random, *size) for size in sizes], canvas, dtype, preprocessing)
-    gpu.close()
 
 
 def test_every_level(dtype, gpu):
@@ -165,18 +159,18 @@ def test_pictures_that_are_views(dtype, gpu, random):
         check(gpu, [noise(random, 100, 100)[view]], (48, 64), dtype)
 
 
-def test_the_pictures_may_change_as_soon_as_they_are_staged(host_gpu, random):
+def test_the_pictures_may_change_as_soon_as_they_are_staged(fake_gpu, random):
     """Nothing has run yet when the caller has its picture back."""
     image = noise(random, 30, 40)
     letterboxes = [Letterbox.fit((30, 40), (32, 32))]
     dtype = np.dtype(np.float32)
     wanted = expected([image], letterboxes, dtype)
     batch = LetterboxBatch([image], letterboxes, dtype)
-    staging, device = host_gpu.pin(batch.size), host_gpu.allocate(batch.size)
-    tensor = host_gpu.pin(wanted.nbytes)
-    batch.enqueue(host_gpu, staging, device, tensor.address)
+    staging, device = fake_gpu.pin(batch.size), fake_gpu.allocate(batch.size)
+    tensor = fake_gpu.pin(wanted.nbytes)
+    batch.enqueue(fake_gpu, staging, device, tensor.address)
     image[:] = 0
-    host_gpu.record().wait()
+    fake_gpu.record().wait()
     np.testing.assert_array_equal(tensor.array.view(dtype).reshape(wanted.shape), wanted)
 
 

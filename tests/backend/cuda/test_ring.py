@@ -6,19 +6,6 @@ import pytest
 
 from detcli.backend.cuda.ring import Ring
 
-pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
-
-from detcli.backend.cuda.driver import Gpu
-
-
-@pytest.fixture
-def gpu(driver):
-    """A GPU that does nothing before somebody waits for it."""
-    assert driver.waiting == 0
-    gpu = Gpu(0)
-    yield gpu
-    gpu.close()
-
 
 def enqueue(gpu, slot, value):
     """Let the GPU copy a value from one part of the slot to another."""
@@ -31,30 +18,30 @@ def enqueue(gpu, slot, value):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_slots_work_is_done_before_it_is_handed_out_again(gpu, driver, size, fails):
+def test_a_slots_work_is_done_before_it_is_handed_out_again(fake_gpu, driver, size, fails):
     """Also if nobody reads its rows, or the block that enqueued the work failed."""
-    ring = Ring(gpu, size)
+    ring = Ring(fake_gpu, size)
     for value in range(1, 3 * size + 1):
         slot = ring.take()
         if value > size:
             assert slot.pinned("result", 1).array[0] == value - size
             assert driver.waiting == size - 1
         with contextlib.suppress(KeyError), slot.marked():
-            enqueue(gpu, slot, value)
+            enqueue(fake_gpu, slot, value)
             if fails:
                 raise KeyError
     assert driver.waiting == size
-    gpu.synchronize()
+    fake_gpu.synchronize()
     ring.close()
     assert driver.held == 0
 
 
-def test_rows_that_nobody_has_read_are_copied_before_their_slot_is_handed_out(gpu):
-    ring, read = Ring(gpu, 2), []
+def test_rows_that_nobody_has_read_are_copied_before_their_slot_is_handed_out(fake_gpu):
+    ring, read = Ring(fake_gpu, 2), []
     for value in range(1, 6):
         slot = ring.take()
         assert slot.finish is None
-        array = enqueue(gpu, slot, value)
+        array = enqueue(fake_gpu, slot, value)
 
         def finish(slot=slot, array=array):
             slot.wait()
@@ -63,6 +50,6 @@ def test_rows_that_nobody_has_read_are_copied_before_their_slot_is_handed_out(gp
 
         slot.finish = finish
         assert read == list(range(1, value - 1))
-    gpu.synchronize()
+    fake_gpu.synchronize()
     ring.close()
     assert sorted(read) == [1, 2, 3, 4, 5]  # the last two in the order of the slots

@@ -64,13 +64,12 @@ def select(  # noqa: PLR0913 - one argument for each property of the head
     shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name, logits)
     uploaded = upload(gpu, heads.transpose(0, 2, 1) if anchors_first else heads)
     selection = SelectionKernels(gpu, shape, options)
-    result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
+    download = gpu.pin(selection.result_size)
     for _ in range(runs):
-        selection.enqueue(uploaded.address, result.address)
-        gpu.copy(download.address, result.address, selection.result_size)
+        selection.enqueue(uploaded.address, download.address)
         gpu.record().wait()
     found = selection.read(download.array)
-    for memory in (selection, uploaded, result, download):
+    for memory in (selection, uploaded, download):
         memory.close()
     return found
 

@@ -5,7 +5,6 @@ import signal
 
 import numpy as np
 import pytest
-from backend.cuda.host_gpu import HostGpu
 from backend.cuda.shim import Shim, ShimError
 from forked import CONTEXT
 
@@ -275,94 +274,3 @@ def _launch_watched(body, folder):
         {"test.cu": f'extern "C" __global__ void test(int* in) {{ {body} }}'}, folder, watched=True
     )
     shim.launch("test", (1, 1, 1), 1, shim.watch(np.zeros(64, np.int32)))
-
-
-# ---------------------------------------------------------------- HostGpu
-
-
-@pytest.fixture
-def doubling(build):
-    return build(
-        'extern "C" __global__ void twice(int* values) { values[threadIdx.x] *= 2; }\n'
-        'extern "C" __global__ void zero(char* values, int at) { values[at] = 0; }'
-    )
-
-
-def upload_double_download(gpu, values):
-    """Enqueue it all; page-locked memory for the way in, and for the way back."""
-    device, there, back = gpu.allocate(128), gpu.pin(128), gpu.pin(128)
-    there.array.view(np.int32)[:] = values
-    gpu.copy(device.address, there.address, 128)
-    gpu.launch("twice", (1, 1, 1), 32, device.address)
-    gpu.copy(back.address, device.address, 128)
-    device.close()
-    return there, back
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_waiting_for_a_stream(doubling, late):
-    gpu = HostGpu(doubling, late=late)
-    _, back = upload_double_download(gpu, np.arange(32))
-    gpu.record().wait()
-    assert back.array.view(np.int32).tolist() == list(range(0, 64, 2))
-    assert gpu.launched == {"twice"}
-    gpu.close()
-
-
-def test_a_result_read_too_early_is_rubbish(doubling):
-    _, back = upload_double_download(HostGpu(doubling, late=True), 1)
-    assert (back.array == 0xCD).all()
-
-
-@pytest.mark.parametrize(("wait", "found"), [(False, 20), (True, 2)])
-def test_a_buffer_overwritten_before_it_was_copied_shows(doubling, wait, found):
-    gpu = HostGpu(doubling, late=True)
-    there, back = upload_double_download(gpu, 1)
-    if wait:
-        gpu.record().wait()
-    there.array.view(np.int32)[:] = 10
-    gpu.synchronize()
-    assert (back.array.view(np.int32) == found).all()
-
-
-def test_an_event_runs_no_more_than_what_came_before_it():
-    gpu, done = HostGpu(None, late=True), []
-    gpu.enqueue(lambda: done.append(1))
-    event = gpu.record()
-    gpu.enqueue(lambda: done.append(2))
-    event.wait()
-    event.wait()
-    assert done == [1]
-    gpu.synchronize()
-    assert done == [1, 2]
-
-
-def test_memory_closed_too_early_holds_rubbish():
-    gpu = HostGpu(None, late=True)
-    source, target = gpu.pin(8), gpu.pin(8)
-    source.array[:] = 1
-    gpu.copy(target.address, source.address, 8)
-    source.close()
-    gpu.synchronize()
-    assert (target.array == 0xCD).all()
-    assert gpu.held == {target}
-
-
-def test_clear_and_capacity():
-    gpu = HostGpu(None, late=False, capacity=100)
-    first, pinned = gpu.allocate(100), gpu.pin(100)
-    with pytest.raises(MemoryError, match="1 bytes, 100 of 100 in use"):
-        gpu.allocate(1)
-    gpu.clear(pinned.address, 100)
-    assert not pinned.array.any()
-    first.close()
-    assert gpu.allocate(1).address % 256 == 0
-
-
-@pytest.mark.parametrize("place", [-1, 128, 128 + 255])
-def test_a_write_outside_is_noticed_when_memory_is_closed(doubling, place):
-    gpu = HostGpu(doubling, late=False)
-    memory = gpu.allocate(128)
-    gpu.launch("zero", (1, 1, 1), 1, memory.address, np.int32(place))
-    with pytest.raises(AssertionError, match="memory of 128 bytes were written"):
-        memory.close()

@@ -88,19 +88,24 @@ def test_arrays_on_the_gpu_stay_there(gpu, random):
     uploaded.close()
 
 
-def test_device_memory_is_freed(host_gpu, random):
-    top_k(random.random((2, 40_000), np.float32), 5, gpu=host_gpu)
-    host_gpu.synchronize()
-    assert not host_gpu.held
+def test_device_memory_is_freed(fake_gpu, driver, random):
+    top_k(random.random((2, 40_000), np.float32), 5, gpu=fake_gpu)
+    fake_gpu.synchronize()
+    assert driver.held == 0
 
 
 @pytest.mark.parametrize("told", [{"stream": 7, "version": 3}, {}])
-def test_another_streams_work_is_waited_for(host_gpu, told):
+def test_another_streams_work_is_waited_for(fake_gpu, driver, told):
     """An array that names its stream, or has no such entry as in torch, may not be written yet."""
-    values = np.zeros(4, np.float32)
-    host_gpu.enqueue(lambda: np.copyto(values, [1, 4, 2, 3]))
-    best, _ = top_k(Foreign(values.ctypes.data, values, **told), 2, gpu=host_gpu)
-    np.testing.assert_array_equal(read(host_gpu, best), [4, 3])
+    memory, waited = upload(fake_gpu, np.array([1, 4, 2, 3], np.float32)), []
+    driver.enqueue(lambda: waited.append(driver.launched))
+    array = Foreign(memory.address, np.zeros(4, np.float32), **told)
+    driver.record()
+    best, _ = top_k(array, 2, gpu=fake_gpu)
+    before = [call for call in driver.calls if call.startswith(("cuCtxSync", "cuLaunchKernel"))]
+    assert before == ["cuCtxSynchronize", "cuLaunchKernelEx top_k_float32"]
+    assert waited
+    np.testing.assert_array_equal(read(fake_gpu, best), [4, 3])
 
 
 def test_refusals(gpu):

@@ -158,7 +158,7 @@ class GpuClock:
 
 
 class HostClock:
-    """Times work on `HostGpu` with the host's clock."""
+    """Times work of the tests' driver with the host's clock."""
 
     bandwidth = empty = None
 

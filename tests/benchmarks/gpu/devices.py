@@ -97,9 +97,12 @@ class Watched:
         self.launches.append(arguments)
         self._gpu.launch(*arguments)
 
-    def prepare(self, *arguments):
-        """Prepare a launch that is recorded when it is made."""
-        return partial(self.launch, *arguments)
+    def graph(self):
+        """Enqueue what is appended to a graph at once: its owner enqueues it right after."""
+        return self
+
+    def enqueue(self):
+        """Do nothing more."""
 
     def again(self):
         """Each launched kernel's name, and a function that launches it again."""

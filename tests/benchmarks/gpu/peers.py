@@ -9,12 +9,12 @@ from detcli.commands.bench.topk import MissingError, import_optional
 
 
 def on_host(gpu) -> bool:
-    """Whether this is the double without a GPU."""
-    return gpu.architecture == "host"
+    """Whether the driver is that of the tests, whose memory is the host's."""
+    return gpu.name == "CPU in disguise"
 
 
 class Torch:
-    """PyTorch on our GPU and our stream, or on the CPU beside HostGpu."""
+    """PyTorch on our GPU and our stream, or on the CPU beside the tests' driver."""
 
     def __init__(self, gpu):
         self.torch = torch = import_optional("torch", "PyTorch")

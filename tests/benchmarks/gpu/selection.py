@@ -134,22 +134,21 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR
     shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
     selection = SelectionKernels(gpu, shape, options)
     inputs = [upload(gpu, one) for one in heads]
-    result, download = gpu.allocate(selection.result_size), gpu.pin(selection.result_size)
-    for memory in (selection, *inputs, result, download):
+    download = gpu.pin(selection.result_size)
+    for memory in (selection, *inputs, download):
         scope.callback(memory.close)
 
     def enqueue(number):
-        selection.enqueue(inputs[number].address, result.address)
+        selection.enqueue(inputs[number].address, download.address)
 
     def fetch(_):
-        gpu.copy(download.address, result.address, selection.result_size)
         gpu.record().wait()
         return [found.values for found in selection.read(download.array)]
 
     twin = Watched(gpu)
     workspace = SelectionKernels(twin, shape, options)
     scope.callback(workspace.close)
-    workspace.enqueue(inputs[0].address, result.address)
+    workspace.enqueue(inputs[0].address, download.address)
     return Way(enqueue, fetch, kernels=twin.again())
 
 

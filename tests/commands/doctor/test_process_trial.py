@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from backend.cuda.doubles import open_on_host
-from backend.cuda.host_gpu import HostGpu
-from backend.cuda.shim import Shim, kernel_sources
 
 import detcli.backend
 from detcli.commands.doctor import process
@@ -18,18 +16,17 @@ def test_the_cpu_passes():
     assert ask("trial", "cpu") == Outcome()
 
 
-def test_the_kernels_pass(pytestconfig, monkeypatch):
-    gpu = HostGpu(Shim(kernel_sources(), pytestconfig.cache.mkdir("shim")), late=True)
+def test_the_kernels_pass(driver, monkeypatch):
     opened = []
 
     def open_backend(device, model):
         opened.append(device)
-        return open_on_host(gpu, model)
+        return open_on_host(driver, model)
 
     monkeypatch.setattr(detcli.backend, "open_backend", open_backend)
     assert process.trial("cuda") is None
     assert opened == ["cuda"]
-    gpu.close()
+    assert driver.launched
 
 
 @pytest.mark.parametrize(

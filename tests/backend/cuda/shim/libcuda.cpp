@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -51,12 +53,58 @@ struct Block {  // of memory, of the device or page-locked
   char* whole;
   size_t size;
   bool pinned;
-  int device;
+  int device, test;
 };
 
 struct LaunchConfig {
   unsigned grid[3], block[3], shared_bytes;
   void* stream;
+};
+
+struct KernelNode {
+  const Kernel* function;
+  unsigned grid[3], block[3], shared_bytes;
+  void **arguments, **more;
+  const Kernel* kernel;
+  size_t context;
+};
+
+struct MemorySide {  // of a copy: a host's or a device's
+  size_t x, y, z, detail;
+  int type;
+  char *host, *device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+
+struct MemcpyNode {
+  MemorySide source, target;
+  size_t width, height, depth;
+};
+
+struct MemsetNode {
+  char* target;
+  size_t pitch;
+  unsigned value, element;
+  size_t width, height;
+};
+
+struct UserObject {  // what cuda-core wants to live as long as a graph
+  void* data;
+  void (*destroy)(void*);
+  ~UserObject() { destroy(data); }
+};
+
+struct Graph {
+  std::vector<std::function<void()>> nodes;  // each depends on the one before it
+  std::vector<std::shared_ptr<UserObject>> kept;
+
+  Result append(size_t* node, size_t before, std::function<void()> work) {
+    if (!work) return INVALID_VALUE;
+    if ((before != 0) != !nodes.empty()) return NOT_SUPPORTED;
+    nodes.push_back(std::move(work));
+    return *node = nodes.size(), SUCCESS;
+  }
 };
 
 std::recursive_mutex turn;
@@ -65,8 +113,8 @@ size_t issued, done;
 std::map<uintptr_t, Block> held;
 std::vector<Block> freed;  // kept: work in flight may still point there
 std::map<std::string, Kernel> kernels;
-std::string faults, calls, failing;
-int failure, devices, late = 1, recording, idle;
+std::string faults, calls, launched, failing;
+int failure, devices, late = 1, recording, idle, test;
 size_t capacity = ~size_t(0), in_use;
 bool (*reversed)() = [] { return false; };
 void (*resolve)(const char*);  // asks libcuda.py to bring a kernel
@@ -97,14 +145,14 @@ Result enqueue(std::function<void()> work) {
 }
 
 // What a call does first: it is written down, and may be told to fail.
-Result begin(const char* name, const char* detail = "") {
-  if (recording) calls += std::string(name) + (*detail ? " " : "") + detail + "\n";
-  return failing == name ? Result(failure) : SUCCESS;
+void note(const std::string& name, const std::string& detail) {
+  calls += name + (detail.empty() ? "" : " " + detail) + "\n";
 }
 
 #define BEGIN(detail)                                \
   std::lock_guard<std::recursive_mutex> guard(turn); \
-  if (Result failed = begin(__func__, detail)) return failed
+  if (recording) note(__func__, detail);             \
+  if (failing == __func__) return Result(failure)
 #define NEEDS_CONTEXT \
   if (!current) return INVALID_CONTEXT
 
@@ -115,7 +163,7 @@ Result allocate(uintptr_t* address, size_t size, bool pinned) {
   if (!whole) return OUT_OF_MEMORY;
   memset(whole, kRubbish, (size / kGuard + 3) * kGuard);
   *address = reinterpret_cast<uintptr_t>(whole + kGuard);
-  held[*address] = {whole, size, pinned, int((current - kFirstContext) / kContextStep)};
+  held[*address] = {whole, size, pinned, int((current - kFirstContext) / kContextStep), test};
   if (!pinned) in_use += size;
   if (checks_memory) checks_memory(*address, size, pinned);  // the host writes there as it likes
   return SUCCESS;
@@ -126,7 +174,7 @@ void release(uintptr_t address) {
   if (found == held.end()) return fault("memory is freed that nobody allocated");
   Block block = found->second;
   held.erase(found);
-  if (!block.pinned) in_use -= block.size;
+  if (!block.pinned && block.test == test) in_use -= block.size;
   if (checks_forget) checks_forget(address, block.size);
   memset(block.whole + kGuard, kRubbish, block.size);
   for (size_t at = 0; at < (block.size / kGuard + 3) * kGuard; at++) {
@@ -138,18 +186,35 @@ void release(uintptr_t address) {
   freed.push_back(block);
 }
 
-Result launch(const Kernel& kernel, const unsigned* grid, unsigned block, void** arguments) {
+std::function<void()> copy(char* target, const char* source, size_t size) {
+  return [=] {
+    memcpy(target, source, size);
+    if (checks_copied) checks_copied(uintptr_t(target), uintptr_t(source), size);
+  };
+}
+
+std::function<void()> fill(char* target, unsigned char value, size_t size) {
+  return [=] {
+    memset(target, value, size);
+    if (checks_copied) checks_copied(uintptr_t(target), 0, size);
+  };
+}
+
+// The launch as work, which holds the arguments as they are now; none if CUDA refuses it.
+std::function<void()> launch(const Kernel& kernel, const unsigned* grid, unsigned block,
+                             void** arguments) {
   std::vector<uint64_t> values(kernel.signature.size());
   for (size_t i = 0; i < values.size(); i++)
     memcpy(&values[i], arguments[i], strchr("PqQ", kernel.signature[i]) ? 8 : 4);
   std::array<unsigned, 3> blocks{grid[0], grid[1], grid[2]};
-  if (!blocks[0] || !blocks[1] || !blocks[2] || !block) return INVALID_VALUE;
-  return enqueue([&kernel, blocks, block, values]() mutable {
+  if (!blocks[0] || !blocks[1] || !blocks[2] || !block) return nullptr;
+  return [&kernel, blocks, block, values]() mutable {
+    launched += kernel.name + " ";
     std::vector<void*> pointers;
     for (uint64_t& value : values) pointers.push_back(&value);
     if (const char* wrong = kernel.launch(blocks.data(), block, reversed(), pointers.data()))
       fault(kernel.name + ": " + wrong);
-  });
+  };
 }
 
 }  // namespace
@@ -159,7 +224,12 @@ Result launch(const Kernel& kernel, const unsigned* grid, unsigned block, void**
 API void fake_reset(int count, int is_late, size_t bytes, bool (*order)()) {
   std::lock_guard<std::recursive_mutex> guard(turn);
   devices = count, late = is_late, capacity = bytes, reversed = order;
-  failing = "", recording = 0, idle = 0, calls = faults = "";
+  test++, in_use = 0;  // what an earlier test has not freed is not counted
+  failing = "", recording = 0, idle = 0, calls = launched = faults = "";
+}
+API void fake_finish() {
+  std::lock_guard<std::recursive_mutex> guard(turn);
+  run_until(issued);
 }
 API void fake_fail(const char* name, int error) { failing = name, failure = error; }
 API void fake_checks(void (*memory)(uintptr_t, size_t, int), void (*forget)(uintptr_t, size_t),
@@ -173,8 +243,12 @@ API void fake_kernel(const char* name, const char* signature, Launch launch) {
   kernels[name] = {name, signature, launch};
 }
 API const char* fake_calls() { return calls.c_str(); }
+API const char* fake_launched() { return launched.c_str(); }
 API const char* fake_faults() { return faults.c_str(); }
-API size_t fake_held() { return held.size(); }
+API size_t fake_held() {
+  return size_t(std::count_if(held.begin(), held.end(),
+                              [](auto& one) { return one.second.test == test; }));
+}
 API size_t fake_waiting() { return issued - done; }
 API void fake_free_kept() {
   for (Block& block : freed) free(block.whole);
@@ -211,7 +285,7 @@ API Result cuDevicePrimaryCtxRetain(size_t* context, int device) {
 API Result cuDevicePrimaryCtxRelease(int) { return SUCCESS; }
 API Result cuCtxGetCurrent(size_t* context) { return *context = current, SUCCESS; }
 API Result cuCtxSetCurrent(size_t context) {
-  BEGIN(std::to_string((context - kFirstContext) / kContextStep).c_str());
+  BEGIN(std::to_string((context - kFirstContext) / kContextStep));
   return current = context, SUCCESS;
 }
 API Result cuCtxPushCurrent(size_t context) { return current = context, SUCCESS; }
@@ -230,7 +304,7 @@ API Result cuCtxSynchronize() {
   return run_until(issued), SUCCESS;
 }
 API Result cuThreadExchangeStreamCaptureMode(int* mode) {
-  BEGIN(std::to_string(*mode).c_str());
+  BEGIN(std::to_string(*mode));
   return std::swap(*mode, capture_mode), SUCCESS;
 }
 
@@ -260,8 +334,8 @@ API Result cuLaunchHostFunc(size_t, void (*function)(void*), void* data) {
   BEGIN("");
   return enqueue([=] { function(data); });
 }
-API Result cuEventCreate(size_t** event, unsigned) {
-  BEGIN("");
+API Result cuEventCreate(size_t** event, unsigned flags) {
+  BEGIN(std::to_string(flags));
   NEEDS_CONTEXT;
   return *event = new size_t(0), SUCCESS;
 }
@@ -317,24 +391,20 @@ API Result cuMemFreeHost(uintptr_t address) {
 API Result cuMemcpyAsync(char* target, const char* source, size_t size, size_t) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue([=] {
-    memcpy(target, source, size);
-    if (checks_copied) checks_copied(uintptr_t(target), uintptr_t(source), size);
-  });
+  return enqueue(copy(target, source, size));
 }
 API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, size_t) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue([=] {
-    memset(target, value, size);
-    if (checks_copied) checks_copied(uintptr_t(target), 0, size);
-  });
+  return enqueue(fill(target, value, size));
 }
-API Result cuPointerGetAttribute(int* ordinal, int, uintptr_t address) {
+API Result cuPointerGetAttribute(int* value, int attribute, uintptr_t address) {
+  constexpr int kMemoryType = 2, kHost = 1, kDevice = 2;
   BEGIN("");
   for (auto& [start, block] : held) {
     if (address < start || address >= start + block.size) continue;
-    return *ordinal = block.device, SUCCESS;
+    *value = attribute != kMemoryType ? block.device : block.pinned ? kHost : kDevice;
+    return SUCCESS;
   }
   return INVALID_VALUE;
 }
@@ -343,7 +413,7 @@ API Result cuDeviceGetDefaultMemPool(size_t* pool, int) { return *pool = 7, SUCC
 API Result cuMemGetMemPool(size_t* pool, void*, int) { return *pool = 7, SUCCESS; }
 API Result cuMemPoolGetAttribute(size_t, int, uint64_t* value) { return *value = 0, SUCCESS; }
 API Result cuMemPoolSetAttribute(size_t, int attribute, uint64_t* value) {
-  BEGIN((std::to_string(attribute) + " " + std::to_string(*value)).c_str());
+  BEGIN(std::to_string(attribute) + " " + std::to_string(*value));
   return SUCCESS;
 }
 
@@ -370,16 +440,74 @@ API Result cuKernelGetFunction(const Kernel** function, const Kernel* kernel) {
 }
 API Result cuLaunchKernelEx(const LaunchConfig* config, const Kernel* kernel, void** arguments,
                             void**) {
-  BEGIN(kernel->name.c_str());
+  BEGIN(kernel->name);
   NEEDS_CONTEXT;
-  return launch(*kernel, config->grid, config->block[0], arguments);
+  auto work = launch(*kernel, config->grid, config->block[0], arguments);
+  return work ? enqueue(std::move(work)) : INVALID_VALUE;
 }
+
 API Result cuLaunchKernel(const Kernel* kernel, unsigned x, unsigned y, unsigned z, unsigned block,
                           unsigned, unsigned, unsigned, size_t, void** arguments, void**) {
-  BEGIN(kernel->name.c_str());
+  BEGIN(kernel->name);
   NEEDS_CONTEXT;
   const unsigned grid[] = {x, y, z};
-  return launch(*kernel, grid, block, arguments);
+  auto work = launch(*kernel, grid, block, arguments);
+  return work ? enqueue(std::move(work)) : INVALID_VALUE;
+}
+
+// ---------------------------------------------------------------- graphs of kernels
+
+API Result cuGraphCreate(Graph** graph, unsigned) {
+  BEGIN("");
+  return *graph = new Graph, SUCCESS;
+}
+API Result cuGraphAddKernelNode(size_t* node, Graph* graph, const size_t*, size_t before,
+                                const KernelNode* given) {
+  const Kernel* kernel = given->kernel ? given->kernel : given->function;
+  BEGIN(kernel->name);
+  NEEDS_CONTEXT;
+  return graph->append(node, before, launch(*kernel, given->grid, given->block[0], given->arguments));
+}
+API Result cuGraphAddMemcpyNode(size_t* node, Graph* graph, const size_t*, size_t before,
+                                const MemcpyNode* given, size_t) {
+  BEGIN("");
+  const MemorySide &to = given->target, &from = given->source;
+  char *target = to.host ? to.host : to.device, *source = from.host ? from.host : from.device;
+  return graph->append(node, before, copy(target, source, given->width));
+}
+API Result cuGraphAddMemsetNode(size_t* node, Graph* graph, const size_t*, size_t before,
+                                const MemsetNode* given, size_t) {
+  BEGIN("");
+  if (given->element != 1) return NOT_SUPPORTED;
+  return graph->append(node, before, fill(given->target, given->value, given->width));
+}
+API Result cuGraphInstantiateWithParams(Graph** built, const Graph* graph, void*) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  return *built = new Graph(*graph), SUCCESS;
+}
+API Result cuGraphLaunch(const Graph* graph, size_t) {
+  BEGIN("");
+  if (idle) return SUCCESS;
+  for (auto& work : graph->nodes) enqueue(work);
+  return SUCCESS;
+}
+API Result cuUserObjectCreate(UserObject** object, void* data, void (*destroy)(void*), unsigned,
+                              unsigned) {
+  return *object = new UserObject{data, destroy}, SUCCESS;
+}
+API Result cuGraphRetainUserObject(Graph* graph, UserObject* object, unsigned, unsigned) {
+  return graph->kept.emplace_back(object), SUCCESS;  // the caller's only reference
+}
+API Result cuGraphReleaseUserObject(Graph* graph, UserObject* object, unsigned) {
+  auto is_it = [=](auto& one) { return one.get() == object; };
+  auto& kept = graph->kept;
+  return kept.erase(std::remove_if(kept.begin(), kept.end(), is_it), kept.end()), SUCCESS;
+}
+API Result cuGraphDestroy(Graph* graph) { return delete graph, SUCCESS; }
+API Result cuGraphExecDestroy(Graph* graph) {
+  BEGIN("");
+  return delete graph, SUCCESS;
 }
 
 // ---------------------------------------------------------------- the rest
