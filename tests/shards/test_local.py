@@ -78,7 +78,7 @@ def test_a_picture_that_ends_its_worker_without_a_failure_is_an_error_record(
     environment = poison.environment(tmp_path / "site")
     site = tmp_path / "site" / "sitecustomize.py"
     site.write_text(site.read_text().replace("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"))
-    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 2]
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 1]
     done = detcli(*command, env=environment, timeout=240)
     assert (done.returncode, done.stderr) == (3, "")
     errors = [record["error"]["message"] for record in lines(merged(tmp_path / "boxes"))

@@ -30,6 +30,18 @@ def make_video(tmp_path):
     return make
 
 
+@pytest.fixture(scope="session")
+def long_video(tmp_path_factory):
+    """2000 frames of red cells, for runs that are interrupted."""
+    path = tmp_path_factory.mktemp("long") / "clip.mp4"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
+    frame = picture(*[("red", x, y) for x in range(4) for y in range(4)], size=(256, 256))
+    for _ in range(2000):
+        writer.write(frame)
+    writer.release()
+    return path
+
+
 @pytest.fixture
 def make_pictures(tmp_path):
     """Write a folder of pictures, every third with a red square."""

@@ -23,7 +23,7 @@ from detcli.source.item import Item
 
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
-    """A run killed at 10 moments, while it writes, ends with one good record per input."""
+    """A run killed at 6 moments, while it writes, ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
@@ -31,8 +31,8 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     complete = Counter(record["source"] for record in lines(journal.read_text()))
     moments = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
-    for number in range(10):
-        if number % 4 == 0:
+    for number in range(6):
+        if number % 3 == 0:
             journal.write_bytes(b"")
         wanted = journal.stat().st_size + moments.randrange(whole // 5)
         process = forked.start(command)
@@ -41,7 +41,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
         process.kill()
         process.join()
         killed += process.exitcode == -signal.SIGKILL
-    assert killed > 5
+    assert killed > 3
     assert forked.run(command).returncode == 0
     records = lines(journal.read_text())
     assert Counter(record["source"] for record in records) == complete
@@ -49,12 +49,12 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
 
 
 def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
-    """A run killed at 10 moments: each picture has labels at any time, and in the end, once."""
+    """A run killed at 6 moments: each picture has labels at any time, and in the end, once."""
     folder, dataset = make_pictures(60), tmp_path / "dataset"
     command = ["predict", folder, "-m", make_model(), "-q"]
     command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
     killed = 0
-    for wanted in range(2, 60, 6):
+    for wanted in range(2, 60, 10):
         process = forked.start(command)
         while len([*dataset.glob("images/[!.]*")]) < wanted and process.is_alive():
             time.sleep(0.001)
@@ -64,7 +64,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
         pictures = {path.stem for path in dataset.glob("images/[!.]*")}
         assert pictures <= {path.stem for path in dataset.glob("labels/[!.]*")}
         assert (dataset / "data.yaml").exists()
-    assert killed > 5
+    assert killed > 3
     assert forked.run(command).returncode == 0
     names = {path.name for path in folder.iterdir()}
     assert {path.name for path in dataset.glob("images/[!.]*")} == names
@@ -89,17 +89,6 @@ def test_a_password_in_a_list_is_not_printed(detcli, invoke, make_model):
     assert "secret" not in finished.stdout + finished.stderr
     finished = invoke("predict", "rtmp://user:secret@host/y", "-m", make_model())
     assert "secret" not in finished.stdout + finished.stderr
-
-
-@pytest.fixture(scope="module")
-def long_video(tmp_path_factory):
-    """Nothing to be seen, for longer than the tests look."""
-    path = tmp_path_factory.mktemp("long") / "clip.mp4"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
-    for _ in range(2000):
-        writer.write(np.zeros((256, 256, 3), np.uint8))
-    writer.release()
-    return path
 
 
 @pytest.mark.usefixtures("each_device")

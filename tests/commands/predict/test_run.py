@@ -171,9 +171,9 @@ def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder)
     assert "detcli: 5 pictures" in shown
 
 
-def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, make_video, tmp_path):
-    video, output = make_video(frames=2000, size=(256, 256)), tmp_path / "out.csv"
-    command = [warm_detcli / "detcli", "predict", str(video), "-m"]
+def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_video, tmp_path):
+    output = tmp_path / "out.csv"
+    command = [warm_detcli / "detcli", "predict", str(long_video), "-m"]
     command += [str(make_model(size=None, batch=None)), "--conf", "0.6"]
     for options, hint in (
         (["-o", str(output)], "with --resume FILE, the same command would"),
