@@ -1,7 +1,9 @@
 """Tracks of objects whose identities are known, judged by motmetrics."""
 
+import importlib
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ from detcli.errors import DependencyError, UsageError
 from detcli.watch import Watcher
 from detcli.watch.options import Tracker, TrackOptions, WatchOptions, read_watch_options
 
-motmetrics = pytest.importorskip("motmetrics")
-supervision = pytest.importorskip("supervision")
-tracks = pytest.importorskip("detcli.watch.tracks")
+# Not imported here: that takes a second, and every worker of the suite reads this file.
+NEEDED = ("motmetrics", "supervision", "trackers")
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"
+)
 
 SIZE = (480, 640)
 FILM = Film("in/film.avi", 10.0)
@@ -46,8 +50,17 @@ def watch(tracker=Tracker.BYTETRACK, conf=0.25):
     return Watcher(WatchOptions(track=TrackOptions(tracker, conf)))
 
 
+@pytest.fixture
+def tracks():
+    """The module that is tested."""
+    return importlib.import_module("detcli.watch.tracks")
+
+
 def judge(records):
     """Figures of motmetrics for records of which the identities are known."""
+    import motmetrics
+    import supervision
+
     judged = motmetrics.MOTAccumulator(auto_id=True)
     for record in records:
         truth, found = boxes(record.origin.frame), record.detections
@@ -144,7 +157,7 @@ def test_a_stream_that_changes_its_size_has_new_objects():
     assert sorted(record.detections.track_id.tolist()) == [7, 8, 9, 10, 11, 12]
 
 
-def test_trails_end_where_objects_stand():
+def test_trails_end_where_objects_stand(tracks):
     rng, follow = np.random.default_rng(0), watch()
     for number in range(50):
         record = follow(seen(number, rng, missed=0))
@@ -198,13 +211,14 @@ def test_no_box_ends_the_run(tracker, frames):
         assert len(set(sure)) == len(sure)
 
 
-def test_an_old_version_lacks_a_tracker(monkeypatch):
+def test_an_old_version_lacks_a_tracker(tracks, monkeypatch):
     monkeypatch.delattr(tracks.trackers, "BoTSORTTracker")
     with pytest.raises(DependencyError, match="no botsort") as caught:
         watch(Tracker.BOTSORT)
     assert "detcli[track]" in caught.value.hint
 
 
+@pytest.mark.usefixtures("tracks")
 def test_the_library_may_be_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "detcli.watch.tracks")
     monkeypatch.setitem(sys.modules, "trackers", None)
@@ -213,7 +227,7 @@ def test_the_library_may_be_missing(monkeypatch):
     assert "detcli[track]" in caught.value.hint
 
 
-def test_every_tracker_has_its_class():
+def test_every_tracker_has_its_class(tracks):
     assert {*tracks.CLASSES} == {*Tracker}
 
 
