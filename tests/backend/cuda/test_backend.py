@@ -225,6 +225,7 @@ def test_the_device_is_made_current_before_the_network_runs(
     backend = open_on_host(driver, prepare(make_model()))
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     buffer = backend.prepare(noise(random, 1), letterboxes)
+    backend.infer(buffer)  # from here on, nothing is allocated
     other, told = Gpu(1), []
     run = backend._network.run  # noqa: SLF001
     driver.record()
