@@ -149,8 +149,10 @@ void note(const std::string& name, const std::string& detail) {
   calls += name + (detail.empty() ? "" : " " + detail) + "\n";
 }
 
+// All that is done where Python drops something, which may be at any time.
+#define LOCKED std::lock_guard<std::recursive_mutex> guard(turn)
 #define BEGIN(detail)                                \
-  std::lock_guard<std::recursive_mutex> guard(turn); \
+  LOCKED;                                            \
   if (recording) note(__func__, detail);             \
   if (failing == __func__) return Result(failure)
 #define NEEDS_CONTEXT \
@@ -340,7 +342,7 @@ API Result cuEventCreate(size_t** event, unsigned flags) {
   return *event = new size_t(0), SUCCESS;
 }
 API Result cuEventDestroy(size_t* event) {
-  BEGIN("");
+  LOCKED;
   return delete event, SUCCESS;
 }
 API Result cuEventRecord(size_t* event, size_t) {
@@ -365,7 +367,9 @@ API Result cuMemAllocFromPoolAsync(uintptr_t* address, size_t size, size_t, size
   return cuMemAllocAsync(address, size, stream);
 }
 API Result cuMemFreeAsync(uintptr_t address, size_t) {
-  BEGIN("");
+  LOCKED;
+  auto found = held.find(address);
+  if (found != held.end() && found->second.test != test) return release(address), SUCCESS;
   return enqueue([=] { release(address); });
 }
 API Result cuMemAlloc(uintptr_t* address, size_t size) {
@@ -374,7 +378,7 @@ API Result cuMemAlloc(uintptr_t* address, size_t size) {
   return allocate(address, size, false);
 }
 API Result cuMemFree(uintptr_t address) {
-  BEGIN("");
+  LOCKED;
   run_until(issued);
   return release(address), SUCCESS;
 }
@@ -384,7 +388,7 @@ API Result cuMemAllocHost(uintptr_t* address, size_t size) {
   return allocate(address, size, true);
 }
 API Result cuMemFreeHost(uintptr_t address) {
-  BEGIN("");
+  LOCKED;
   NEEDS_CONTEXT;
   return release(address), SUCCESS;
 }
@@ -506,7 +510,7 @@ API Result cuGraphReleaseUserObject(Graph* graph, UserObject* object, unsigned) 
 }
 API Result cuGraphDestroy(Graph* graph) { return delete graph, SUCCESS; }
 API Result cuGraphExecDestroy(Graph* graph) {
-  BEGIN("");
+  LOCKED;
   return delete graph, SUCCESS;
 }
 
