@@ -151,9 +151,9 @@ void note(const std::string& name, const std::string& detail) {
 
 // All that is done where Python drops something, which may be at any time.
 #define LOCKED std::lock_guard<std::recursive_mutex> guard(turn)
-#define BEGIN(detail)                                \
-  LOCKED;                                            \
-  if (recording) note(__func__, detail);             \
+#define BEGIN(detail)                    \
+  LOCKED;                                \
+  if (recording) note(__func__, detail); \
   if (failing == __func__) return Result(failure)
 #define NEEDS_CONTEXT \
   if (!current) return INVALID_CONTEXT
@@ -248,8 +248,8 @@ API const char* fake_calls() { return calls.c_str(); }
 API const char* fake_launched() { return launched.c_str(); }
 API const char* fake_faults() { return faults.c_str(); }
 API size_t fake_held() {
-  return size_t(std::count_if(held.begin(), held.end(),
-                              [](auto& one) { return one.second.test == test; }));
+  return size_t(
+      std::count_if(held.begin(), held.end(), [](auto& one) { return one.second.test == test; }));
 }
 API size_t fake_waiting() { return issued - done; }
 API void fake_free_kept() {
@@ -470,7 +470,8 @@ API Result cuGraphAddKernelNode(size_t* node, Graph* graph, const size_t*, size_
   const Kernel* kernel = given->kernel ? given->kernel : given->function;
   BEGIN(kernel->name);
   NEEDS_CONTEXT;
-  return graph->append(node, before, launch(*kernel, given->grid, given->block[0], given->arguments));
+  return graph->append(node, before,
+                       launch(*kernel, given->grid, given->block[0], given->arguments));
 }
 API Result cuGraphAddMemcpyNode(size_t* node, Graph* graph, const size_t*, size_t before,
                                 const MemcpyNode* given, size_t) {
