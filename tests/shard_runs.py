@@ -17,10 +17,10 @@ def merged(folder):
     return done.stdout
 
 
-def kill_and_go_on(command, folder, workers_of, drivers_end, every=4):
+def kill_and_go_on(command, folder, workers_of, drivers_end):
     """Run a command until it completes, killing workers, and it when so many parts are there.
 
-    A worker is killed after each `every` parts. Returns how many were killed.
+    Returns how many workers were killed.
     """
     random = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
@@ -31,7 +31,7 @@ def kill_and_go_on(command, folder, workers_of, drivers_end, every=4):
             now = parts_in(folder)
             if end is not None and now >= end:
                 process.kill()
-            elif now >= before + every and (workers := workers_of(process)):
+            elif now >= before + 4 and (workers := workers_of(process)):
                 before = now
                 random.choice(workers).kill()
                 killed += 1
