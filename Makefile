@@ -52,6 +52,9 @@ demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a pict
 	$(BIN)/detcli predict '$(IMAGE)' --model '$(or $(MODEL),codes)' --format table --save demo
 	@echo 'The annotated picture is in demo/'
 
+# Tests start many processes, none of which shall compile everything anew.
+quick test: export PYTHONDONTWRITEBYTECODE =
+
 quick: setup ## Run the quick tests, some of every area: what one runs while working
 	$(BIN)/pytest -q -n auto --dist worksteal -m 'not slow'
 
