@@ -112,8 +112,8 @@ SLOW = {
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker a core, and two more for slow tests: they wait for processes and servers."""
-    return (os.cpu_count() or 1) + 2 * (config.option.markexpr != "not slow")
+    """A worker a core, and one more for slow tests: they wait for processes and servers."""
+    return (os.cpu_count() or 1) + (config.option.markexpr != "not slow")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
