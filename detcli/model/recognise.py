@@ -259,7 +259,7 @@ def _reading(
     conf = _confidence(metadata.get(CONF_KEY))
     if conf is None and CONF_KEY in metadata:
         said = f"its metadata {CONF_KEY} is {metadata[CONF_KEY]!r:.80}"
-        warnings = (*warnings, f"{said}, which is no confidence from 0 to 1, and has no effect")
+        warnings = (*warnings, f"{said}, not a number from 0 to 1, so it is ignored")
     default = _size(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE

@@ -46,6 +46,7 @@ from detcli.files import make_folder, open_output
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
+from detcli.settings import USUAL_CONF
 from detcli.sink.coco import CocoSink, Numbers
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off a part of the precision-recall curve that matters
-USUAL_CONFIDENCE = 0.25  # of `predict`; for confusions if no confidence is the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,7 @@ class Evaluation:
         if conf > MAX_CONFIDENCE:
             findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = best_confidence(overall.curve, conf)
-        confusions = self._confusions(
-            evaluator, max(USUAL_CONFIDENCE, conf) if best is None else best
-        )
+        confusions = self._confusions(evaluator, max(USUAL_CONF, conf) if best is None else best)
         plots: tuple[Path, ...] = ()
         if request.plots is not None:
             title = f"{detector.model_name} on {request.data}, {evaluated} pictures"
