@@ -116,7 +116,7 @@ def test_the_network_section_is_detcli_bench(make_model, make_picture, monkeypat
 class FakeCuda:
     """A GPU's stream, with a clock of its own: 1e9 cycles a second, launching takes no time."""
 
-    architecture, ordinal, stream, _stream = "sm_90", 0, 7, None
+    architecture, ordinal, stream, queue = "sm_90", 0, 7, None
 
     def __init__(self):
         self.now = 0.0  # seconds; when the stream will have finished its work

@@ -1,7 +1,7 @@
 """The CUDA backend: letterbox, network and selection on one stream, and a Ranker without network.
 
-Pictures are uploaded as bytes, and only their rows come back. The three stages enqueue work and
-return; the host waits where the rows are read.
+Pictures are uploaded as bytes, while the network still runs on the batch before, and only their
+rows come back. The three stages enqueue work and return; the host waits where the rows are read.
 """
 
 import contextlib
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu, PinnedMemory
     from detcli.backend.cuda.network import Network
 
-SLOTS = 2
-"""Batches in flight: the host reads the rows of one while the GPU works on the other."""
+SLOTS = 3
+"""Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
+the third are staged and uploaded."""
 
 BATCH = 8
 """Pictures in a batch for a graph that takes any number."""
@@ -211,7 +212,7 @@ class CudaBackend:
         if buffer.generation != buffer.slot.generation:
             raise InferenceError(
                 f"this batch's memory was given to a later one; at most {SLOTS} are in flight",
-                "select from a batch before preparing the next but one",
+                "select from a batch before preparing three more",
             )
         return buffer.slot
 

@@ -1,7 +1,8 @@
-"""One GPU and one stream on it: memory, copies, events, launches.
+"""One GPU and two streams on it: memory, copies, events, launches.
 
 Only this file talks to CUDA's driver, through cuda-core and cuda-bindings. All work is asynchronous
-and runs in the order in which it was enqueued; `Event.wait` is where the host waits.
+and runs in the order in which it was enqueued, except that uploads have a stream of their own and
+overtake what they do not depend on. `Event.wait` is where the host waits.
 """
 
 import ctypes
@@ -76,7 +77,7 @@ class PinnedMemory(DeviceMemory):
 
 
 class Event:
-    """A point in the stream, from `Gpu.record`; it can be moved."""
+    """A point in the stream of all but uploads, from `Gpu.record`; it can be moved."""
 
     def __init__(self, event: Any, gpu: "Gpu") -> None:  # noqa: ANN401 - cuda-core's Event
         self._event, self._gpu = event, gpu
@@ -127,7 +128,7 @@ class Gpu:
         name: The driver's name for it, "NVIDIA H200".
         ordinal: CUDA's number of the device.
         architecture: The architecture that kernels are compiled for, "sm_90".
-        stream: Address of the stream.
+        stream: Address of the stream, which all work but uploads is enqueued on.
         queue: The stream, as cuda-core has it.
     """
 
@@ -149,7 +150,8 @@ class Gpu:
         try:
             self._device = Device(ordinal)
             self._device.set_current()
-            self.queue = self._device.create_stream()
+            self.queue, self._uploads = (self._device.create_stream() for _ in range(2))
+            self._uploaded = self._device.create_event()
             pool = getattr(self._device.memory_resource, "handle", None)  # old GPUs have none
             if pool is not None:
                 attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -160,6 +162,7 @@ class Gpu:
                 "see whether nvidia-smi lists the GPU; or use --device cpu",
             ) from error
         self._closed = False
+        self._has_allocated = False  # since the last upload
         self._kernels: dict[str, Kernel] = {}
         self._page_locked = LegacyPinnedMemoryResource()
         self.name = str(self._device.name)
@@ -175,7 +178,9 @@ class Gpu:
         Raises:
             MemoryError: The device has not enough memory left.
         """
-        return DeviceMemory(self.call(partial(self._device.allocate, size, stream=self.queue)))
+        memory = DeviceMemory(self.call(partial(self._device.allocate, size, stream=self.queue)))
+        self._has_allocated = True
+        return memory
 
     def pin(self, size: int) -> PinnedMemory:
         """Allocate page-locked host memory; its content is undefined.
@@ -188,6 +193,18 @@ class Gpu:
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes between two addresses, of the device or page-locked."""
         _check(self.call(driver.cuMemcpyAsync, target, source, size, self._handle))
+
+    def upload(self, target: int, source: int, size: int) -> None:
+        """Copy page-locked memory to the device while earlier work still runs.
+
+        Work that is enqueued afterwards waits for the copy. Earlier work must not use the target.
+        """
+        if self._has_allocated:  # the memory exists once the stream has come that far
+            self._has_allocated = False
+            self.call(self._uploads.wait, self.queue)
+        _check(self.call(driver.cuMemcpyAsync, target, source, size, self._uploads.handle))
+        self.call(self._uploads.record, self._uploaded)
+        self.call(self.queue.wait, self._uploaded)
 
     def clear(self, target: int, size: int) -> None:
         """Set bytes of device memory to 0."""
@@ -247,10 +264,11 @@ class Gpu:
         _check(self.call(driver.cuCtxSynchronize))
 
     def close(self) -> None:
-        """Wait for the work, then close the stream."""
+        """Wait for the work, then close the streams."""
         if not self._closed:
             self._closed = True
             self.synchronize()
+            self._uploads.close()
             self.queue.close()
 
     def make_current(self) -> None:

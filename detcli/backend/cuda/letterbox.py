@@ -103,7 +103,7 @@ class LetterboxBatch:
         Args:
             gpu: The GPU.
             staging: At least `size` bytes.
-            device: At least `size` bytes, the target of the upload.
+            device: At least `size` bytes, the target of the upload, which no work in flight uses.
             tensor: Address of `shape` values in row-major order.
             uploaded: Called when the upload is enqueued, for measurements.
 
@@ -117,7 +117,7 @@ class LetterboxBatch:
             if part.dtype == PICTURE:
                 for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
-        gpu.copy(device.address, staging.address, self.size)
+        gpu.upload(device.address, staging.address, self.size)
         uploaded()
         count, _, height, width = self.shape
         gpu.launch(

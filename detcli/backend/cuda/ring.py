@@ -1,8 +1,9 @@
 """A ring of slots: the memory that one batch owns from its upload to its rows.
 
-While the host reads the rows of one batch, the GPU works on the next. Two batches in flight share
-nothing, so no replay of a CUDA graph, which writes where the previous one wrote, can reach memory
-that is still being read. A slot is only handed out again when its rows have been copied.
+While the host reads the rows of one batch, the GPU works on the next, and the pictures of the one
+after that are uploaded. Batches in flight share nothing, so no replay of a CUDA graph, which writes
+where the previous one wrote, can reach memory that is still being read. A slot is only handed out
+again when its rows have been copied.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ class StreamSession:
             except Exception as error:  # noqa: BLE001 - an exception cannot pass through the driver
                 failures.append(error)
 
-        self._driver.enqueue(run)
+        self._driver.enqueue(run, self._gpu.stream)
         try:
             options.get_run_config_entry("disable_synchronize_execution_providers")
         except RuntimeError:  # it has not been set

@@ -8,7 +8,7 @@ import ctypes
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from backend.cuda.shim import RUNTIME, Shim
@@ -54,6 +54,7 @@ class FakeDriver:
         self,
         *,
         late: bool = True,
+        early: Iterable[int] = (),
         reverse: Callable[[], bool] = lambda: False,
         capacity: int | None = None,
     ) -> None:
@@ -61,13 +62,16 @@ class FakeDriver:
 
         Args:
             late: Do work only when it is waited for, instead of at once.
+            early: Streams, by the order in which they are made, whose work is done at once all the
+                same: as soon as the events that they wait for have come.
             reverse: Says for each launch whether blocks and threads run from the last to the first.
             capacity: Bytes of device memory; None for no limit.
         """
         order = ctypes.CFUNCTYPE(ctypes.c_bool)(reverse)
         self._kept[1:] = [order]
         size = ctypes.c_size_t(UNLIMITED if capacity is None else capacity)
-        self._library.fake_reset(2, int(late), size, order)
+        streams = sum(1 << number for number in early) if late else UNLIMITED
+        self._library.fake_reset(2, ctypes.c_uint64(streams), size, order)
 
     def stop(self) -> None:
         """Have no GPU.
@@ -80,7 +84,7 @@ class FakeDriver:
         self._library.fake_free_kept()
         self._operations.clear()
         self.start()
-        self._library.fake_reset(0, 1, ctypes.c_size_t(UNLIMITED), self._kept[1])
+        self._library.fake_reset(0, ctypes.c_uint64(0), ctypes.c_size_t(UNLIMITED), self._kept[1])
         assert not faults, faults
 
     def fail(self, function: str, error: int) -> None:
@@ -88,11 +92,11 @@ class FakeDriver:
         self._kept[2:] = [name := function.encode()]
         self._library.fake_fail(name, error)
 
-    def enqueue(self, operation: Callable[[], object]) -> None:
-        """Put anything on the stream, for doubles of other things that run there."""
+    def enqueue(self, operation: Callable[[], object], stream: int = 0) -> None:
+        """Put anything on the stream at an address, for doubles of other things that run there."""
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: operation())
         self._operations.append(function)
-        self._library.cuLaunchHostFunc(0, function, None)
+        self._library.cuLaunchHostFunc(ctypes.c_void_p(stream), function, None)
 
     def drop_work(self, *, on: bool = True) -> None:
         """Do nothing that is enqueued from now on: what is left is the host's cost."""

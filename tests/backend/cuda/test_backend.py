@@ -73,6 +73,44 @@ def test_batches_in_flight_do_not_share_memory(driver, make_model, random, optio
     assert found == on_cpu(model, batches)
 
 
+COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes them
+
+
+@pytest.mark.parametrize("early", [[COMPUTE], [UPLOADS]])
+def test_one_stream_may_run_ahead_of_the_other(early, driver, make_model, random):
+    """As far as events allow; in the test above, neither does."""
+    model = make_model(batch=None)
+    batches = [noise(random, count, (50, 60)) for count in (1, 3, 2, 3, 1, 3, 3, 1)]
+    driver.start(early=early)
+    backend = open_on_host(driver, prepare(model))
+    assert backend.in_flight == 3
+    pending = [enqueue(backend, images) for images in batches]
+    assert [rows(one()) for one in pending] == on_cpu(model, batches)
+    backend.close()
+
+
+def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
+    driver, make_model, random
+):
+    driver.start(early=[UPLOADS])
+    backend, runs = open_on_host(driver, prepare(make_model()), NotingSession), []
+    backend._network._session.runs = runs  # noqa: SLF001
+    images = noise(random, 1)
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
+    for _ in range(backend.in_flight):  # from here on, nothing is allocated
+        enqueue(backend, images)()
+    runs.clear()
+    backend.infer(backend.prepare(images, letterboxes))
+    images = noise(random, 1)
+    batch = backend.prepare(images, letterboxes)
+    uploaded = batch.slot.device("pictures", 1)
+    content = ctypes.string_at(uploaded.address, uploaded.size)
+    assert images[0].tobytes() in content
+    assert runs == []
+    backend.close()
+    assert runs == [1]
+
+
 def test_rows_can_be_read_in_any_order_and_twice(driver, make_model, random):
     model = make_model()
     batches = [noise(random, 1) for _ in range(7)]
@@ -111,6 +149,14 @@ def test_a_batch_can_be_selected_from_twice(driver, make_model, random):
     pending = [backend.select(head, letterboxes, one) for one in options]
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
     backend.close()
+
+
+class NotingSession(StreamSession):
+    """Notes each run in `runs` when it begins."""
+
+    def run_with_iobinding(self, binding, options):
+        self._driver.enqueue(lambda: self.runs.append(1), self._gpu.stream)
+        super().run_with_iobinding(binding, options)
 
 
 class GraphSession(StreamSession):
@@ -179,7 +225,7 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
 
 
 def test_each_pair_of_addresses_has_a_graph(driver, make_model, random):
-    """Two slots take turns; if both replayed one graph, every other frame would be wrong."""
+    """The slots take turns; if all replayed one graph, every other frame would be wrong."""
     model = make_model()
     frames = [noise(random, 1) for _ in range(6)]
     expected = on_cpu(model, frames)
@@ -194,7 +240,7 @@ def test_a_batch_whose_slot_was_reused_is_refused(driver, make_model, random):
     backend = open_on_host(driver, prepare(make_model()))
     images = noise(random, 1)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
-    first, second, _third = (backend.prepare(images, letterboxes) for _ in range(3))
+    first, second, *_rest = (backend.prepare(images, letterboxes) for _ in range(4))
     with pytest.raises(InferenceError, match="given to a later one"):
         backend.infer(first)
     head = backend.infer(second)
@@ -248,7 +294,10 @@ def test_nan_is_counted_and_left_out(driver, make_model, random):
     buffer = backend.infer(backend.prepare(images, letterboxes))
     scores = buffer.output + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
     nan = np.full(5, np.nan, np.float32)
-    driver.enqueue(lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes))
+    driver.enqueue(
+        lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes),
+        backend._gpu.stream,  # noqa: SLF001
+    )
     pending = backend.select(buffer, letterboxes, EVERYTHING)
     with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
         found = pending()

@@ -51,6 +51,8 @@ def test_too_little_memory_is_a_memory_error(fake_gpu, driver):
         ("cuEventRecord", lambda gpu: gpu.record()),
         ("cuEventSynchronize", lambda gpu: gpu.record().wait()),
         ("cuMemcpyAsync", lambda gpu: gpu.copy(1, 2, 3)),
+        ("cuMemcpyAsync", lambda gpu: gpu.upload(1, 2, 3)),
+        ("cuStreamWaitEvent", lambda gpu: gpu.upload(1, 2, 0)),
         ("cuMemsetD8Async", lambda gpu: gpu.clear(1, 3)),
         ("cuCtxSynchronize", lambda gpu: gpu.synchronize()),
         ("cuLaunchKernelEx", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
@@ -147,6 +149,46 @@ def test_a_graph_does_its_work_in_order_each_time(gpu):
         assert target.array.tolist() == [0] * 4 + [value] * 4
 
 
+COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes them
+
+
+@pytest.mark.parametrize("early", [[], [COMPUTE], [UPLOADS], [COMPUTE, UPLOADS]])
+def test_work_waits_for_the_uploads_before_it(early, driver):
+    """And an upload for the memory that it writes to."""
+    driver.start(early=early)
+    gpu = module.Gpu(0)
+    kept = []  # until the work is done
+    for value in (1, 2):
+        memory, there, back = gpu.allocate(4), gpu.pin(4), gpu.pin(4)
+        there.array[:] = value
+        gpu.upload(memory.address, there.address, 4)
+        gpu.copy(back.address, memory.address, 4)
+        kept.append((memory, there, back))
+    gpu.record().wait()
+    assert [back.array.tolist() for _, _, back in kept] == [[1] * 4, [2] * 4]
+    gpu.close()
+
+
+def test_uploads_overtake_work_that_does_not_need_them(driver):
+    driver.start(early=[UPLOADS])
+    gpu = module.Gpu(0)
+    first, second = gpu.allocate(4), gpu.allocate(4)
+    there = gpu.pin(4)
+    gpu.upload(first.address, there.address, 4)  # waits for both allocations
+    gpu.synchronize()
+    gpu.clear(first.address, 4)
+    there.array[:] = 7
+    waiting = driver.waiting
+    gpu.upload(second.address, there.address, 4)
+    there.array[:] = 8
+    assert driver.waiting == waiting + 1  # the stream's, for the upload
+    back = gpu.pin(4)
+    gpu.copy(back.address, second.address, 4)
+    gpu.record().wait()
+    assert back.array.tolist() == [7] * 4
+    gpu.close()
+
+
 def test_later_batches_take_one_call_for_kernels_and_copy(fake_gpu, driver):
     selection = SelectionKernels(fake_gpu, HEAD, SelectionOptions(0.5, 3, None, None))
     head, download = fake_gpu.allocate(4 * 6 * 10), fake_gpu.pin(selection.result_size)
@@ -178,7 +220,7 @@ def test_closing_twice(fake_gpu, driver):
     fake_gpu.close()
     fake_gpu.close()
     memory.close()
-    assert driver.calls.count("cuStreamDestroy") == 1
+    assert driver.calls.count("cuStreamDestroy") == 2
 
 
 def test_bytes_survive_a_round_trip(gpu, random):
@@ -228,12 +270,30 @@ def test_the_driver_on_the_cpu_is_late(fake_gpu, driver):
     event = fake_gpu.record()
     fake_gpu.clear(back.address, 4)
     assert (back.array == 0xCD).all()
-    assert driver.waiting == 3
+    assert driver.waiting == 4  # the first is the allocation
     event.wait()
     assert (back.array == 8).all()
     fake_gpu.synchronize()
     assert (back.array == 0).all()
     assert driver.waiting == 0
+
+
+@pytest.mark.parametrize("early", [[], [1]])
+def test_the_driver_on_the_cpu_runs_streams_apart_as_far_as_events_allow(early, fake_gpu, driver):
+    driver.start(early=early)
+    first, second = (fake_gpu._device.create_stream() for _ in range(2))  # noqa: SLF001
+    done, event = [], None
+    for name in "ab":
+        driver.enqueue(lambda name=name: done.append(f"first {name}"), int(first.handle))
+        event = event or first.record()
+    driver.enqueue(lambda: done.append("second a"), int(second.handle))
+    second.wait(event)
+    driver.enqueue(lambda: done.append("second b"), int(second.handle))
+    assert done == ["second a"][: len(early)]
+    second.sync()
+    assert done == ["second a", "first a", "second b"]
+    first.sync()
+    assert done[3:] == ["first b"]
 
 
 def test_the_driver_on_the_cpu_notices_a_wrong_kernel(fake_gpu, driver):

@@ -179,10 +179,10 @@ def test_one_upload_and_one_launch(random):
 
     class Recorder:
         def __init__(self):
-            self.copies, self.launches = [], []
+            self.uploads, self.launches = [], []
 
-        def copy(self, *arguments):
-            self.copies.append(arguments)
+        def upload(self, *arguments):
+            self.uploads.append(arguments)
 
         def launch(self, *arguments):
             self.launches.append(arguments)
@@ -197,7 +197,7 @@ def test_one_upload_and_one_launch(random):
     gpu = Recorder()
     # The areas come from a slot that has held a larger batch.
     batch.enqueue(gpu, Area(4096, 10**6), Area(1 << 40, 10**6), 1 << 41)
-    assert gpu.copies == [(1 << 40, 4096, batch.size)]
+    assert gpu.uploads == [(1 << 40, 4096, batch.size)]
     ((name, grid, block, *arguments),) = gpu.launches
     assert (name, grid, block) == ("letterbox_float16", (3, 5, 3), 256)
     assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])

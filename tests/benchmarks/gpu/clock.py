@@ -137,7 +137,7 @@ class GpuClock:
     def _launch(self, kernel, grid, block, *arguments):
         from cuda.core import LaunchConfig, launch
 
-        launch(self._gpu._stream, LaunchConfig(grid=grid, block=block), kernel, *arguments)  # noqa: SLF001
+        launch(self._gpu.queue, LaunchConfig(grid=grid, block=block), kernel, *arguments)
 
     def _marks(self, count):
         while len(self._events) < count:

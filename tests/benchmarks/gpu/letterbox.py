@@ -68,7 +68,7 @@ class _Recorder:
     def __init__(self):
         self.copied = self.launched = None
 
-    def copy(self, *arguments):
+    def upload(self, *arguments):
         self.copied = arguments
 
     def launch(self, *arguments):

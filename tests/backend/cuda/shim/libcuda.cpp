@@ -1,9 +1,10 @@
 // NVIDIA's driver without a GPU: as much of libcuda.so.1 as cuda-core asks for. Kernels run by the
 // shim on the CPU, memory is the host's.
 //
-// There is one queue, however many streams. A real GPU may do work at any moment; this one does it
-// at the latest, when somebody waits for it, or at once where a test asks for that. What is read
-// too early, or filled again too early, is then wrong every time instead of once in a while.
+// A real GPU may do work at any moment between two: when the events that its stream waits for have
+// come, and when somebody waits for it. This one does the work of a stream at the latest, or at the
+// earliest where a test asks for that. What is read too early, or filled again too early, is then
+// wrong every time instead of once in a while.
 //
 // Memory lies between guards, holds rubbish at first, and again once it is freed. What a program
 // gets wrong without being told by an error code stands in `faults`. libcuda.py controls all this.
@@ -58,7 +59,7 @@ struct Block {  // of memory, of the device or page-locked
 
 struct LaunchConfig {
   unsigned grid[3], block[3], shared_bytes;
-  void* stream;
+  uintptr_t stream;
 };
 
 struct KernelNode {
@@ -107,14 +108,34 @@ struct Graph {
   }
 };
 
+struct Stream;
+
+struct Event {  // a point in a stream's work; before all of it where the stream is null
+  Stream* stream;
+  size_t position;
+};
+
+struct Work {  // the work, or an event that the rest of the stream waits for
+  std::function<void()> run;
+  Event awaited;
+};
+
+struct Stream {
+  bool early;
+  std::deque<Work> queue;
+  size_t issued, done;
+  bool busy;
+};
+
 std::recursive_mutex turn;
-std::deque<std::function<void()>> queue;
-size_t issued, done;
+std::deque<Stream> streams(1);  // never destroyed; the first is the legacy default stream
+size_t first_stream;            // of the test
+uint64_t early;                 // a bit for each stream of the test
 std::map<uintptr_t, Block> held;
 std::vector<Block> freed;  // kept: work in flight may still point there
 std::map<std::string, Kernel> kernels;
 std::string faults, calls, launched, failing;
-int failure, devices, late = 1, recording, idle, test;
+int failure, devices, recording, idle, test;
 size_t capacity = ~size_t(0), in_use;
 bool (*reversed)() = [] { return false; };
 void (*resolve)(const char*);  // asks libcuda.py to bring a kernel
@@ -127,21 +148,51 @@ thread_local int capture_mode;
 
 void fault(const std::string& what) { faults += what + "\n"; }
 
-void run_until(size_t position) {
-  while (done < position) {
-    auto work = std::move(queue.front());
-    queue.pop_front();
-    done++;
-    work();
+bool reached(const Event& event) { return !event.stream || event.stream->done >= event.position; }
+
+void run_until(const Event& event);
+
+void step(Stream& stream) {
+  Work work = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  stream.busy = true;
+  run_until(work.awaited);
+  if (work.run) work.run();
+  stream.busy = false;
+  stream.done++;
+}
+
+void run_until(const Event& event) {
+  while (!reached(event) && !event.stream->busy) step(*event.stream);
+}
+
+void run_early() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Stream& stream : streams)
+      while (stream.early && !stream.busy && !stream.queue.empty() &&
+             reached(stream.queue.front().awaited))
+        step(stream), moved = true;
   }
 }
 
-Result enqueue(std::function<void()> work) {
-  if (idle) return SUCCESS;
-  queue.push_back(std::move(work));
-  issued++;
-  if (!late) run_until(issued);
+Result wait_for(const Event& event) { return run_until(event), run_early(), SUCCESS; }
+
+Result wait_for_all() {
+  for (Stream& stream : streams) run_until({&stream, stream.issued});
   return SUCCESS;
+}
+
+Stream& stream_of(uintptr_t handle) {  // CUDA's own streams have small numbers
+  return handle < 16 ? streams.front() : *reinterpret_cast<Stream*>(handle);
+}
+
+Result enqueue(uintptr_t handle, std::function<void()> work, Event awaited = {}) {
+  if (idle) return SUCCESS;
+  Stream& stream = stream_of(handle);
+  stream.queue.push_back({std::move(work), awaited});
+  stream.issued++;
+  return run_early(), SUCCESS;
 }
 
 // What a call does first: it is written down, and may be told to fail.
@@ -223,15 +274,17 @@ std::function<void()> launch(const Kernel& kernel, const unsigned* grid, unsigne
 
 // ---------------------------------------------------------------- for libcuda.py
 
-API void fake_reset(int count, int is_late, size_t bytes, bool (*order)()) {
+API void fake_reset(int count, uint64_t early_streams, size_t bytes, bool (*order)()) {
   std::lock_guard<std::recursive_mutex> guard(turn);
-  devices = count, late = is_late, capacity = bytes, reversed = order;
+  devices = count, early = early_streams, capacity = bytes, reversed = order;
+  first_stream = streams.size();
+  for (Stream& stream : streams) stream.early = !~early;
   test++, in_use = 0;  // what an earlier test has not freed is not counted
   failing = "", recording = 0, idle = 0, calls = launched = faults = "";
 }
 API void fake_finish() {
   std::lock_guard<std::recursive_mutex> guard(turn);
-  run_until(issued);
+  wait_for_all();
 }
 API void fake_fail(const char* name, int error) { failing = name, failure = error; }
 API void fake_checks(void (*memory)(uintptr_t, size_t, int), void (*forget)(uintptr_t, size_t),
@@ -251,7 +304,11 @@ API size_t fake_held() {
   return size_t(
       std::count_if(held.begin(), held.end(), [](auto& one) { return one.second.test == test; }));
 }
-API size_t fake_waiting() { return issued - done; }
+API size_t fake_waiting() {
+  size_t waiting = 0;
+  for (Stream& stream : streams) waiting += stream.issued - stream.done;
+  return waiting;
+}
 API void fake_free_kept() {
   for (Block& block : freed) free(block.whole);
   freed.clear();
@@ -303,7 +360,7 @@ API Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 API Result cuCtxSynchronize() {
   BEGIN("");
   NEEDS_CONTEXT;
-  return run_until(issued), SUCCESS;
+  return wait_for_all();
 }
 API Result cuThreadExchangeStreamCaptureMode(int* mode) {
   BEGIN(std::to_string(*mode));
@@ -312,65 +369,73 @@ API Result cuThreadExchangeStreamCaptureMode(int* mode) {
 
 // ---------------------------------------------------------------- streams and events
 
-API Result cuStreamCreateWithPriority(size_t* stream, unsigned, int) {
+API Result cuStreamCreateWithPriority(Stream** stream, unsigned, int) {
   BEGIN("");
   NEEDS_CONTEXT;
-  static size_t last = 0x5000;
-  return *stream = last += 16, SUCCESS;
+  size_t number = streams.size() - first_stream;
+  streams.emplace_back();
+  streams.back().early = number < 64 ? early >> number & 1 : !~early;
+  return *stream = &streams.back(), SUCCESS;
 }
-API Result cuStreamCreate(size_t* stream, unsigned flags) {
+API Result cuStreamCreate(Stream** stream, unsigned flags) {
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
 API Result cuStreamDestroy(size_t) {
   BEGIN("");
   return SUCCESS;
 }
-API Result cuStreamSynchronize(size_t) {
+API Result cuStreamSynchronize(uintptr_t stream) {
   BEGIN("");
-  return run_until(issued), SUCCESS;
+  return wait_for({&stream_of(stream), stream_of(stream).issued});
 }
 API Result cuStreamGetCtx(size_t, size_t* context) { return *context = current, SUCCESS; }
 API Result cuStreamIsCapturing(size_t, int* status) { return *status = 0, SUCCESS; }
-API Result cuStreamWaitEvent(size_t, size_t*, unsigned) { return SUCCESS; }  // one queue
-API Result cuLaunchHostFunc(size_t, void (*function)(void*), void* data) {
+API Result cuStreamWaitEvent(uintptr_t stream, const Event* event, unsigned) {
   BEGIN("");
-  return enqueue([=] { function(data); });
+  return enqueue(stream, nullptr, *event);  // as it is now: it may be recorded again
 }
-API Result cuEventCreate(size_t** event, unsigned flags) {
+API Result cuLaunchHostFunc(uintptr_t stream, void (*function)(void*), void* data) {
+  BEGIN("");
+  return enqueue(stream, [=] { function(data); });
+}
+API Result cuEventCreate(Event** event, unsigned flags) {
   BEGIN(std::to_string(flags));
   NEEDS_CONTEXT;
-  return *event = new size_t(0), SUCCESS;
+  return *event = new Event{}, SUCCESS;
 }
-API Result cuEventDestroy(size_t* event) {
+API Result cuEventDestroy(Event* event) {
   LOCKED;
   return delete event, SUCCESS;
 }
-API Result cuEventRecord(size_t* event, size_t) {
+API Result cuEventRecord(Event* event, uintptr_t stream) {
   BEGIN("");
-  return *event = issued, SUCCESS;
+  return *event = {&stream_of(stream), stream_of(stream).issued}, SUCCESS;
 }
-API Result cuEventSynchronize(size_t* event) {
+API Result cuEventSynchronize(const Event* event) {
   BEGIN("");
-  return run_until(*event), SUCCESS;
+  return wait_for(*event);
 }
-API Result cuEventElapsedTime(float* milliseconds, size_t*, size_t*) {
+API Result cuEventElapsedTime(float* milliseconds, Event*, Event*) {
   return *milliseconds = 1, SUCCESS;
 }
 
 // ---------------------------------------------------------------- memory
 
-API Result cuMemAllocAsync(uintptr_t* address, size_t size, size_t) {
+// The memory is the stream's: what another one writes there too early is overwritten.
+API Result cuMemAllocAsync(uintptr_t* address, size_t size, uintptr_t stream) {
   BEGIN("");
-  return allocate(address, size, false);
+  if (Result refused = allocate(address, size, false)) return refused;
+  char* memory = reinterpret_cast<char*>(*address);
+  return enqueue(stream, [=] { memset(memory, kRubbish, size); });
 }
 API Result cuMemAllocFromPoolAsync(uintptr_t* address, size_t size, size_t, size_t stream) {
   return cuMemAllocAsync(address, size, stream);
 }
-API Result cuMemFreeAsync(uintptr_t address, size_t) {
+API Result cuMemFreeAsync(uintptr_t address, uintptr_t stream) {
   LOCKED;
   auto found = held.find(address);
   if (found != held.end() && found->second.test != test) return release(address), SUCCESS;
-  return enqueue([=] { release(address); });
+  return enqueue(stream, [=] { release(address); });
 }
 API Result cuMemAlloc(uintptr_t* address, size_t size) {
   BEGIN("");
@@ -379,7 +444,7 @@ API Result cuMemAlloc(uintptr_t* address, size_t size) {
 }
 API Result cuMemFree(uintptr_t address) {
   LOCKED;
-  run_until(issued);
+  wait_for_all();
   return release(address), SUCCESS;
 }
 API Result cuMemAllocHost(uintptr_t* address, size_t size) {
@@ -392,15 +457,15 @@ API Result cuMemFreeHost(uintptr_t address) {
   NEEDS_CONTEXT;
   return release(address), SUCCESS;
 }
-API Result cuMemcpyAsync(char* target, const char* source, size_t size, size_t) {
+API Result cuMemcpyAsync(char* target, const char* source, size_t size, uintptr_t stream) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue(copy(target, source, size));
+  return enqueue(stream, copy(target, source, size));
 }
-API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, size_t) {
+API Result cuMemsetD8Async(char* target, unsigned char value, size_t size, uintptr_t stream) {
   BEGIN("");
   NEEDS_CONTEXT;
-  return enqueue(fill(target, value, size));
+  return enqueue(stream, fill(target, value, size));
 }
 API Result cuPointerGetAttribute(int* value, int attribute, uintptr_t address) {
   constexpr int kMemoryType = 2, kHost = 1, kDevice = 2;
@@ -447,16 +512,17 @@ API Result cuLaunchKernelEx(const LaunchConfig* config, const Kernel* kernel, vo
   BEGIN(kernel->name);
   NEEDS_CONTEXT;
   auto work = launch(*kernel, config->grid, config->block[0], arguments);
-  return work ? enqueue(std::move(work)) : INVALID_VALUE;
+  return work ? enqueue(config->stream, std::move(work)) : INVALID_VALUE;
 }
 
 API Result cuLaunchKernel(const Kernel* kernel, unsigned x, unsigned y, unsigned z, unsigned block,
-                          unsigned, unsigned, unsigned, size_t, void** arguments, void**) {
+                          unsigned, unsigned, unsigned, uintptr_t stream, void** arguments,
+                          void**) {
   BEGIN(kernel->name);
   NEEDS_CONTEXT;
   const unsigned grid[] = {x, y, z};
   auto work = launch(*kernel, grid, block, arguments);
-  return work ? enqueue(std::move(work)) : INVALID_VALUE;
+  return work ? enqueue(stream, std::move(work)) : INVALID_VALUE;
 }
 
 // ---------------------------------------------------------------- graphs of kernels
@@ -491,10 +557,9 @@ API Result cuGraphInstantiateWithParams(Graph** built, const Graph* graph, void*
   NEEDS_CONTEXT;
   return *built = new Graph(*graph), SUCCESS;
 }
-API Result cuGraphLaunch(const Graph* graph, size_t) {
+API Result cuGraphLaunch(const Graph* graph, uintptr_t stream) {
   BEGIN("");
-  if (idle) return SUCCESS;
-  for (auto& work : graph->nodes) enqueue(work);
+  for (auto& work : graph->nodes) enqueue(stream, work);
   return SUCCESS;
 }
 API Result cuUserObjectCreate(UserObject** object, void* data, void (*destroy)(void*), unsigned,
