@@ -146,7 +146,7 @@ class Detector:
             unique=settings.unique or contract.one_class,
             every_class=contract.every_class,
         )
-        self._model = replace(prepared, contract=contract)
+        self._model = replace(prepared, contract=replace(contract, default_size=self.canvas))
         self._options = options
         self._open(wanted)
         log.info(

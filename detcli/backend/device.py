@@ -132,8 +132,8 @@ class DeviceOptions:
     """How to use the device, and how many detectors share the CPU.
 
     Attributes:
-        cuda_graph: Capture the network into CUDA graphs and replay them. None means where the
-            graph's shapes are static; True also where they are not, one capture a shape.
+        cuda_graph: Capture the network into CUDA graphs and replay them, one for each shape. None
+            means where the axes are static, and where not, shapes that repeat, as full batches do.
         gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
             pictures and the boxes come on top, and so does CUDA itself.
         half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor

@@ -15,7 +15,7 @@ Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why
 import contextlib
 from typing import TYPE_CHECKING
 
-from detcli.backend.cuda.backend import CudaBackend, CudaRanker
+from detcli.backend.cuda.backend import CudaBackend, CudaRanker, best_batch
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.backend.device import Device, DeviceOptions
 from detcli.errors import UsageError
@@ -37,8 +37,11 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         gpu = _open_gpu(device)
         stack.callback(gpu.close)
         network = open_network(model, device, gpu.stream, options)
+        batch = network.batch or best_batch(
+            gpu.multiprocessors, gpu.free_memory(), model.contract.canvas(), options.gpu_mem_limit
+        )
         stack.pop_all()
-    return CudaBackend(gpu, network, model.contract, str(device))
+    return CudaBackend(gpu, network, model.contract, str(device), batch)
 
 
 def open_ranker(device: Device) -> CudaRanker:

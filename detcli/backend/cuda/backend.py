@@ -40,8 +40,15 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
 the third are staged and uploaded."""
 
-BATCH = 8
-"""Pictures in a batch for a graph that takes any number."""
+MIN_BATCH, MAX_BATCH = 8, 32
+"""Pictures in a batch for a graph that takes any number, see `best_batch`."""
+
+MULTIPROCESSORS = 4
+"""For each picture of a larger batch; fewer have enough to do with a smaller one."""
+
+BYTES_A_PIXEL = 2560
+"""Device memory for each pixel of a larger batch's input: 1 GiB for a picture of 640x640. A
+generous estimate; not measured."""
 
 MAX_SELECTIONS = 8
 """Workspaces to keep; a short last batch or another canvas needs its own."""
@@ -72,9 +79,11 @@ class CudaBackend:
     in_flight = SLOTS
     workers = 1
 
-    def __init__(self, gpu: "Gpu", network: "Network", contract: Contract, device: str) -> None:
+    def __init__(
+        self, gpu: "Gpu", network: "Network", contract: Contract, device: str, batch: int
+    ) -> None:
         self.device = device
-        self.batch = network.batch or BATCH
+        self.batch = batch
         self._gpu, self._network, self._contract = gpu, network, contract
         self._ring = Ring(gpu, SLOTS)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
@@ -249,6 +258,29 @@ class CudaBackend:
         except MemoryError as error:
             fixed = self._network.batch is not None
             raise out_of_memory(shape, str(error), fixed=fixed) from error
+
+
+def best_batch(
+    multiprocessors: int, free: int, canvas: tuple[int, int], limit: int | None = None
+) -> int:
+    """Pictures in a batch for a graph that takes any number: 8, 16 or 32.
+
+    More pictures at a time keep more multiprocessors busy, as far as they fit into memory.
+
+    Args:
+        multiprocessors: The GPU's.
+        free: Bytes of device memory that are free once the network is loaded.
+        canvas: Height and width of the network's input.
+        limit: Bytes that the network may take of them; None for no limit.
+    """
+    picture = BYTES_A_PIXEL * math.prod(canvas)
+    room = free if limit is None else min(free, limit)
+    batch = MIN_BATCH
+    while batch < MAX_BATCH and 2 * batch <= min(
+        multiprocessors // MULTIPROCESSORS, room // picture
+    ):
+        batch *= 2
+    return batch
 
 
 class CudaRanker:

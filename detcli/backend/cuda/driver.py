@@ -128,6 +128,7 @@ class Gpu:
         name: The driver's name for it, "NVIDIA H200".
         ordinal: CUDA's number of the device.
         architecture: The architecture that kernels are compiled for, "sm_90".
+        multiprocessors: How many there are.
         stream: Address of the stream, which all work but uploads is enqueued on.
         queue: The stream, as cuda-core has it.
     """
@@ -168,6 +169,7 @@ class Gpu:
         self.name = str(self._device.name)
         self.ordinal = ordinal
         self.architecture = f"sm_{self._device.arch}"
+        self.multiprocessors = int(self._device.properties.multiprocessor_count)
         self._handle = self.queue.handle
         self.stream = int(self._handle)
         self._waiting = EventOptions(blocking_sync=available_cores() <= FEW_CORES)
@@ -258,6 +260,12 @@ class Gpu:
         if status != SUCCESS:
             raise ValueError("the array is not in the memory of a GPU")
         return int(ordinal)
+
+    def free_memory(self) -> int:
+        """Bytes of device memory that nobody has taken."""
+        status, free, _total = self.call(driver.cuMemGetInfo)
+        _check((status,))
+        return int(free)
 
     def synchronize(self) -> None:
         """Wait for all work on this device, including that of other streams."""

@@ -34,6 +34,10 @@ from detcli.model.contract import Contract, Layout
 from detcli.model.prepared import PreparedModel
 
 MAX_GRAPHS = 32  # each takes memory, and some runs to capture
+REPEATS = 3
+"""Runs of one shape in a row that a graph with dynamic axes is captured after: these are full
+batches, or a camera's single frames, and not the short batch at the end."""
+
 MAX_BINDINGS = 128  # creating one again takes microseconds
 NO_GRAPH = -1  # keeps ONNX Runtime from capturing a run
 
@@ -72,6 +76,7 @@ class Network:
         device: tuple[str, int] = ("cuda", 0),
         *,
         uses_graph: bool = False,
+        only_repeated: bool = False,
     ) -> None:
         """Take over a session.
 
@@ -80,6 +85,7 @@ class Network:
             contract: The graph's contract.
             device: Kind of memory, by ONNX Runtime's name, and number of the device.
             uses_graph: Whether to capture CUDA graphs.
+            only_repeated: Capture only shapes that have been run `REPEATS` times in a row.
 
         Raises:
             ModelError: The head is neither float32 nor float16.
@@ -95,6 +101,8 @@ class Network:
         self.output_dtype = ELEMENT_TYPES[output.type]
         self.uses_graph = self._can_capture = uses_graph
         self.rows_vary = contract.layout is Layout.ROWS and contract.anchor_count is None
+        self._only_repeated = only_repeated
+        self._last_shape, self._repeats = (0, 0, 0, 0), 0  # earlier runs of it in a row
         self._session = session
         self._contract = contract
         self._output_name = output.name
@@ -131,7 +139,8 @@ class Network:
         """Enqueue the network on the session's stream.
 
         The first run of a pair of addresses is an ordinary one, so a single picture need not wait
-        for a capture. If graphs are used, the second run captures one and later runs replay it.
+        for a capture. If graphs are used, the second run captures one and later runs replay it;
+        with `only_repeated`, the first later run that ends a row of runs of its shape captures.
 
         Args:
             input_address: Address of `shape` values of `input_dtype`, C-contiguous.
@@ -143,11 +152,13 @@ class Network:
             InferenceError: The runtime failed, or the network has been closed.
         """
         key = (input_address, output_address, shape)
+        self._repeats = self._repeats + 1 if shape == self._last_shape else 0
+        self._last_shape = shape
         with self._failures(shape):
             binding = self._bindings.get(key)
             if binding is None:
                 binding = self._bind(*key)
-            elif self.uses_graph and binding.graph == NO_GRAPH and self._captured < MAX_GRAPHS:
+            elif binding.graph == NO_GRAPH and self._wants_capture():
                 binding.graph, self._captured = self._captured, self._captured + 1
                 binding.options = self._run_options(binding.graph)
             self._bindings.pop(key, None)  # not kept if it fails
@@ -178,6 +189,11 @@ class Network:
         """Drop the session and its memory."""
         self._bindings.clear()
         self._session = None
+
+    def _wants_capture(self) -> bool:
+        """Whether to capture the run at hand, of a pair of addresses that was run before."""
+        repeated = self._repeats >= REPEATS or not self._only_repeated
+        return self.uses_graph and repeated and self._captured < MAX_GRAPHS
 
     def _execute(self, binding: _Binding) -> None:
         """Run; if a graph cannot be captured or replayed, stop using graphs and run again."""
@@ -253,17 +269,17 @@ def open_network(
     """
     contract, ordinal = model.contract, device.ordinal or 0
     providers: list[Provider] = [cuda_provider(ordinal, stream, options)]
-    wants_graph = options.cuda_graph
-    if wants_graph is None:
-        wants_graph = None not in (contract.batch, contract.input_size)  # all shapes are static
     if device.uses_tensorrt:
         engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
         providers.insert(0, engine)
-    elif wants_graph:
+    elif options.cuda_graph is not False:
         capturing = cuda_provider(ordinal, stream, options, graph=True)
         try:
             session = open_session(model.graph, (capturing,), model.name)
-            return Network(session, contract, ("cuda", ordinal), uses_graph=True)
+            is_static = None not in (contract.batch, contract.input_size)
+            only_repeated = options.cuda_graph is None and not is_static
+            where = ("cuda", ordinal)
+            return Network(session, contract, where, uses_graph=True, only_repeated=only_repeated)
         except CaptureRefusedError as error:
             if options.cuda_graph:
                 warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)

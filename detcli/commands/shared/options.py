@@ -144,7 +144,7 @@ BoxesOnlyOption = Annotated[
 CudaGraphOption = Annotated[
     bool | None,
     flag(
-        "Replay the network as a CUDA graph; default: if its shapes are static.",
+        "Replay the network as a CUDA graph; default: for shapes that repeat.",
         "--cuda-graph/--no-cuda-graph",
         panel=DEVICES,
     ),

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
+import onnxruntime
 import pytest
 from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
 
-from detcli import DetcliWarning, Letterbox
-from detcli.backend import DeviceOptions, open_backend
+from detcli import DetcliWarning, Detector, Letterbox, Settings
+from detcli.backend import DeviceOptions, cuda, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
+from detcli.backend.cuda import network
 from detcli.backend.cuda.ring import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
@@ -262,6 +264,53 @@ def test_a_batch_that_does_not_fit_is_named(driver, make_model, random, batch):
     if batch is None:  # the smaller batch does fit
         images = noise(random, 1)
         assert rows(enqueue(backend, images)()) == on_cpu(model, [images])[0]
+
+
+@pytest.mark.parametrize(
+    ("multiprocessors", "gib", "canvas", "limit", "batch"),
+    [
+        (128, 32, (640, 640), None, 32),
+        (127, 80, (640, 640), None, 16),
+        (148, 31, (640, 640), None, 16),
+        (64, 16, (640, 640), None, 16),
+        (63, 80, (640, 640), None, 8),
+        (1, 0, (640, 640), None, 8),
+        (128, 80, (1280, 1280), None, 16),
+        (128, 80, (640, 640), 2 << 30, 8),
+        (128, 8, (320, 320), 1 << 40, 32),
+    ],
+)
+def test_the_best_batch_follows_multiprocessors_and_memory(
+    multiprocessors, gib, canvas, limit, batch
+):
+    assert module.best_batch(multiprocessors, gib << 30, canvas, limit) == batch
+
+
+@pytest.mark.parametrize(
+    ("options", "capacity", "imgsz", "batch"),
+    [
+        ({"batch": 2}, None, None, 2),
+        ({"batch": None, "size": None}, None, 320, 16),
+        ({"batch": None, "size": None}, None, 640, 8),
+        ({"batch": None, "size": None}, 1 << 30, 320, 8),
+    ],
+)
+def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR0917
+    options, capacity, imgsz, batch, driver, make_model, monkeypatch
+):
+    """The driver of the tests has 64 multiprocessors and 8 GiB."""
+    driver.start(capacity=capacity)
+    monkeypatch.setattr(cuda, "_require_runtime", lambda _: None)
+    monkeypatch.setattr(
+        network,
+        "open_network",
+        lambda model, *_: network.Network(
+            onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"]),
+            model.contract,
+        ),
+    )
+    with Detector(make_model(**options), "cuda:0", Settings(imgsz=imgsz)) as detector:
+        assert (detector.batch, detector.in_flight) == (batch, 3)
 
 
 def test_the_device_is_made_current_before_the_network_runs(

@@ -1,5 +1,6 @@
 """CUDA graphs, options and failures of the network, on a double of a session that knows graphs."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,6 +91,26 @@ def test_other_addresses_are_never_written_by_a_replay(contract):
     assert [written for _, written in session.runs] == [output for _, output in asked]
     assert len(session.captured) == 3
     assert session.runs[-1][0] == "replayed"
+
+
+def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
+    """Full batches, on each pair of addresses; neither the short last one nor sizes in turns."""
+    full, short, other = (8, 3, 64, 64), (5, 3, 64, 64), (8, 3, 64, 32)
+    contract = replace(prepare(make_model(batch=None)).contract, input_size=None)
+    session = Session()
+    network = Network(session, contract, uses_graph=True, only_repeated=True)
+
+    def run(*shapes):
+        del session.runs[:]
+        for number, shape in enumerate(shapes):
+            network.run(number % 3, 1000 + number % 3, shape)
+        return [kind for kind, _ in session.runs]
+
+    assert run(full, full, full, short) == ["ordinary"] * 4
+    assert run(*[full, other] * 4) == ["ordinary"] * 8
+    assert run(*[full] * 8) == ["ordinary"] * 3 + ["captured"] * 3 + ["replayed"] * 2
+    assert run(full, short, full, short) == ["replayed", "ordinary", "replayed", "ordinary"]
+    assert len(session.captured) == 3
 
 
 def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
@@ -224,7 +245,8 @@ def opened(monkeypatch):
         asked.append(providers)
         if opened.refuse and any("enable_cuda_graph" in told for _, told in providers):
             raise CaptureRefusedError(f"{title}: it has control flow")
-        return Session()
+        opened.session = Session()
+        return opened.session
 
     def opened():
         return [[(name, "enable_cuda_graph" in told) for name, told in one] for one in asked]
@@ -240,19 +262,23 @@ def opened(monkeypatch):
     [
         (None, {}, True),
         (None, {"batch": 4}, True),
-        (None, {"batch": None}, False),
-        (None, {"size": None}, False),
+        (None, {"batch": None}, True),
+        (None, {"size": None}, True),
         (True, {"size": None, "batch": None}, True),
         (False, {}, False),
+        (False, {"batch": None}, False),
     ],
 )
-def test_graphs_are_used_if_shapes_are_static_or_as_requested(
-    wish, properties, uses_graph, opened, make_model
-):
+def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, make_model):
     model = prepare(make_model(**properties))
     network = open_network(model, Device.parse("cuda:1"), 32512, DeviceOptions(cuda_graph=wish))
     assert network.uses_graph is uses_graph
     assert opened() == [[(CUDA, uses_graph)]]
+    opened.session.run = lambda *_: [np.zeros((1, 7, 64), np.float16)]
+    for _ in range(2):
+        network.run(1, 2, (4, 3, 64, 64))
+    at_once = uses_graph and (wish or None not in properties.values())
+    assert [kind for kind, _ in opened.session.runs[-1:]] == [("ordinary", "captured")[at_once]]
     ((_, told),) = opened.asked[0]
     assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
 

@@ -41,6 +41,7 @@ enum Result {  // as in cuda.h
 namespace {
 
 constexpr size_t kGuard = 256, kFirstContext = 0x1000, kContextStep = 16;
+constexpr size_t kMemory = size_t(1) << 33;
 constexpr int kRubbish = 0xCD;
 
 using Launch = const char* (*)(const unsigned*, unsigned, int, void**);
@@ -325,14 +326,16 @@ API Result cuDeviceGet(int* device, int ordinal) {
 API Result cuDeviceGetName(char* name, int length, int) {
   return snprintf(name, size_t(length), "CPU in disguise"), SUCCESS;
 }
-API Result cuDeviceTotalMem(size_t* bytes, int) { return *bytes = size_t(1) << 33, SUCCESS; }
+API Result cuDeviceTotalMem(size_t* bytes, int) { return *bytes = kMemory, SUCCESS; }
 API Result cuDeviceTotalMem_v2(size_t* bytes, int device) {
   return cuDeviceTotalMem(bytes, device);
 }
 API Result cuDeviceGetUuid(void* uuid, int device) { return memset(uuid, device, 16), SUCCESS; }
 API Result cuDeviceGetAttribute(int* value, int attribute, int) {
-  constexpr int kUnifiedAddressing = 41, kMajor = 75, kMinor = 76, kMemoryPools = 115;
-  *value = attribute == kMajor                                            ? 7
+  constexpr int kMultiprocessors = 16, kUnifiedAddressing = 41, kMajor = 75, kMinor = 76,
+                kMemoryPools = 115;
+  *value = attribute == kMultiprocessors                                  ? 64
+           : attribute == kMajor                                          ? 7
            : attribute == kMinor                                          ? 5
            : attribute == kUnifiedAddressing || attribute == kMemoryPools ? 1
                                                                           : 0;
@@ -476,6 +479,12 @@ API Result cuPointerGetAttribute(int* value, int attribute, uintptr_t address) {
     return SUCCESS;
   }
   return INVALID_VALUE;
+}
+API Result cuMemGetInfo(size_t* free, size_t* total) {
+  BEGIN("");
+  NEEDS_CONTEXT;
+  *total = kMemory, *free = std::min(capacity, kMemory) - in_use;
+  return SUCCESS;
 }
 API Result cuDeviceGetMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
 API Result cuDeviceGetDefaultMemPool(size_t* pool, int) { return *pool = 7, SUCCESS; }
