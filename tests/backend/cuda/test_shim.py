@@ -49,6 +49,7 @@ extern "C" __global__ void intrinsics(int* out, unsigned* number, unsigned long 
   out[8] = (int)max(1u, 0xFFFFFFFFu);
   out[9] = (int)atomicAdd(number, 5), out[10] = (int)atomicOr(number, 8u);
   out[11] = (int)atomicMax(number, 3u), atomicMax(wide, 1ull << 40);
+  out[12] = __popcll(0xF0F0ull << 28), out[13] = __ffsll(1ll << 35), out[14] = __ffsll(0);
 }
 """
 
@@ -135,12 +136,12 @@ def test_a_short_last_warp_votes_with_the_lanes_it_has(build):
 
 
 def test_intrinsics(build):
-    out, number, wide = np.zeros(12, np.int32), np.array([2], np.uint32), np.zeros(1, np.uint64)
+    out, number, wide = np.zeros(15, np.int32), np.array([2], np.uint32), np.zeros(1, np.uint64)
     build(INTRINSICS).launch(
         "intrinsics", (1, 1, 1), 1, out.ctypes.data, number.ctypes.data, wide.ctypes.data
     )
     minus_two = int(np.array([-2], np.float32).view(np.int32)[0])
-    assert out.tolist() == [8, 31, 32, 4, 0, minus_two, 3, -1, -1, 2, 7, 15]
+    assert out.tolist() == [8, 31, 32, 4, 0, minus_two, 3, -1, -1, 2, 7, 15, 8, 36, 0]
     assert number[0] == 15
     assert wide[0] == 1 << 40
 

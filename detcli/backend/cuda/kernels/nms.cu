@@ -2,8 +2,8 @@
 //
 // rank_anchors, grid (B), block 1024: the anchors above the confidence, best first.
 // nms, grid (B), block 1024: greedy, 64 candidates at a time. Each is compared with the boxes that
-// are kept already and with the others of the 64, whose overlaps are bits of a mask; one thread
-// then walks the mask. So memory does not grow with the square of the candidates.
+// are kept already and with the others of the 64, whose overlaps are bits of a mask; one warp then
+// walks the mask. So memory does not grow with the square of the candidates.
 #include "head.cuh"
 #include "top.cuh"
 
@@ -30,11 +30,8 @@ struct Candidates {
   float score[CHUNK];
   u32 overlaps[CHUNK][CHUNK / 32];  // bits of the later candidates that this one would drop
   u32 dropped[CHUNK / 32];          // bits of those that a kept box drops
-  u32 place[CHUNK];                 // row of each candidate, or NOWHERE
-  u32 kept;
+  u64 stays;                        // bits of those that are kept in the end
 };
-
-constexpr u32 NOWHERE = 0xFFFFFFFFu;
 
 // As NumPy's: NaN if either is NaN.
 __device__ __forceinline__ float maximum(float a, float b) { return a >= b || a != a ? a : b; }
@@ -56,8 +53,8 @@ __device__ __forceinline__ void set_bit(u32* bits, u32 index) {
   atomicOr(&bits[index / 32], 1u << index % 32);
 }
 
-__device__ __forceinline__ bool bit(const u32* bits, u32 index) {
-  return bits[index / 32] >> index % 32 & 1;
+__device__ __forceinline__ u64 bits_of(const u32 (&words)[CHUNK / 32]) {
+  return (u64)words[1] << 32 | words[0];
 }
 
 // Compare the candidates with the rows that are kept, and with each other.
@@ -80,15 +77,20 @@ __device__ __forceinline__ void compare(Candidates& chunk, u32 count, const floa
   }
 }
 
-// One thread: which candidates stay, best first; the next free row of each.
-__device__ __forceinline__ void walk(Candidates& chunk, u32 count, u32 max_det) {
-  for (u32 index = 0; index < count; index++) {
-    bool stays = chunk.kept < max_det && !bit(chunk.dropped, index);
-    chunk.place[index] = stays ? chunk.kept++ : NOWHERE;
-    if (!stays) continue;
-    for (u32 word = 0; word < CHUNK / 32; word++)
-      chunk.dropped[word] |= chunk.overlaps[index][word];
+// One warp: which candidates stay, at most `room`, from one to the next that the better ones leave.
+// Each lane holds the overlaps of two candidates.
+__device__ __forceinline__ u64 walk(const Candidates& chunk, u32 count, u32 room) {
+  u32 lane = threadIdx.x % WARP;
+  u64 low = lane < count ? bits_of(chunk.overlaps[lane]) : 0;
+  u64 high = lane + WARP < count ? bits_of(chunk.overlaps[lane + WARP]) : 0;
+  u64 left = ~0ull >> (CHUNK - count) & ~bits_of(chunk.dropped), stays = 0;
+  for (; left != 0 && room > 0; room--) {
+    u32 next = (u32)__ffsll((i64)left) - 1;
+    stays |= 1ull << next;
+    left &= left - 1;
+    left &= ~__shfl_sync(EVERY_LANE, next < WARP ? low : high, (int)(next % WARP));
   }
+  return stays;
 }
 
 template <class T>
@@ -97,7 +99,6 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
                                         const u32* best_key, const u32* best_class, u32* row_class,
                                         float* rows, Candidates& chunk) {
   u32 mine = threadIdx.x;
-  if (mine == 0) chunk.kept = 0;
   u32 kept = 0;
   for (u32 start = 0; start < ranked_count && kept < max_det; start += CHUNK) {
     u32 count = ranked_count - start < CHUNK ? ranked_count - start : CHUNK;
@@ -112,10 +113,13 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
     __syncthreads();
     compare(chunk, count, rows, row_class, kept, threshold);
     __syncthreads();
-    if (mine == 0) walk(chunk, count, max_det);
+    if (mine < WARP) {
+      u64 stays = walk(chunk, count, max_det - kept);
+      if (mine == 0) chunk.stays = stays;
+    }
     __syncthreads();
-    if (mine < count && chunk.place[mine] != NOWHERE) {
-      u32 place = chunk.place[mine];
+    if (mine < count && chunk.stays >> mine & 1) {
+      u32 place = kept + (u32)__popcll(chunk.stays & ((1ull << mine) - 1));
       Box box = chunk.box[mine];
       float* row = rows + (u64)place * 6;
       row[0] = box.x1, row[1] = box.y1, row[2] = box.x2, row[3] = box.y2;
@@ -123,7 +127,7 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
       row[5] = (float)head.class_id(chunk.class_index[mine]);
       row_class[place] = chunk.class_index[mine];
     }
-    kept = chunk.kept;
+    kept += (u32)__popcll(chunk.stays);
   }
   return kept;
 }

@@ -149,8 +149,10 @@ T atomicMax(T* target, std::common_type_t<T> value) {
 }
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
 inline int __clz(int bits) { return bits ? __builtin_clz(unsigned(bits)) : 32; }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
 inline unsigned __float_as_uint(float value) {
   unsigned bits;
   memcpy(&bits, &value, sizeof bits);
