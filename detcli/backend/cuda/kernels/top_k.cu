@@ -14,13 +14,6 @@ struct RowSource {
   }
 };
 
-struct KeySource {
-  const u64* keys;
-  __device__ u64 operator()(u32 index) const { return keys[index]; }
-};
-
-constexpr u64 ANYTHING = 1;  // NaN too: only what no index has, 0, is left out
-
 template <class T>
 __device__ __forceinline__ void chunk(const T* values, u32 length, u32 chunk_length, u32 k,
                                       u64* keys, Scratch& scratch) {
