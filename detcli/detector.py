@@ -146,7 +146,7 @@ class Detector:
             unique=settings.unique or contract.one_class,
             every_class=contract.every_class,
         )
-        self._model = replace(prepared, contract=replace(contract, default_size=self.canvas))
+        self._model = replace(prepared, contract=contract)
         self._options = options
         self._open(wanted)
         log.info(
@@ -177,7 +177,7 @@ class Detector:
         precision = self._backend.precision
         self.device = f"{self.where} ({precision})" if precision else str(self.where)
         self.in_flight = self._backend.in_flight
-        self.batch = self._backend.batch
+        self.batch = self._backend.best_batch(self.canvas)
         self.workers = self._backend.workers
         self.times = StageTimes()
         self._batches = 0
@@ -248,13 +248,21 @@ class Detector:
         if self._observer is not None:
             self._observer(stage)
 
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture of (height, width) to be decoded into, where it suits the device.
+
+        May be called on any thread; the array may outlive the detector.
+        """
+        return self._backend.allocate(size)
+
     def submit(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch; the returned function waits for its detections.
 
         A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
         the first. Any number of batches may be started, and waited for in any order.
 
-        With tiles, it returns when all are done.
+        With tiles, it returns when all are done. A picture whose array `allocate` made must stay as
+        it is until its detections are there; others may change when this returns.
 
         Raises:
             InferenceError: The runtime failed.
@@ -267,7 +275,8 @@ class Detector:
             for picture, parts in zip(pictures, areas, strict=True)
             for left, top, right, bottom in parts
         ]
-        rows = iter(self._detect_side_by_side(views, self._backend.batch))
+        for_each = self.batch // (1 + len(self._helpers))
+        rows = iter(self._detect_side_by_side(views, for_each))
         with self.times.stage(Stage.SELECTION):
             found = [merge([*itertools.islice(rows, len(parts))], parts) for parts in areas]
         return lambda: found

@@ -1,5 +1,6 @@
 """Pictures, and Letterbox, which maps them onto the network's input and boxes back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,7 +10,15 @@ import numpy.typing as npt
 Image = npt.NDArray[np.uint8]
 """A decoded picture: `(H, W, 3)` uint8, BGR, upright."""
 
+Allocate = Callable[[tuple[int, int]], Image]
+"""Makes an array for a picture of (height, width), with any content."""
+
 Boxes = npt.NDArray[np.float32]
+
+
+def new_image(size: tuple[int, int]) -> Image:
+    """An array for a picture of (height, width) in ordinary memory."""
+    return np.empty((*size, 3), np.uint8)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -144,6 +144,18 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Heights and widths of the pictures that the CPU's backend makes arrays for."""
+    from detcli.backend.cpu import CpuBackend
+    from detcli.geometry import new_image
+
+    sizes = []
+    note = lambda _, size: sizes.append(size) or new_image(size)  # noqa: E731
+    monkeypatch.setattr(CpuBackend, "allocate", note)
+    return sizes
+
+
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder for this test alone."""
     folder = tmp_path / "cache"

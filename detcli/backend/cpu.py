@@ -8,7 +8,7 @@ from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, Sele
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
-from detcli.geometry import Image, Letterbox
+from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 from detcli.topk import top_k
@@ -43,13 +43,20 @@ class CpuBackend:
     def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
         """Load a model; of the options, `workers` and `cores` say how the cores are shared."""
         self._contract = model.contract
-        self.batch = model.contract.batch or 1
         self.workers = options.workers
         self._observer: Observer | None = None
         shared = options.workers > 1 or options.cores
         cores = options.cores or available_cores()
         threads = max(1, cores // options.workers) if shared else 0
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
+
+    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
+        """As many pictures as the graph takes; one where it takes any number."""
+        return self._contract.batch or 1
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture, in ordinary memory."""
+        return new_image(size)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Head:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""

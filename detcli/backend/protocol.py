@@ -29,18 +29,28 @@ class Backend(Protocol):
         device: The device's name.
         precision: What the network computes in, where that is for the device to choose; else empty.
         in_flight: How many batches to start before waiting for the first.
-        batch: Best number of pictures in a batch.
         workers: How many backends to run side by side, one per thread.
     """
 
     device: str
     precision: str
     in_flight: int
-    batch: int
     workers: int
 
+    def best_batch(self, canvas: tuple[int, int]) -> int:
+        """Best number of pictures in a batch, for an input of this height and width."""
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture of (height, width) to be decoded into, where it suits `prepare`.
+
+        Called on any thread; the array may outlive the backend.
+        """
+
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
-        """Letterbox pictures into the network's input `(B, 3, H, W)`."""
+        """Letterbox pictures into the network's input `(B, 3, H, W)`.
+
+        Those whose arrays `allocate` made must stay as they are until the detections are read.
+        """
 
     def infer(self, buffer: Buffer) -> Buffer:
         """Run the network body on a prepared batch.

@@ -191,9 +191,10 @@ def work(
         DetcliError: The detector cannot be opened, or a part cannot be written.
     """
     with Detector(job.model, devices[0], job.settings, job.device_options) as detector:
-        source = job.source
+        decode = replace(job.source.decode, allocate=detector.allocate)
         if job.fast_decode:
-            source = replace(source, decode=replace(source.decode, fast_for=detector.fast_for))
+            decode = replace(decode, fast_for=detector.fast_for)
+        source = replace(job.source, decode=decode)
         watch = job.watch.above(detector.least_conf)
         settings = settings_json(
             detector,

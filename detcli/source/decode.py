@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from detcli.errors import DecodeError, SourceError, system_reason
-from detcli.geometry import Picture
+from detcli.geometry import Allocate, Picture, new_image
 from detcli.opencv import cv2, library_messages
 from detcli.source import decode_jpeg
 from detcli.source.decode_size import Size, check_complete, declared_size
@@ -46,12 +46,14 @@ class DecodeOptions:
             then decoded at a half, a quarter or an eighth of its size, which is faster.
         strict: Whether a damaged picture is an error even if it can be decoded.
         timeout_s: Time to read and decode an input; 0 for no limit.
+        allocate: Makes the arrays that JPEGs are decoded into.
     """
 
     max_pixels: int = 200_000_000
     fast_for: Size | None = None
     strict: bool = False
     timeout_s: float = TIMEOUT_S
+    allocate: Allocate = new_image
 
     @property
     def max_bytes(self) -> int:
@@ -101,7 +103,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     messages: list[str] = []
     if data.startswith(decode_jpeg.START):
         try:
-            if picture := decode_jpeg.decode(data, options.fast_for):
+            if picture := decode_jpeg.decode(data, options.fast_for, options.allocate):
                 return picture
         except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
             messages.append(str(error))

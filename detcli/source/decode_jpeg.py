@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detcli.errors import DecodeError
-from detcli.geometry import Image, Letterbox, Picture
+from detcli.geometry import Allocate, Image, Letterbox, Picture, new_image
 from detcli.opencv import cv2
 
 START = b"\xff\xd8\xff"
@@ -87,13 +87,16 @@ def check_scans(data: bytes) -> None:
         )
 
 
-def decode(data: bytes, fast_for: tuple[int, int] | None) -> Picture | None:
+def decode(
+    data: bytes, fast_for: tuple[int, int] | None, allocate: Allocate = new_image
+) -> Picture | None:
     """Decode a JPEG.
 
     Args:
         data: The whole file.
         fast_for: Height and width of a network's input. The picture is decoded at a half, a
             quarter or an eighth of its size as long as it is not smaller than on that input.
+        allocate: Makes the array of the picture, unless the last step is to transpose it.
 
     Returns:
         The picture; None if it is left to OpenCV.
@@ -112,13 +115,17 @@ def decode(data: bytes, fast_for: tuple[int, int] | None) -> Picture | None:
     if fast_for is not None:
         gain = max(Letterbox.fit(header.size, fast_for).gains)
         scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
+    height, width = header.height, header.width
+    is_upright = header.orientation == 1
+    buffer = allocate((-(-height // scale), -(-width // scale))) if is_upright else None
     image: Image = decode_jpeg(
-        data, "BGR", min_height=header.height // scale, min_width=header.width // scale
+        data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
     )
     if header.orientation >= 5:
         image = np.asarray(cv2.transpose(image), np.uint8)
     if header.orientation in _FLIPS:
-        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation]), np.uint8)
+        target = allocate((image.shape[0], image.shape[1]))
+        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation], target), np.uint8)
     return Picture(image, header.size)
 
 

@@ -121,6 +121,17 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert not play.of(Done)[-1].published
 
 
+@pytest.mark.parametrize("fast_decode", [False, True])
+def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocated, fast_decode):
+    pytest.importorskip("simplejpeg")
+    path = str(tmp_path / "a.jpg")
+    cv2.imwrite(path, picture(("red", 1, 1), size=(200, 200)))
+    play = Play(tmp_path / "boxes", [path], 1, make_model(), fast_decode=fast_decode)
+    play.work()
+    assert len(play.records()) == 1
+    assert allocated == [(100, 100) if fast_decode else (200, 200)]
+
+
 def test_a_piece_is_sent_back(tmp_path, names, make_model):
     play = Play(tmp_path / "boxes", names, 50, make_model())
     play.work([Task(play.manifest.shard(0), None, 6, 9)])

@@ -289,6 +289,27 @@ def test_the_network_sees_the_same_picture_when_it_is_decoded_fast(value):
     assert np.abs(shown[0] - shown[1]).mean() < 3
 
 
+@pytest.mark.parametrize("fast_for", [None, (30, 30), (200, 200)])
+@pytest.mark.parametrize("value", UPRIGHT)
+@pytest.mark.parametrize("size", [(400, 300), (401, 301), (5, 3), (1, 1)])
+def test_pictures_are_decoded_into_memory_of_the_caller(without_opencv, size, value, fast_for):  # noqa: ARG001
+    """All but those that are transposed last; those that OpenCV decodes need none."""
+    jpeg = insert(encode(picture(*size)), exif(orientation(value)))
+    made = []
+
+    def allocate(size):
+        made.append(np.full((*size, 3), 77, np.uint8))
+        return made[-1]
+
+    found = load_bytes(jpeg, DecodeOptions(fast_for=fast_for, allocate=allocate))
+    expected = load_bytes(jpeg, DecodeOptions(fast_for=fast_for))
+    np.testing.assert_array_equal(found.pixels, expected.pixels)
+    assert found.pixels.flags.c_contiguous
+    is_transposed_last = value == 5
+    assert len(made) == (not is_transposed_last)
+    assert all(np.shares_memory(found.pixels, one) for one in made)
+
+
 @pytest.mark.parametrize("name", ["cmyk", "png", "damaged", "cut"])
 def test_pictures_left_to_opencv_are_never_reduced(name):
     large = picture(400, 300)

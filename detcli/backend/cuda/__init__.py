@@ -4,6 +4,7 @@
     network.py     ONNX Runtime on device memory
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
+    pictures.py    page-locked memory that pictures are decoded into
     ring.py        the memory that a batch in flight owns
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
@@ -15,7 +16,7 @@ Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why
 import contextlib
 from typing import TYPE_CHECKING
 
-from detcli.backend.cuda.backend import CudaBackend, CudaRanker, best_batch
+from detcli.backend.cuda.backend import CudaBackend, CudaRanker
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.backend.device import Device, DeviceOptions
 from detcli.errors import UsageError
@@ -37,11 +38,8 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         gpu = _open_gpu(device)
         stack.callback(gpu.close)
         network = open_network(model, device, gpu.stream, options)
-        batch = network.batch or best_batch(
-            gpu.multiprocessors, gpu.free_memory(), model.contract.canvas(), options.gpu_mem_limit
-        )
         stack.pop_all()
-    return CudaBackend(gpu, network, model.contract, str(device), batch)
+    return CudaBackend(gpu, network, model.contract, str(device), options.gpu_mem_limit)
 
 
 def open_ranker(device: Device) -> CudaRanker:

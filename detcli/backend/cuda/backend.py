@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
+from detcli.backend.cuda.pictures import PictureMemory
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, take, top_k, upload
@@ -40,8 +41,8 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
 the third are staged and uploaded."""
 
-MIN_BATCH, MAX_BATCH = 8, 32
-"""Pictures in a batch for a graph that takes any number, see `best_batch`."""
+BATCHES = (32, 16, 8)
+"""Pictures in a batch for a graph that takes any number, see `largest_batch`."""
 
 MULTIPROCESSORS = 4
 """For each picture of a larger batch; fewer have enough to do with a smaller one."""
@@ -72,7 +73,6 @@ class CudaBackend:
 
     Attributes:
         device: The device's name, "cuda:0" or "tensorrt:0".
-        batch: Best number of pictures in a batch.
     """
 
     precision = ""
@@ -80,15 +80,34 @@ class CudaBackend:
     workers = 1
 
     def __init__(
-        self, gpu: "Gpu", network: "Network", contract: Contract, device: str, batch: int
+        self,
+        gpu: "Gpu",
+        network: "Network",
+        contract: Contract,
+        device: str,
+        memory_limit: int | None = None,
     ) -> None:
+        """Take over a GPU and a network, which may take `memory_limit` bytes."""
         self.device = device
-        self.batch = batch
+        self._memory_limit = memory_limit
         self._gpu, self._network, self._contract = gpu, network, contract
         self._ring = Ring(gpu, SLOTS)
+        self._pictures = PictureMemory(gpu)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
         self._closed = False
         self._observer: Observer | None = None
+
+    def best_batch(self, canvas: tuple[int, int]) -> int:
+        """As many pictures as the graph takes; else `largest_batch`."""
+        if self._network.batch is not None:
+            return self._network.batch
+        free, limit = self._gpu.free_memory(), self._memory_limit
+        room = free if limit is None else min(free, limit)
+        return largest_batch(self._gpu.multiprocessors, room, canvas)
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture, in page-locked memory if there is some; it may outlive this."""
+        return self._pictures.allocate(size)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
         """Upload pictures and letterbox them into the network's input.
@@ -109,9 +128,10 @@ class CudaBackend:
         used, size = (dtype.itemsize * math.prod(part) for part in (pictures.shape, shape))
         with self._memory_for(shape):
             tensor = slot.device("tensor", size)
-            staging = slot.pinned("pictures", pictures.size)
+            staging = slot.pinned("pictures", pictures.staged)
             uploaded = slot.device("pictures", pictures.size)
         self._ended(Stage.PREPROCESS)
+        slot.pictures = tuple(images)
         with slot.marked():
             ended = partial(self._ended, Stage.UPLOAD)
             pictures.enqueue(self._gpu, staging, uploaded, tensor.address, ended)
@@ -205,6 +225,7 @@ class CudaBackend:
         self._closed = True
         with contextlib.ExitStack() as stack:  # whatever fails, the rest is released
             stack.callback(self._gpu.close)
+            stack.callback(self._pictures.close)
             stack.callback(self._network.close)
             for selection in self._selections.values():
                 stack.callback(selection.close)
@@ -260,27 +281,19 @@ class CudaBackend:
             raise out_of_memory(shape, str(error), fixed=fixed) from error
 
 
-def best_batch(
-    multiprocessors: int, free: int, canvas: tuple[int, int], limit: int | None = None
-) -> int:
-    """Pictures in a batch for a graph that takes any number: 8, 16 or 32.
+def largest_batch(multiprocessors: int, room: int, canvas: tuple[int, int]) -> int:
+    """The largest of `BATCHES` that suits the GPU, or the smallest.
 
     More pictures at a time keep more multiprocessors busy, as far as they fit into memory.
 
     Args:
         multiprocessors: The GPU's.
-        free: Bytes of device memory that are free once the network is loaded.
+        room: Bytes of device memory that the network may take for them.
         canvas: Height and width of the network's input.
-        limit: Bytes that the network may take of them; None for no limit.
     """
-    picture = BYTES_A_PIXEL * math.prod(canvas)
-    room = free if limit is None else min(free, limit)
-    batch = MIN_BATCH
-    while batch < MAX_BATCH and 2 * batch <= min(
-        multiprocessors // MULTIPROCESSORS, room // picture
-    ):
-        batch *= 2
-    return batch
+    fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
+    wanted = min(multiprocessors // MULTIPROCESSORS, fitting)
+    return next((batch for batch in BATCHES if batch <= wanted), BATCHES[-1])
 
 
 class CudaRanker:

@@ -7,7 +7,7 @@ overtake what they do not depend on. `Event.wait` is where the host waits.
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -196,15 +196,19 @@ class Gpu:
         """Copy bytes between two addresses, of the device or page-locked."""
         _check(self.call(driver.cuMemcpyAsync, target, source, size, self._handle))
 
-    def upload(self, target: int, source: int, size: int) -> None:
+    def upload(self, copies: Iterable[tuple[int, int, int]]) -> None:
         """Copy page-locked memory to the device while earlier work still runs.
 
-        Work that is enqueued afterwards waits for the copy. Earlier work must not use the target.
+        Work that is enqueued afterwards waits for them. Earlier work must not use the targets.
+
+        Args:
+            copies: Target, source and number of bytes of each.
         """
         if self._has_allocated:  # the memory exists once the stream has come that far
             self._has_allocated = False
             self.call(self._uploads.wait, self.queue)
-        _check(self.call(driver.cuMemcpyAsync, target, source, size, self._uploads.handle))
+        for target, source, size in copies:
+            _check(self.call(driver.cuMemcpyAsync, target, source, size, self._uploads.handle))
         self.call(self._uploads.record, self._uploaded)
         self.call(self.queue.wait, self._uploaded)
 

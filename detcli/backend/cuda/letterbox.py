@@ -1,8 +1,10 @@
-"""Letterboxes pictures into the network's input: one upload, one kernel.
+"""Letterboxes pictures into the network's input: uploads, then one kernel.
 
-Everything that the kernel reads lies in one staging area: the values of the 256 levels of each
-channel, a descriptor for each picture, the tables for resizing, and the pictures as decoded. The
-kernel resizes as cv2.INTER_LINEAR; other interpolations are done on the host, before the upload.
+Everything that the kernel reads lies in one area: the values of the 256 levels of each channel, a
+descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
+page-locked memory and uploaded with one copy, except pictures that lie in such memory already
+(`pictures.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
+interpolations are done on the host, before the upload.
 """
 
 import functools
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from detcli.backend.cuda.pictures import is_page_locked
 from detcli.backend.preprocess import DEFAULT, resize, values
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing
@@ -42,7 +45,8 @@ class LetterboxBatch:
 
     Attributes:
         shape: `(B, 3, H, W)` of the tensor.
-        size: Bytes of the staging area, in page-locked and in device memory.
+        size: Bytes of the area in device memory.
+        staged: Bytes of it that are staged in page-locked memory; the rest is there already.
     """
 
     def __init__(
@@ -82,10 +86,14 @@ class LetterboxBatch:
             height, width = letterbox.resized
             picture["columns"] = self._place_table(column_taps(image.shape[1], width))
             picture["rows"] = self._place_table(row_taps(image.shape[0], height))
-            picture["pixels"] = self._place(image)
             picture["pitch"] = 3 * image.shape[1]
             picture["left"], picture["top"] = letterbox.left, letterbox.top
             picture["width"], picture["height"] = width, height
+        for page_locked in (False, True):  # the latter beyond what is staged
+            self.staged = self.size
+            for picture, image in zip(pictures, images, strict=True):
+                if is_page_locked(image) == page_locked:
+                    picture["pixels"] = self._place(image)
 
     def enqueue(
         self,
@@ -97,12 +105,12 @@ class LetterboxBatch:
     ) -> None:
         """Stage everything, upload it and fill the tensor.
 
-        The pictures are copied before this returns. The rest is asynchronous: `staging` must not
-        change until the upload is done.
+        Pictures are copied before this returns, unless they lie in page-locked memory. The rest is
+        asynchronous: neither these nor `staging` may change until the upload is done.
 
         Args:
             gpu: The GPU.
-            staging: At least `size` bytes.
+            staging: At least `staged` bytes.
             device: At least `size` bytes, the target of the upload, which no work in flight uses.
             tensor: Address of `shape` values in row-major order.
             uploaded: Called when the upload is enqueued, for measurements.
@@ -110,14 +118,18 @@ class LetterboxBatch:
         Raises:
             InferenceError: The GPU failed.
         """
+        copies = [(device.address, staging.address, self.staged)]
         for offset, part in self._parts:
+            if offset >= self.staged:
+                copies.append((device.address + offset, part.ctypes.data, part.nbytes))
+                continue
             room = staging.array[offset : offset + part.nbytes]
             staged = room.view(part.dtype).reshape(part.shape)
             np.copyto(staged, part)
             if part.dtype == PICTURE:
                 for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
-        gpu.upload(device.address, staging.address, self.size)
+        gpu.upload(copies)
         uploaded()
         count, _, height, width = self.shape
         gpu.launch(

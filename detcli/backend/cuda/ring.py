@@ -7,11 +7,12 @@ again when its rows have been copied.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
+    from detcli.geometry import Image
 
 M = TypeVar("M", bound="DeviceMemory")
 
@@ -22,6 +23,7 @@ class Slot:
     Attributes:
         generation: How often the slot has been handed out.
         finish: Copies the rows out of the slot; None if there are none to copy.
+        pictures: Kept until the slot's work is done, which may upload them from where they are.
     """
 
     def __init__(self, gpu: "Gpu") -> None:
@@ -32,6 +34,7 @@ class Slot:
         self._waits = False
         self.generation = 0
         self.finish: Callable[[], None] | None = None
+        self.pictures: Sequence[Image] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """Device memory of at least `size` bytes, reused while it is large enough.
@@ -66,6 +69,7 @@ class Slot:
         if self._event is not None and self._waits:
             self._event.wait()
             self._waits = False
+        self.pictures = ()
 
     def close(self) -> None:
         """Free the memory; the stream must be idle."""
@@ -73,6 +77,7 @@ class Slot:
             memory.close()
         self._device.clear()
         self._pinned.clear()
+        self.pictures = ()
 
 
 class Ring:

@@ -13,7 +13,7 @@ from detcli.backend.postprocess import Head, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.detections import Detections
-from detcli.geometry import Image, Letterbox
+from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.contract import Contract
 from detcli.timing import Stage
 
@@ -41,12 +41,19 @@ class OpenvinoBackend:
     def __init__(self, network: OpenvinoNetwork, contract: Contract, device: str) -> None:
         self.device = device
         self.precision = network.precision
-        self.batch = contract.batch or 1
         self.in_flight = network.requests + 1  # one is prepared while the others run
         self.network: OpenvinoNetwork | None = network
         self._contract = contract
         self.idle: list[Any] = []  # requests, whose outputs have been read
         self._observer: Observer | None = None
+
+    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
+        """As many pictures as the graph takes; one where it takes any number."""
+        return self._contract.batch or 1
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture, in ordinary memory."""
+        return new_image(size)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Tensor:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,7 +206,8 @@ class Evaluation:
             if self.request.coco is not None:
                 sink = CocoSink(open_output(self.request.coco), self.collector)
                 stack.callback(sink.close)
-            for record in self.pipeline.run(self.collector.items(self.request.decode)):
+            decode = replace(self.request.decode, allocate=self.detector.allocate)
+            for record in self.pipeline.run(self.collector.items(decode)):
                 if sink is not None:
                     with self.pipeline.times.stage(Stage.WRITE):
                         sink.write(record)

@@ -78,9 +78,10 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         names_of = detector.contract.names
         parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
+        decode = replace(decode, allocate=detector.allocate)
         if fast_decode and not (sink_options.need_pixels or watch.read):
-            fast = replace(decode, fast_for=detector.fast_for)
-            source_options = replace(source_options, decode=fast)
+            decode = replace(decode, fast_for=detector.fast_for)
+        source_options = replace(source_options, decode=decode)
         settings = None
         if sink_options.needs_settings:
             settings = settings_json(

@@ -58,4 +58,4 @@ def open_on_host(
     gpu = Gpu(0)
     session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
     network = Network(wrap(session, driver, gpu), model.contract, device=("cpu", 0), **options)
-    return CudaBackend(gpu, network, model.contract, "host", network.batch or 4)
+    return CudaBackend(gpu, network, model.contract, "host")

@@ -113,6 +113,29 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
     assert runs == [1]
 
 
+@pytest.mark.parametrize("early", [[], [COMPUTE], [UPLOADS]])
+def test_decoded_pictures_are_kept_until_they_are_uploaded(early, driver, make_model, random):
+    """Their owner drops them at once, and the next are decoded into any memory that is free."""
+    model = make_model(batch=None)
+    batches = [noise(random, 3, (50, 60)) for _ in range(8)]
+    driver.start(early=early)
+    backend, pending, seen = open_on_host(driver, prepare(model)), [], set()
+    for images in batches:
+        decoded = []
+        for image in images:
+            decoded.append(backend.allocate((50, 60)))
+            decoded[-1][:] = image
+            seen.add(decoded[-1].ctypes.data)
+        pending.append(enqueue(backend, decoded))
+        del decoded
+        if len(pending) >= backend.in_flight:
+            pending[-backend.in_flight]()  # the device is done with these pictures
+    assert len(seen) == 3 * backend.in_flight
+    assert [rows(one()) for one in pending] == on_cpu(model, batches)
+    backend.close()
+    assert driver.held == 0
+
+
 def test_rows_can_be_read_in_any_order_and_twice(driver, make_model, random):
     model = make_model()
     batches = [noise(random, 1) for _ in range(7)]
@@ -267,36 +290,36 @@ def test_a_batch_that_does_not_fit_is_named(driver, make_model, random, batch):
 
 
 @pytest.mark.parametrize(
-    ("multiprocessors", "gib", "canvas", "limit", "batch"),
+    ("multiprocessors", "gib", "canvas", "batch"),
     [
-        (128, 32, (640, 640), None, 32),
-        (127, 80, (640, 640), None, 16),
-        (148, 31, (640, 640), None, 16),
-        (64, 16, (640, 640), None, 16),
-        (63, 80, (640, 640), None, 8),
-        (1, 0, (640, 640), None, 8),
-        (128, 80, (1280, 1280), None, 16),
-        (128, 80, (640, 640), 2 << 30, 8),
-        (128, 8, (320, 320), 1 << 40, 32),
+        (128, 32, (640, 640), 32),
+        (1000, 1000, (640, 640), 32),
+        (127, 80, (640, 640), 16),
+        (148, 31, (640, 640), 16),
+        (64, 16, (640, 640), 16),
+        (64, 15, (640, 640), 8),
+        (63, 80, (640, 640), 8),
+        (1, 0, (640, 640), 8),
+        (128, 80, (1280, 1280), 16),
+        (128, 8, (320, 320), 32),
     ],
 )
-def test_the_best_batch_follows_multiprocessors_and_memory(
-    multiprocessors, gib, canvas, limit, batch
-):
-    assert module.best_batch(multiprocessors, gib << 30, canvas, limit) == batch
+def test_a_batch_follows_multiprocessors_and_memory(multiprocessors, gib, canvas, batch):
+    assert module.largest_batch(multiprocessors, gib << 30, canvas) == batch
 
 
 @pytest.mark.parametrize(
-    ("options", "capacity", "imgsz", "batch"),
+    ("options", "capacity", "limit", "imgsz", "batch"),
     [
-        ({"batch": 2}, None, None, 2),
-        ({"batch": None, "size": None}, None, 320, 16),
-        ({"batch": None, "size": None}, None, 640, 8),
-        ({"batch": None, "size": None}, 1 << 30, 320, 8),
+        ({"batch": 2}, None, None, None, 2),
+        ({"batch": None, "size": None}, None, None, 320, 16),
+        ({"batch": None, "size": None}, None, None, 640, 8),
+        ({"batch": None, "size": None}, 1 << 30, None, 320, 8),
+        ({"batch": None, "size": None}, None, 1 << 30, 320, 8),
     ],
 )
 def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR0917
-    options, capacity, imgsz, batch, driver, make_model, monkeypatch
+    options, capacity, limit, imgsz, batch, driver, make_model, monkeypatch
 ):
     """The driver of the tests has 64 multiprocessors and 8 GiB."""
     driver.start(capacity=capacity)
@@ -309,7 +332,8 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR091
             model.contract,
         ),
     )
-    with Detector(make_model(**options), "cuda:0", Settings(imgsz=imgsz)) as detector:
+    settings, limited = Settings(imgsz=imgsz), DeviceOptions(gpu_mem_limit=limit)
+    with Detector(make_model(**options), "cuda:0", settings, limited) as detector:
         assert (detector.batch, detector.in_flight) == (batch, 3)
 
 

@@ -51,8 +51,8 @@ def test_too_little_memory_is_a_memory_error(fake_gpu, driver):
         ("cuEventRecord", lambda gpu: gpu.record()),
         ("cuEventSynchronize", lambda gpu: gpu.record().wait()),
         ("cuMemcpyAsync", lambda gpu: gpu.copy(1, 2, 3)),
-        ("cuMemcpyAsync", lambda gpu: gpu.upload(1, 2, 3)),
-        ("cuStreamWaitEvent", lambda gpu: gpu.upload(1, 2, 0)),
+        ("cuMemcpyAsync", lambda gpu: gpu.upload([(1, 2, 3)])),
+        ("cuStreamWaitEvent", lambda gpu: gpu.upload([])),
         ("cuMemsetD8Async", lambda gpu: gpu.clear(1, 3)),
         ("cuCtxSynchronize", lambda gpu: gpu.synchronize()),
         ("cuLaunchKernelEx", lambda gpu: gpu.launch("rank_anchors", (1, 1, 1), 1024, *[0] * 7)),
@@ -161,7 +161,7 @@ def test_work_waits_for_the_uploads_before_it(early, driver):
     for value in (1, 2):
         memory, there, back = gpu.allocate(4), gpu.pin(4), gpu.pin(4)
         there.array[:] = value
-        gpu.upload(memory.address, there.address, 4)
+        gpu.upload([(memory.address + at, there.address, 2) for at in (0, 2)])
         gpu.copy(back.address, memory.address, 4)
         kept.append((memory, there, back))
     gpu.record().wait()
@@ -174,12 +174,12 @@ def test_uploads_overtake_work_that_does_not_need_them(driver):
     gpu = module.Gpu(0)
     first, second = gpu.allocate(4), gpu.allocate(4)
     there = gpu.pin(4)
-    gpu.upload(first.address, there.address, 4)  # waits for both allocations
+    gpu.upload([(first.address, there.address, 4)])  # waits for both allocations
     gpu.synchronize()
     gpu.clear(first.address, 4)
     there.array[:] = 7
     waiting = driver.waiting
-    gpu.upload(second.address, there.address, 4)
+    gpu.upload([(second.address, there.address, 4)])
     there.array[:] = 8
     assert driver.waiting == waiting + 1  # the stream's, for the upload
     back = gpu.pin(4)

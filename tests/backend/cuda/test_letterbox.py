@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from detcli import Letterbox
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
+from detcli.backend.cuda.pictures import PictureMemory
 from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
@@ -181,8 +182,8 @@ def test_one_upload_and_one_launch(random):
         def __init__(self):
             self.uploads, self.launches = [], []
 
-        def upload(self, *arguments):
-            self.uploads.append(arguments)
+        def upload(self, copies):
+            self.uploads.extend(copies)
 
         def launch(self, *arguments):
             self.launches.append(arguments)
@@ -204,6 +205,40 @@ def test_one_upload_and_one_launch(random):
     assert all(address % ALIGNMENT == 0 for address in arguments[:2])
     assert arguments[2:] == [1 << 41, 40, 72, 114, 0, 0]
     assert all(isinstance(argument, np.uint32) for argument in arguments[3:])
+
+
+def test_pictures_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, random):
+    """Among others, and views of such; the host copies only those that are not."""
+    memory = PictureMemory(fake_gpu)
+
+    def decoded(*size):
+        image = memory.allocate(size)
+        image[:] = noise(random, *size)
+        return image
+
+    images = [decoded(33, 31), noise(random, 20, 15), decoded(64, 40)[10:50], decoded(1, 2)]
+    images += [noise(random, 20, 15), decoded(50, 70)[5:40, 3:9]]
+    check(fake_gpu, images, (48, 64), dtype)
+    letterboxes = [Letterbox.fit(image.shape[:2], (48, 64)) for image in images]
+    batch = LetterboxBatch(images, letterboxes, dtype)
+    copies = [LetterboxBatch([image.copy() for image in images], letterboxes, dtype).size]
+    staged = fake_gpu.pin(batch.staged)  # not a byte more is written
+    device, tensor = fake_gpu.allocate(batch.size), fake_gpu.allocate(10**6)
+    upload, told = fake_gpu.upload, []
+    fake_gpu.upload = lambda copies: (told.extend(copies), upload(copies))
+    batch.enqueue(fake_gpu, staged, device, tensor.address)
+    fake_gpu.synchronize()
+    direct = [images[0], images[2], images[3]]
+    assert [(source, size) for _, source, size in told] == [
+        (staged.address, batch.staged),
+        *((image.ctypes.data, image.nbytes) for image in direct),
+    ]
+    assert batch.size == copies[0]
+    assert batch.size - batch.staged == sum(
+        -(-one.nbytes // ALIGNMENT) * ALIGNMENT for one in direct
+    )
+    del fake_gpu.upload, images, direct, batch
+    memory.close()
 
 
 def test_pictures_of_one_size_share_their_tables(random):

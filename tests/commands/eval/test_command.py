@@ -62,6 +62,15 @@ def test_a_damaged_picture_is_told(evaluate, tmp_path):
     assert f"{path}: damaged: premature end of data segment" in done.stderr
 
 
+def test_jpegs_are_decoded_into_the_devices_memory(evaluate, tmp_path, allocated):
+    pytest.importorskip("simplejpeg")
+    data = write_coco(tmp_path, [Scene.found(("red", 1, 1, 0.9))])
+    (path,) = tmp_path.rglob("*.png")
+    path.write_bytes(cv2.imencode(".jpg", cv2.imread(str(path)))[1].tobytes())
+    evaluate(data)
+    assert allocated == [(64, 64)]
+
+
 def test_coco_and_yolo_of_the_same_data_give_the_same(evaluate, tmp_path):
     coco, _ = evaluate(write_coco(tmp_path / "coco", MIXED), "--advise")
     yolo, _ = evaluate(write_yolo(tmp_path / "yolo", MIXED), "--advise")

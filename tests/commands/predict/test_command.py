@@ -47,6 +47,17 @@ def test_a_picture_gives_a_record(detcli, make_model, make_picture):
     ]
 
 
+@pytest.mark.parametrize("option", ["--fast-decode", "--no-fast-decode"])
+def test_jpegs_are_decoded_into_the_devices_memory(
+    option, invoke, make_model, make_picture, allocated
+):
+    pytest.importorskip("simplejpeg")
+    pictures = [make_picture(name, ("red", 2, 3)) for name in ("a.jpg", "b.png", "c.jpg")]
+    finished = invoke("predict", *pictures, "-m", make_model(), option)
+    assert [record["width"] for record in records(finished)] == [64] * 3
+    assert allocated == [(64, 64)] * 2
+
+
 def _grey_cells(finished):
     """Detections of the grey background, which scores 0.447 and so passes the default threshold."""
     return json.loads(finished.stdout)["detections"][1:]

@@ -1,0 +1,119 @@
+"""Page-locked memory that pictures are decoded into, so that the host need not copy them.
+
+The GPU reads it directly. Locking pages is slow, so memory is used again and again: an array's
+comes back when the array and all its views are gone.
+"""
+
+import threading
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from detcli.geometry import Image, new_image
+
+if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Gpu, PinnedMemory
+
+LIMIT = 1 << 30
+"""Bytes that are page-locked for pictures; the system can use them for nothing else."""
+
+PAGE = 12  # bits of an address within one
+
+
+class PictureMemory:
+    """Lends memory to pictures, on any thread."""
+
+    def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
+        self._gpu, self._limit = gpu, limit
+        self._lock = threading.Lock()  # guards the following
+        self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
+        self._size = 0  # bytes that are idle or lent
+        self._closed = False
+        # Filled where Python drops an array, which may be within a call of ours.
+        self._returned: deque[PinnedMemory] = deque()
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array `(H, W, 3)` for a picture of (height, width), with any content.
+
+        It is in ordinary memory where the limit is reached, or the system locks no more pages.
+        """
+        height, width = size
+        with self._lock:
+            memory = None if self._closed else self._take(_rounded(3 * height * width))
+        return new_image(size) if memory is None else np.asarray(Loan(self, memory, size))
+
+    def give_back(self, memory: "PinnedMemory") -> None:
+        """Take memory of which no array is left."""
+        self._returned.append(memory)
+        if self._closed:
+            self._free_returned()
+
+    def close(self) -> None:
+        """Free what is not lent; the rest is freed when it comes back."""
+        with self._lock:
+            self._closed = True
+            for memory in [one for group in self._idle.values() for one in group]:
+                self._gpu.call(memory.close)
+            self._idle.clear()
+        self._free_returned()
+
+    def _take(self, size: int) -> "PinnedMemory | None":
+        """Memory of a size: idle, else new where the limit allows it, in place of other sizes."""
+        while self._returned:
+            memory = self._returned.popleft()
+            self._idle[memory.size].append(memory)
+        if self._idle[size]:
+            return self._idle[size].pop()
+        idle = [one for group in self._idle.values() for one in group]
+        if self._size - sum(one.size for one in idle) + size > self._limit:
+            return None
+        while self._size + size > self._limit:
+            other = idle.pop()
+            self._idle[other.size].remove(other)
+            self._size -= other.size
+            self._gpu.call(other.close)
+        try:
+            memory = self._gpu.pin(size)
+        except MemoryError:
+            self._limit = self._size
+            return None
+        self._size += size
+        return memory
+
+    def _free_returned(self) -> None:
+        while self._returned:
+            self._gpu.call(self._returned.popleft().close)
+
+
+class Loan:
+    """Page-locked memory that is an array's; NumPy keeps it as long as the array or a view of it.
+
+    Its only use is `numpy.asarray(loan)`.
+    """
+
+    def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: tuple[int, int]) -> None:
+        self._owner, self._memory = owner, memory
+        self.__array_interface__ = {
+            "data": (memory.address, False),
+            "shape": (*size, 3),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._owner.give_back(self._memory)
+
+
+def is_page_locked(image: Image) -> bool:
+    """Whether an array or view lies in memory that `PictureMemory` lent, and has no gaps."""
+    owner: object = image
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, Loan) and image.flags.c_contiguous
+
+
+def _rounded(size: int) -> int:
+    """Bytes to lock for a picture: up to an eighth more, so that similar pictures share them."""
+    step = 1 << max(size.bit_length() - 4, PAGE)
+    return -(-size // step) * step

@@ -1,0 +1,135 @@
+"""Page-locked memory of pictures: whose it is, when it comes back, how much there is."""
+
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from detcli.backend.cuda.pictures import PictureMemory, is_page_locked
+
+pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+
+OUT_OF_MEMORY = 2
+SIZE = (40, 60)
+LOCKED = 8192  # bytes that are locked for such a picture, which has 7200
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+@pytest.fixture
+def memory(fake_gpu):
+    memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
+    yield memory
+    memory.close()
+
+
+def test_a_picture_is_an_array_of_its_size(memory, driver):
+    image = memory.allocate(SIZE)
+    assert (image.shape, image.dtype, image.strides) == ((40, 60, 3), np.uint8, (180, 3, 1))
+    assert image.flags.writeable
+    image[:] = 1
+    assert driver.held == 1
+
+
+def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
+    image = memory.allocate(SIZE)
+    first, view = address(image), image[3:5, ::2].T
+    del image
+    other = memory.allocate(SIZE)
+    assert address(other) != first
+    del view
+    assert address(memory.allocate((40, 59))) == first  # of about the same size
+    assert driver.held == 2
+
+
+def test_pictures_beyond_the_limit_are_in_ordinary_memory(memory, driver):
+    kept = [memory.allocate(SIZE) for _ in range(6)]
+    assert [is_page_locked(one) for one in kept] == [True] * 4 + [False] * 2
+    assert [one.shape for one in kept] == [(40, 60, 3)] * 6
+    assert driver.held == 4
+    del kept[0]
+    assert is_page_locked(memory.allocate(SIZE))
+    assert not is_page_locked(memory.allocate((400, 600)))
+
+
+def test_memory_of_other_sizes_makes_room(memory, driver):
+    kept = [memory.allocate(SIZE) for _ in range(4)]
+    assert not is_page_locked(memory.allocate((40, 80)))
+    del kept[:2]
+    assert is_page_locked(memory.allocate((40, 80)))  # 12288 bytes
+    assert driver.held == 3
+    assert not is_page_locked(memory.allocate((400, 600)))  # for which nothing is freed
+    assert driver.held == 3
+
+
+def test_nothing_more_is_locked_once_the_system_refuses(memory, driver):
+    kept = [memory.allocate(SIZE)]
+    driver.fail("cuMemAllocHost", OUT_OF_MEMORY)
+    assert not is_page_locked(memory.allocate(SIZE))
+    driver.fail("", 0)
+    driver.record()
+    assert not is_page_locked(memory.allocate(SIZE))
+    assert "cuMemAllocHost" not in driver.calls
+    kept.clear()
+    assert is_page_locked(memory.allocate(SIZE))
+
+
+def test_pictures_outlive_their_owner_and_the_gpu(fake_gpu, driver):
+    memory = PictureMemory(fake_gpu)
+    kept, idle = [memory.allocate(SIZE), memory.allocate(SIZE)], memory.allocate(SIZE)
+    del idle
+    memory.close()
+    assert driver.held == 2
+    assert not is_page_locked(memory.allocate(SIZE))
+    fake_gpu.close()
+    kept[0][:] = 7
+    thread = threading.Thread(target=kept.clear)  # on which no device is current
+    thread.start()
+    thread.join()
+    assert driver.held == 0
+
+
+def test_threads_never_share_a_picture(memory):
+    def fill(number):
+        for _ in range(50):
+            image = memory.allocate((40, 50 + number % 3))
+            image[:] = number
+            if not (image == number).all():
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(fill, range(16)))
+
+
+def test_memory_may_come_back_at_any_time(memory):
+    """The garbage collector runs whenever Python allocates, within a call of ours too."""
+
+    class Cycle:
+        def __init__(self, image):
+            self.image, self.itself = image, self
+
+    gc.disable()
+    try:
+        for _ in range(4):
+            Cycle(memory.allocate(SIZE))
+        collecting = memory._gpu.pin  # noqa: SLF001
+        memory._gpu.pin = lambda size: (gc.collect(), collecting(size))[1]  # noqa: SLF001
+        memory._limit *= 2  # noqa: SLF001
+        memory.allocate((40, 80))
+    finally:
+        gc.enable()
+        del memory._gpu.pin  # noqa: SLF001
+    assert is_page_locked(memory.allocate(SIZE))
+
+
+def test_only_arrays_that_were_lent_count_as_page_locked(memory):
+    image = memory.allocate(SIZE)
+    assert all(is_page_locked(one) for one in (image, image[3:7], image[:, :, :], image[5:6, 2:9]))
+    ordinary = np.zeros((4, 4, 3), np.uint8)
+    for one in (ordinary, ordinary[1:], image.copy(), image[::2], image[:, 5:20], image[..., ::-1]):
+        assert not is_page_locked(one)
