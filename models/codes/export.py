@@ -7,13 +7,16 @@ and width are dynamic, which does not make the graph slower.
 
 import argparse
 import copy
+import re
 from pathlib import Path
 
 import onnx
 import torch
+from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.utils.hooks import RemovableHandle
 
 from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, decode_boxes
 from codes.symbols import NAMES
@@ -69,6 +72,62 @@ def folded(network: Network) -> Network:
             large.bias += small.bias  # type: ignore[operator] # folded ones have a bias
             module.small = None
     return own
+
+
+@torch.no_grad()
+def restore(network: Network, path: Path, pictures: Tensor) -> None:
+    """Give a network the weights of an exported file, and both of its heads those of the file's.
+
+    Batch normalisation, which the file has no longer, is chosen so that it changes nothing on these
+    pictures. The scores of classes that the file lacks start untrained.
+
+    Args:
+        network: A network of the file's widths; it is changed, and left in training mode.
+        path: A file written by `export`.
+        pictures: `[B, 3, H, W]`, RGB from 0 to 1.
+    """
+    graph = onnx.load(path).graph
+    file = {
+        part.name: torch.tensor(numpy_helper.to_array(part), device=pictures.device)
+        for part in graph.initializer
+    }
+    hooks = []
+    for name, module in network.named_modules():
+        source = re.sub("^(many|one)", "head", name)
+        if isinstance(module, Conv):
+            hooks.append(_restore_conv(module, file, f"{source}.conv"))
+        elif isinstance(module, nn.Conv2d) and module.bias is not None:  # the last of a branch
+            weight, bias = file[f"{source}.weight"], file[f"{source}.bias"]
+            module.weight.zero_()
+            module.weight[: len(weight)], module.bias[: len(bias)] = weight, bias
+    network.eval()(pictures)
+    for hook in hooks:
+        hook.remove()
+    network.train()
+
+
+def _restore_conv(module: Conv, file: dict[str, Tensor], name: str) -> RemovableHandle:
+    """Restore the weights, and when the module next runs, its normalisation.
+
+    Filters get the length of untrained ones, on which the optimiser's steps depend. A convolution
+    that was folded into another starts again, and at first adds nothing.
+    """
+    weight, bias = file.get(f"{name}.weight"), file.get(f"{name}.bias")
+    gain = torch.zeros_like(module.norm.bias)
+    if weight is not None:
+        fan_in = weight[0].numel()
+        length = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)
+        untrained = (3 * fan_in) ** -0.5
+        module.conv.weight.copy_(weight * (untrained / length)[:, None, None, None])
+        gain = length / untrained
+
+    def measure(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
+        variance, mean = torch.var_mean(inputs[0], (0, 2, 3))
+        norm.running_mean, norm.running_var = mean, variance
+        norm.weight.copy_((variance + norm.eps).sqrt() * gain)
+        norm.bias.copy_(mean * gain + (0 if bias is None else bias))
+
+    return module.norm.register_forward_pre_hook(measure)
 
 
 def trained(path: Path) -> Network:

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from codes.assets import training_assets
 from codes.data import Batch, Scenes, Stage, batches
+from codes.export import restore
 from codes.loss import Anchors, Objects, Parts, dual_loss
 from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
@@ -58,6 +59,7 @@ class Settings:
             learn from twice as many pictures a second as one with two threads.
         checkpoint_every: Steps between two checkpoints.
         stop_at: Step to stop at early, to be resumed later; 0 to run to the end.
+        start: An exported file whose weights a new run starts from; empty to start from nothing.
     """
 
     steps: int = 14000
@@ -76,6 +78,7 @@ class Settings:
     processes: int = 1
     checkpoint_every: int = 100
     stop_at: int = 0
+    start: str = ""
 
 
 class Trainer:
@@ -139,6 +142,11 @@ class Trainer:
         torch._foreach_lerp_(
             [ours[name] for name in moving], [theirs[name] for name in moving], 1 - decay
         )
+
+    def start(self, path: Path, pictures: Tensor) -> None:
+        """Take the weights of an exported file; `pictures` are `[B, 3, H, W]`, uint8."""
+        restore(self.network, path, pictures.to(self.device).float() / 255)
+        self.average.load_state_dict(self.network.state_dict())
 
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
@@ -204,16 +212,12 @@ def train(settings: Settings, folder: Path, device: torch.device, part: int = 0)
     """
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, device)
+    series = (settings.seed, training_assets(settings.seed), settings.batch_size, stages(settings))
     if (folder / LAST).exists():
         trainer.load(folder / LAST)
-    scenes = Scenes(
-        settings.seed,
-        training_assets(settings.seed),
-        settings.batch_size,
-        stages(settings),
-        part=part,
-        parts=settings.processes,
-    )
+    elif settings.start:  # the whole batch, so that all processes start alike
+        trainer.start(Path(settings.start), Scenes(*series)[0].pictures)
+    scenes = Scenes(*series, part=part, parts=settings.processes)
     report = _Report(settings)
     end = settings.stop_at or settings.steps
     for batch in batches(scenes, trainer.step, end, settings.workers):

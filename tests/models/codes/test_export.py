@@ -6,8 +6,8 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed; it is in 
 import numpy as np
 import onnx
 import onnxruntime
-from codes.export import Deployed, describe, export, folded, peaks
-from codes.network import STRIDES, Network, Plan, decode_boxes, square
+from codes.export import Deployed, describe, export, folded, peaks, restore
+from codes.network import PRIOR, STRIDES, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
 from detcli.model.contract import BoxFormat, Layout
@@ -96,6 +96,27 @@ def test_the_graph_matches_torch(network, exported, pictures):
     assert agreed.mean() > 0.95
     np.testing.assert_allclose(body[:, 4:] * agreed, expected[:, 4:] * agreed, atol=1e-4)
     np.testing.assert_allclose(body[:, :4], expected[:, :4], atol=1e-4 * SIDE)
+
+
+def test_restored_weights_answer_as_the_file_does(network, exported, pictures):
+    restored = Network(Plan.narrow(len(NAMES)))
+    restore(restored, exported, torch.rand(2, 3, SIDE, SIDE))
+    assert restored.training
+    for head in (restored.one, restored.many):
+        restored.one = head
+        ours, theirs = folded(restored), folded(network)
+        sides, logits = ours.one(ours.features(pictures))
+        expected_sides, expected_logits = theirs.one(theirs.features(pictures))
+        torch.testing.assert_close(sides, expected_sides, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(logits, expected_logits, atol=1e-3, rtol=1e-3)
+
+
+def test_a_class_that_the_file_lacks_starts_untrained(exported):
+    restored = Network(Plan.narrow(len(NAMES) + 1))
+    restore(restored, exported, torch.rand(2, 3, SIDE, SIDE))
+    _, logits = restored.eval().one(restored.features(torch.rand(1, 3, SIDE, SIDE)))
+    torch.testing.assert_close(logits[:, -1].sigmoid(), torch.full_like(logits[:, -1], PRIOR))
+    assert logits[:, :-1].std() > 0.1
 
 
 def test_detcli_recognises_it(exported):
