@@ -30,6 +30,7 @@ def network():
                 module.bias.uniform_(-0.5, 0.5)
         for branch in made.one.score:
             branch[-1].weight.normal_(0, 2)  # scores differ from cell to cell
+            branch[-1].bias.normal_()  # and from scale to scale
     return made.eval()
 
 
