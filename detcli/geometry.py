@@ -1,5 +1,6 @@
 """Pictures, and Letterbox, which maps them onto the network's input and boxes back."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -68,7 +69,11 @@ class Letterbox:
 
     @classmethod
     def fit(
-        cls, picture: tuple[int, int], canvas: tuple[int, int], longest: int | None = None
+        cls,
+        picture: tuple[int, int],
+        canvas: tuple[int, int],
+        longest: int | None = None,
+        enlarge: float | None = None,
     ) -> Self:
         """Place a picture of (height, width) in the middle of a canvas of (height, width).
 
@@ -78,13 +83,16 @@ class Letterbox:
             picture: Its height and width.
             canvas: Height and width of the network's input.
             longest: The most pixels that either side may have, where the canvas has more.
+            enlarge: The largest factor by which a small picture is enlarged.
 
         Examples:
             >>> Letterbox.fit((1080, 810), (640, 640)).resized
             (640, 480)
+            >>> Letterbox.fit((200, 100), (640, 640), enlarge=1).resized
+            (200, 100)
         """
         height, width = picture
-        gain = _largest_gain(picture, canvas, longest)
+        gain = _largest_gain(picture, canvas, longest, enlarge)
         # At least one pixel, or a 1x5000 strip would vanish.
         resized = max(1, round(height * gain)), max(1, round(width * gain))
         # An odd row or column of padding goes to the bottom or the right.
@@ -94,7 +102,11 @@ class Letterbox:
 
     @classmethod
     def in_corner(
-        cls, picture: tuple[int, int], canvas: tuple[int, int], longest: int | None = None
+        cls,
+        picture: tuple[int, int],
+        canvas: tuple[int, int],
+        longest: int | None = None,
+        enlarge: float | None = None,
     ) -> Self:
         """Place a picture at the top left of a canvas; sides are rounded down, as in YOLOX.
 
@@ -103,7 +115,7 @@ class Letterbox:
             (277, 416)
         """
         height, width = picture
-        gain = _largest_gain(picture, canvas, longest)
+        gain = _largest_gain(picture, canvas, longest, enlarge)
         resized = max(1, int(height * gain)), max(1, int(width * gain))
         return cls(picture, canvas, (gain, gain), resized)
 
@@ -176,7 +188,12 @@ def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
     return np.asarray(~beside.any(axis=1))
 
 
-def _largest_gain(picture: tuple[int, int], canvas: tuple[int, int], longest: int | None) -> float:
-    """The largest factor at which a picture fits a canvas, and no side is above the longest."""
+def _largest_gain(
+    picture: tuple[int, int],
+    canvas: tuple[int, int],
+    longest: int | None,
+    enlarge: float | None,
+) -> float:
+    """The largest factor at which a picture fits, within both limits."""
     room = [min(side, longest or side) for side in canvas]
-    return min(room[0] / picture[0], room[1] / picture[1])
+    return min(room[0] / picture[0], room[1] / picture[1], enlarge or math.inf)

@@ -44,11 +44,12 @@ def place(
         case Resize.NONE:
             return Letterbox.stretched(picture, picture)
     fit = Letterbox.in_corner if preprocessing.resize is Resize.CORNER else Letterbox.fit
-    placed = fit(picture, canvas, preprocessing.longest)
+    limits = preprocessing.longest, preprocessing.enlarge
+    placed = fit(picture, canvas, *limits)
     if stride is None:
         return placed
     height, width = (-(-side // stride) * stride for side in placed.resized)
-    return fit(picture, (height, width), preprocessing.longest)
+    return fit(picture, (height, width), *limits)
 
 
 def letterbox_image(

@@ -83,6 +83,8 @@ class Preprocessing:
         pad: Level of the padding.
         longest: For LETTERBOX and CORNER, the most pixels that either side of a resized picture
             may have, where the input has more.
+        enlarge: For LETTERBOX and CORNER, the largest factor by which a small picture is enlarged,
+            at least 1.
         edges: For SHORTEST_EDGE, the length of the shorter side and the most that the longer
             one may have.
         multiple: For SHORTEST_EDGE, what both sides are rounded down to a multiple of.
@@ -96,6 +98,7 @@ class Preprocessing:
     bgr: bool = False
     pad: int = 114
     longest: int | None = None
+    enlarge: float | None = None
     edges: tuple[int, int] | None = None
     multiple: int = 1
 

@@ -31,10 +31,10 @@ WHOLE = {
     "pad": (1, 0, 255),
 }
 """Entries of whole numbers: how many, the least and the most."""
-REAL = {"scale": 1, "mean": 3, "std": 3}
+REAL = {"scale": 1, "mean": 3, "std": 3, "enlarge": 1}
 """Entries of other numbers: how many."""
 PARTS = {
-    "resize": ("resize", "longest", "edges", "multiple", "pad"),
+    "resize": ("resize", "longest", "enlarge", "edges", "multiple", "pad"),
     "interpolation": ("interpolation",),
     "values": ("scale", "mean", "std"),
     "channels": ("bgr",),
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, Any]:
 
     Entries are separated by commas: letterbox, corner, stretch, none or shortest-edge=MIN:MAX;
     linear, bilinear or bicubic; rgb or bgr; scale=N; mean=R:G:B; std=R:G:B; pad=LEVEL;
-    longest=PIXELS; multiple=PIXELS.
+    longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
 
     Raises:
         UsageError: An entry is unknown, twice there, or out of range.
@@ -73,7 +73,7 @@ def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
     """
     named = parse(text)
     if "resize" in named:  # what belonged to another way goes with it
-        named = {"longest": None, "edges": None, "multiple": 1} | named
+        named = {"longest": None, "enlarge": None, "edges": None, "multiple": 1} | named
     return replace(preprocessing, **named)
 
 
@@ -131,6 +131,8 @@ def written(preprocessing: Preprocessing) -> str:
     entries.append(f"pad={preprocessing.pad}")
     if preprocessing.longest is not None:
         entries.append(f"longest={preprocessing.longest}")
+    if preprocessing.enlarge is not None:
+        entries.append(f"enlarge={_number(preprocessing.enlarge)}")
     if preprocessing.multiple != 1:
         entries.append(f"multiple={preprocessing.multiple}")
     return ",".join(entries)
@@ -149,6 +151,8 @@ def _read(entry: str, text: str) -> dict[str, Any]:
         reals = _numbers(entry, value, REAL[name], float)
         if name == "std" and 0 in reals:
             raise UsageError(f"--preprocess {entry}: nothing can be divided by 0", EXAMPLE)
+        if name == "enlarge" and reals[0] < 1:
+            raise UsageError(f"--preprocess {entry}: out of range", "use 1 or more")
         return {name: reals if len(reals) > 1 else reals[0]}
     if equals and name in WHOLE:
         count, least, most = WHOLE[name]

@@ -69,7 +69,7 @@ def settle(
     if family is not None:
         by = dict.fromkeys(PARTS, FAMILY)
     if nodes.resized and nodes.any_size:
-        found = replace(found, resize=Resize.NONE, longest=None, edges=None)
+        found = replace(found, resize=Resize.NONE, longest=None, enlarge=None, edges=None)
         by["resize"] = by["interpolation"] = NODES
     if family is not None and metadata.get("author") == EXPORTER:
         # Whose own predictor the family's rule is, but that it resizes by OpenCV in any case.
@@ -120,6 +120,7 @@ def _with_sidecar(
             edges=way.edges,
             multiple=way.multiple,
             longest=None,
+            enlarge=None,
             pad=pad,
         )
         own.append("resize")

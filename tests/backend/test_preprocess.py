@@ -108,6 +108,7 @@ def test_levels_as_they_are(random):
         (Preprocessing(), 32, (480, 640), (480, 640)),
         (Preprocessing(longest=636), None, (640, 640), (477, 636)),
         (Preprocessing(longest=600), 32, (480, 608), (450, 600)),
+        (Preprocessing(enlarge=1), None, (640, 640), (480, 640)),
         (Preprocessing(Resize.CORNER), None, (640, 640), (480, 640)),
         (Preprocessing(Resize.CORNER), 64, (512, 640), (480, 640)),
         (Preprocessing(Resize.STRETCH), None, (640, 640), (640, 640)),
@@ -118,3 +119,22 @@ def test_levels_as_they_are(random):
 def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
     letterbox = place((960, 1280), (640, 640), preprocessing, stride)
     assert (letterbox.canvas, letterbox.resized) == (canvas, resized)
+
+
+@pytest.mark.parametrize("resize", [Resize.LETTERBOX, Resize.CORNER])
+def test_a_small_picture_is_enlarged_no_further_than_allowed(resize):
+    canvases = {}
+    for enlarge in (1, 1.5, 9, None):
+        preprocessing = Preprocessing(resize, enlarge=enlarge)
+        letterbox = place((120, 160), (640, 640), preprocessing)
+        assert letterbox.canvas == (640, 640)
+        canvases[enlarge] = (
+            letterbox.resized,
+            place((120, 160), (640, 640), preprocessing, 32).canvas,
+        )
+    assert canvases == {
+        1: ((120, 160), (128, 160)),
+        1.5: ((180, 240), (192, 256)),
+        9: ((480, 640), (480, 640)),
+        None: ((480, 640), (480, 640)),
+    }

@@ -20,6 +20,7 @@ ANY = st.builds(
     bgr=st.booleans(),
     pad=st.integers(0, 255),
     longest=st.none() | SIDES,
+    enlarge=st.none() | st.floats(1, 100),
     multiple=SIDES,
 )
 BY_EDGE = st.builds(
@@ -30,15 +31,16 @@ BY_EDGE = st.builds(
 @given(ANY | BY_EDGE)
 def test_what_is_written_is_read_back(preprocessing):
     assert (
-        change(Preprocessing(bgr=True, pad=9, longest=7), written(preprocessing)) == preprocessing
+        change(Preprocessing(bgr=True, pad=9, longest=7, enlarge=2), written(preprocessing))
+        == preprocessing
     )
     assert named_parts(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
 
 
 def test_only_what_is_named_changes():
-    before = Preprocessing(Resize.CORNER, scale=1.0, bgr=True, longest=600)
+    before = Preprocessing(Resize.CORNER, scale=1.0, bgr=True, longest=600, enlarge=1)
     assert change(before, "bilinear") == Preprocessing(
-        Resize.CORNER, Interpolation.BILINEAR, scale=1.0, bgr=True, longest=600
+        Resize.CORNER, Interpolation.BILINEAR, scale=1.0, bgr=True, longest=600, enlarge=1
     )
     assert change(before, " stretch , mean=1:2:3") == Preprocessing(
         Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
@@ -69,6 +71,8 @@ def test_only_what_is_named_changes():
         ("longest=" + "9" * 5000, "5008 characters"),
         ("longest=" + "9" * 900, "is not one number"),
         ("longest=99999", "out of range"),
+        ("enlarge=0.5", "out of range"),
+        ("enlarge=1:2", "is not one number"),
     ],
 )
 def test_what_is_malformed_is_named(text, problem):

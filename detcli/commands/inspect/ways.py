@@ -114,7 +114,9 @@ def _way(base: Way, names: dict[Part, str]) -> Way:
         own, scale=scale, mean=_colours(mean, bgr), std=_colours(std, bgr), bgr=bgr
     )  # fmt: skip
     if (resize := names.get("resize", own.resize)) != own.resize:
-        changed = replace(changed, resize=Resize(resize), longest=None, edges=None, multiple=1)
+        changed = replace(
+            changed, resize=Resize(resize), longest=None, enlarge=None, edges=None, multiple=1
+        )
     boxes = BoxFormat(names["boxes"]) if "boxes" in names else base.box_format
     return Way(changed, boxes, base.names | names)
 

@@ -138,6 +138,7 @@ def test_an_input_that_follows_the_picture(interpolation, dtype, gpu, random):
         bgr=st.booleans(),
         pad=st.integers(0, 255),
         longest=st.none() | st.integers(1, 100),
+        enlarge=st.none() | st.floats(1, 3),
     ),
     seed=st.integers(0, 2**32 - 1),
 )

@@ -85,6 +85,7 @@ def test_the_list_of_parts():
 
 
 def test_padding_stays():
-    own = Way(Preprocessing(Resize.LETTERBOX, pad=0, longest=636), BoxFormat.XYXY, {})
+    own = Way(Preprocessing(Resize.LETTERBOX, pad=0, longest=636, enlarge=2), BoxFormat.XYXY, {})
     assert {way.preprocessing.pad for way in list_ways(own, ["values", "channels"])} == {0}
     assert {way.preprocessing.longest for way in list_ways(own, ["channels"])} == {636}
+    assert {way.preprocessing.enlarge for way in list_ways(own, ["resize"])} == {2, None}
