@@ -117,6 +117,12 @@ def test_a_list_that_is_long_for_k_is_narrowed(readings, count, k, expected):
     assert readings(keys_of(SPREAD[:count]), k) == (1, expected)
 
 
+def test_scores_that_only_the_last_digit_tells_apart(readings):
+    """It has 9 bits of its own, so a list of equal scores is narrowed by it."""
+    for reverse in (False, True):
+        assert readings(keys_of(EQUAL[:512]), 64, reverse=reverse) == (1, True)
+
+
 @pytest.mark.parametrize("k", [1, 63, 64, 65, 300, 1023, 1024, 1025, 2048, 2049])
 def test_counts_around_each_limit(readings, k):
     generator = np.random.default_rng(k)

@@ -142,8 +142,8 @@ __device__ __forceinline__ u32 raise_floor(Floor& floor, u32 k, Scratch& scratch
     above += inside[i];
   }
   __syncthreads();
-  u64 found = (floor.key & floor.known) | (u64)scratch.digit << floor.shift;
-  floor.key = max(floor.key, found);
+  // Lower than the first floor while their digits are the same; but more than fit reach both.
+  floor.key = (floor.key & floor.known) | (u64)scratch.digit << floor.shift;
   floor.known |= (u64)(DIGITS - 1) << floor.shift;
   floor.shift = floor.shift > DIGIT_BITS ? floor.shift - DIGIT_BITS : 0;  // the last may overlap
   floor.above = scratch.above;
