@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmarks.gpu import bench, nms, selection, top_k
+from benchmarks.gpu import PROVIDER_OPTIONS, bench, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock, HostClock, TooSlowToQueueError
 from benchmarks.gpu.launches import launch_all
 from benchmarks.gpu.measure import Case, Plan, Way, failures, measure
 from commands.bench.requests import shorten
 
+from detcli.backend.cuda import network
+from detcli.backend.device import DeviceOptions
 from detcli.commands.bench.topk import DisagreementError
 
 ONCE = Plan(samples=1)
@@ -111,6 +113,28 @@ def test_the_network_section_is_detcli_bench(make_model, make_picture, monkeypat
     assert {"host", "preprocess", "network", "selection"} <= set(ours)
     assert failures([right]) == []
     assert failures([broken])
+
+
+def test_options_of_the_provider_are_ways_of_their_own(make_model, make_picture, monkeypatch):
+    """Here, on the CPU, they change nothing."""
+    shorten(monkeypatch)
+    case = {"float32": make_model(batch=None)}, [make_picture("a.png", ("red", 1, 1))]
+    plan = Plan(seconds=0.05)
+    [record] = bench.network_records("cpu", *case, plan, (1,), switches=("use_tf32",))
+    assert [way["way"] for way in record["ways"]] == ["detcli", "detcli, use_tf32"]
+    assert all(way["pictures_a_second"] > 0 for way in record["ways"])
+
+
+@pytest.mark.parametrize("option", PROVIDER_OPTIONS)
+def test_an_option_is_on_for_a_while(option):
+    def opened():
+        return network.cuda_provider(0, 7, DeviceOptions(), graph=True)
+
+    name, plain = opened()
+    assert plain.get(option, "0") == "0"
+    with bench.switched_on(option):
+        assert opened() == (name, plain | {option: "1"})
+    assert opened() == (name, plain)
 
 
 class FakeCuda:

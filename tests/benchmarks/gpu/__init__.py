@@ -14,3 +14,6 @@ host_cost  a batch's cost for the host, which needs no GPU
 
 DONE = "every kernel was launched, every answer is right"
 """What `launches` ends with."""
+
+PROVIDER_OPTIONS = ("prefer_nhwc", "fuse_conv_bias", "use_tf32")
+"""Of ONNX Runtime's CUDA provider, off in detcli; boxes need not be the CPU's with them."""

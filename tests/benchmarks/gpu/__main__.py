@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import DONE, report
+from benchmarks.gpu import DONE, PROVIDER_OPTIONS, report
 from benchmarks.gpu.report import FAILED, NOT_RUN, PASSED, Part
 
 ROOT = Path(__file__).parents[3]
@@ -205,12 +205,14 @@ def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
     network = ["--images", *arguments.images]
     for name, value in (("--model", arguments.model), ("--model-fp16", arguments.model_fp16)):
         network += [name, value] if value else []
+    network += ["--provider-options"] if arguments.provider_options else []
     yield run_tests(runner, TESTS, arguments.tests)
     for tool in ("memcheck", "racecheck"):
         yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
     for section, limit in BENCHMARKS.items():
         more = network if section == "network" else []
-        yield in_time(runner, section, run_section, limit, [*options, *more])
+        longer = 1 + len(PROVIDER_OPTIONS) * ("--provider-options" in more)
+        yield in_time(runner, section, run_section, longer * limit, [*options, *more])
     for tool in ("synccheck", "initcheck"):
         yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
 
@@ -231,6 +233,11 @@ def main() -> int:
     parser.add_argument("--model", default="", help="an ONNX file, for the section network")
     parser.add_argument("--model-fp16", default="", help="the same in float16")
     parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="pictures for it")
+    parser.add_argument(
+        "--provider-options",
+        action="store_true",
+        help=f"measure the network with {', '.join(PROVIDER_OPTIONS)} too, each for itself",
+    )
     parser.add_argument("--tests", nargs="*", default=["tests/backend"], help="for pytest")
     arguments = parser.parse_args()
     about, reason = look()

@@ -10,18 +10,20 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from benchmarks.gpu import letterbox, nms, selection, top_k
+from benchmarks.gpu import PROVIDER_OPTIONS, letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.device import Device, DeviceOptions
+from detcli.backend.runtime.providers import cuda_provider
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure as measure_model
 from detcli.commands.shared.setup import RunOptions
@@ -54,10 +56,24 @@ def kernel_records(
             yield measure(clock, plan, module.case_of(gpu, chosen, generator, scope))
 
 
-def network_records(
-    device: str, models: dict[str, Path], images: list[Path], plan: Plan, batches=BATCHES
+def network_records(  # noqa: PLR0913, PLR0917
+    device: str,
+    models: dict[str, Path],
+    images: list[Path],
+    plan: Plan,
+    batches: Sequence[int] = BATCHES,
+    switches: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """`detcli bench` of each model and batch, with and without CUDA graph."""
+    """`detcli bench` of each model and batch, with and without CUDA graph.
+
+    Args:
+        device: Where.
+        models: Files by the names of their types.
+        images: What is detected in.
+        plan: How long.
+        batches: Their sizes.
+        switches: Of PROVIDER_OPTIONS; each is switched on in another way of the same case.
+    """
     if not models:
         reason = "no model was given: MODEL=path/to/yolov10n.onnx"
         yield {"case": "a real model", "ways": [{"way": "detcli", "missing": reason}]}
@@ -67,18 +83,36 @@ def network_records(
         run = RunOptions(str(model), (Device.parse(device),), Settings(), options, batch)
         sources = tuple(map(str, images))
         request = BenchRequest(run, Mode.LATENCY, sources, plan.seconds, cold_starts=0)
-        entry: dict[str, Any] = {"way": "detcli"}
-        try:
-            latency = measure_model(request).report.latency
-            throughput = measure_model(replace(request, mode=Mode.THROUGHPUT)).report.throughput
-        except DetcliError as error:
-            entry["error"] = str(error)
-        else:
-            entry["host"] = asdict(latency.undisturbed)
-            entry["pictures_a_second"] = throughput.pictures_per_second
-            entry |= {one.name: asdict(one.summary) for one in latency.stages if one.summary}
+        ways = [_network_way("detcli", request)]
+        for switch in switches:
+            with switched_on(switch):
+                ways.append(_network_way(f"detcli, {switch}", request))
         case = f"batch {batch}, {name}, {graph} CUDA graph"
-        yield {"case": case, "batch": batch, "ways": [entry]}
+        yield {"case": case, "batch": batch, "ways": ways}
+
+
+def _network_way(way: str, request: BenchRequest) -> dict[str, Any]:
+    entry: dict[str, Any] = {"way": way}
+    try:
+        latency = measure_model(request).report.latency
+        throughput = measure_model(replace(request, mode=Mode.THROUGHPUT)).report.throughput
+    except DetcliError as error:
+        return entry | {"error": str(error)}
+    entry["host"] = asdict(latency.undisturbed)
+    entry["pictures_a_second"] = throughput.pictures_per_second
+    return entry | {one.name: asdict(one.summary) for one in latency.stages if one.summary}
+
+
+@contextmanager
+def switched_on(option: str) -> Iterator[None]:
+    """Let networks that are opened on a GPU have an option of PROVIDER_OPTIONS on."""
+
+    def provider(*arguments, **named):
+        name, chosen = cuda_provider(*arguments, **named)
+        return name, chosen | {option: "1"}
+
+    with mock.patch("detcli.backend.cuda.network.cuda_provider", provider):
+        yield
 
 
 def write(path: Path, records: Iterator[dict[str, Any]], tell: Callable[[str], None]) -> list[str]:
@@ -111,12 +145,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--model-fp16", type=Path)
     parser.add_argument("--images", type=Path, nargs="*", default=[Path("detcli/pictures")])
+    parser.add_argument("--provider-options", action="store_true")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
     if arguments.section == "network":
         models = {"float32": arguments.model, "float16": arguments.model_fp16}
         models = {name: path for name, path in models.items() if path}
-        records = network_records("cuda:0", models, arguments.images, plan)
+        switches = PROVIDER_OPTIONS if arguments.provider_options else ()
+        records = network_records("cuda:0", models, arguments.images, plan, switches=switches)
     else:
         from detcli.backend.cuda.driver import Gpu
 
