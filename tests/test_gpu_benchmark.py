@@ -138,7 +138,7 @@ def test_an_option_is_on_for_a_while(option):
 
 
 class FakeCuda:
-    """A GPU's stream, with a clock of its own: 1e9 cycles a second, launching takes no time."""
+    """A GPU's stream, with a clock of its own: 1e9 cycles a second, and 2 us for each kernel."""
 
     architecture, ordinal, stream, queue = "sm_90", 0, 7, None
 
@@ -147,7 +147,7 @@ class FakeCuda:
         self.marks = {}
 
     def launch(self, _stream, _config, kernel, *arguments):
-        self.work(int(arguments[0]) / 1e9 if kernel == "delay" else 1e-3)
+        self.work(2e-6 + (int(arguments[0]) / 1e9 if kernel == "delay" else 1e-3))
 
     def work(self, seconds):
         self.now = max(self.now, time.perf_counter()) + seconds
@@ -198,6 +198,7 @@ def cuda(monkeypatch):
 def test_launching_does_not_count(cuda, monkeypatch):
     clock = GpuClock(cuda)
     assert clock.empty == pytest.approx(0, abs=1e-9)
+    assert clock.empty_kernel == pytest.approx(2e-6, abs=1e-9)
     assert clock.bandwidth == pytest.approx(4e12)
 
     def slowly(seconds):

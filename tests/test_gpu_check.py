@@ -182,7 +182,7 @@ def test_the_report_shows_figures_and_aims():
         "floor": 42e-6,
         "ways": [{"way": "detcli", **figures(cold=130e-6)}],
     }
-    section = {"bandwidth": 4.3e12, "empty": 1.5e-6, "cases": [case, many]}
+    section = {"bandwidth": 4.3e12, "empty": 1.5e-6, "empty_kernel": 3e-6, "cases": [case, many]}
     done = [
         report.Part("tests", "passed", "", 20.0, {"counts": {"passed": 7}, "skipped": {"why": 2}}),
         report.Part("selection", "passed", "", 30.0, section),

@@ -49,7 +49,7 @@ def kernel_records(
         size: Which cases, "ALL", "QUICK" or "TINY".
     """
     clock, module = make_clock(gpu), KERNELS[section]
-    yield {"bandwidth": clock.bandwidth, "empty": clock.empty}
+    yield {name: getattr(clock, name) for name in ("bandwidth", "empty", "empty_kernel")}
     generator = np.random.default_rng(0)
     for chosen in getattr(module, size):
         with ExitStack() as scope:

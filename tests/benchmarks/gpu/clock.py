@@ -40,6 +40,7 @@ class GpuClock:
         bandwidth: Bytes a second that a large copy within the device's memory moves, read and
             written ones together.
         empty: Seconds between two events with nothing between them.
+        empty_kernel: Seconds between two events with a kernel that does nothing between them.
     """
 
     def __init__(self, gpu):
@@ -58,7 +59,8 @@ class GpuClock:
         gpu.clear(self._scratch.address, self._flushed + 256)
         self._cycles_a_second = self._calibrate()
         self._delay = 0.0005
-        self.empty = statistics.median(self.queued(lambda: None)[0] for _ in range(50))
+        self.empty = self._median(lambda: None)
+        self.empty_kernel = self._median(lambda: self._enqueue_cycles(0))
         self.bandwidth = self._measure_bandwidth()
 
     def queued(self, *steps: Step, before: Step | None = None) -> list[float]:
@@ -119,6 +121,9 @@ class GpuClock:
             taken.append(self.call(lambda: self._enqueue_cycles(cycles)))
         return cycles / statistics.median(taken[-10:])
 
+    def _median(self, step: Step) -> float:
+        return statistics.median(self.queued(step)[0] for _ in range(50))
+
     def _measure_bandwidth(self) -> float:
         source, target = self._gpu.allocate(COPIED), self._gpu.allocate(COPIED)
         self._gpu.clear(source.address, COPIED)
@@ -160,7 +165,7 @@ class GpuClock:
 class HostClock:
     """Times work of the tests' driver with the host's clock."""
 
-    bandwidth = empty = None
+    bandwidth = empty = empty_kernel = None
 
     def __init__(self, gpu):
         self._gpu = gpu

@@ -143,7 +143,12 @@ def _section(part) -> list[str]:
     if more.get("bandwidth"):
         copied = f"A large copy moves {more['bandwidth'] / 1e12:.2f} TB/s."
         apart = f"Two events with nothing between them are {_time(more['empty'])} apart, which"
-        lines = [f"{copied} {apart} every figure of the GPU includes.", ""]
+        launch = f"With a kernel that does nothing, it is {_time(more['empty_kernel'])}: about"
+        lines = [
+            f"{copied} {apart} every figure of the GPU includes.",
+            f"{launch} what one kernel less would save.",
+            "",
+        ]
     table = _network if part["name"] == "network" else _kernels
     return [*lines, *table(more["cases"])]
 
