@@ -307,11 +307,11 @@ class Detector:
             groups[letterbox.canvas].append(index)
         started = []
         for group in groups.values():
-            pixels = [pictures[index].pixels for index in group]
+            images = [pictures[index].image for index in group]
             placed = [letterboxes[index] for index in group]
             self._ended(Stage.REMAINDER)
             with self.times.stage(Stage.PREPROCESS):
-                buffer = self._backend.prepare(pixels, placed)
+                buffer = self._backend.prepare(images, placed)
             with self.times.stage(Stage.NETWORK):
                 buffer = self._backend.infer(buffer)
             with self.times.stage(Stage.SELECTION):
@@ -416,6 +416,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     *,
     half: bool,
     fast_decode: bool,
+    gpu_decode: bool,
     stride: int,
     zones: list[str] | None,
     lines: list[str] | None,
@@ -430,6 +431,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         settings: As they were asked for.
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
+        gpu_decode: Whether a GPU decodes what it can.
         stride: Every which frame of a video is used.
         zones: As they were written; None without.
         lines: The same.
@@ -457,6 +459,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "names": None if settings.names is None else list(names),
         "half": half,
         "fast_decode": fast_decode,
+        "gpu_decode": gpu_decode,
         "vid_stride": stride,
         "tile": None if settings.tile is None else str(settings.tile),
         "zones": zones,

@@ -8,10 +8,12 @@ import platform
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from detcli import __version__
+from detcli.backend import open_decoder
 from detcli.backend.device import Device, DeviceOptions
 from detcli.detector import Detector, settings_json
 from detcli.errors import DetcliError
@@ -44,6 +46,7 @@ class Job:
         batch: Pictures in a batch; None for what suits the device.
         source: How inputs are read.
         fast_decode: Whether large JPEGs are decoded at reduced size.
+        gpu_decode: Whether a GPU decodes what it can.
         input_timeout_s: Time to load an input; 0 for no limit.
         half: Whether the float16 file was asked for.
         watch: What else is found out about detections.
@@ -56,6 +59,7 @@ class Job:
     batch: int | None
     source: SourceOptions
     fast_decode: bool
+    gpu_decode: bool
     input_timeout_s: float
     half: bool
     watch: WatchOptions
@@ -100,6 +104,7 @@ class Counts:
         places: Detections in each zone, by its name and the class.
         failed: Inputs that failed, and why.
         warned: Inputs that have warnings, and these.
+        decoded: How many pictures the GPU and the CPU decoded, with --gpu-decode.
     """
 
     pictures: int = 0
@@ -108,6 +113,7 @@ class Counts:
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed: list[tuple[str, DetcliError]] = field(default_factory=list)
     warned: list[tuple[str, str]] = field(default_factory=list)
+    decoded: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
         """Count a record."""
@@ -117,6 +123,8 @@ class Counts:
         self.warned += ((record.origin.source, warning) for warning in record.warnings)
         self.pictures += record.origin.clip is None
         self.frames += record.origin.clip is not None
+        if record.picture is not None and record.picture.decoder is not None:
+            self.decoded[record.picture.decoder] += 1
         if record.detections is not None:
             self.found.update(record.detections.class_name)
             self.places.update(record.detections.places())
@@ -129,6 +137,7 @@ class Counts:
         self.places += other.places
         self.failed += other.failed
         self.warned += other.warned
+        self.decoded += other.decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +199,14 @@ def work(
     Raises:
         DetcliError: The detector cannot be opened, or a part cannot be written.
     """
-    with Detector(job.model, devices[0], job.settings, job.device_options) as detector:
+    with (
+        Detector(job.model, devices[0], job.settings, job.device_options) as detector,
+        ExitStack() as stack,
+    ):
         decode = replace(job.source.decode, allocate=detector.allocate)
+        if job.gpu_decode:
+            decoder = stack.enter_context(closing(open_decoder([detector.where, *devices[1:]])))
+            decode = replace(decode, gpu=decoder)
         if job.fast_decode:
             decode = replace(decode, fast_for=detector.fast_for)
         source = replace(job.source, decode=decode)
@@ -202,6 +217,7 @@ def work(
             job.settings,
             half=job.half,
             fast_decode=source.decode.fast_for is not None,
+            gpu_decode=job.gpu_decode,
             stride=source.stride,
             zones=watch.written_zones,
             lines=watch.written_lines,

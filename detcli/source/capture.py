@@ -1,13 +1,20 @@
-"""Captures: OpenCV's readers of video files, cameras and network streams, opened safely."""
+"""Captures: OpenCV's readers of video files, cameras and network streams, opened safely.
 
+A video file may be decoded on a GPU, behind the same methods.
+"""
+
+import itertools
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from detcli.errors import DecodeError, SourceError, system_reason
-from detcli.geometry import Image
+from detcli.geometry import DeviceImage, Image, alike, on_host
 from detcli.opencv import cv2
+
+if TYPE_CHECKING:
+    from detcli.backend.protocol import PictureDecoder
 
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
@@ -18,7 +25,80 @@ MAX_FRAMES_PER_SECOND = 1000
 MAX_FRAMES = 10**9
 
 
-Capture = cv2.VideoCapture
+class Capture(Protocol):
+    """What is used of `cv2.VideoCapture`."""
+
+    def grab(self) -> bool:
+        """Go to the next frame; False where there is none, or a damaged one."""
+
+    def retrieve(self) -> tuple[bool, Any]:
+        """Whether the frame can be shown, and `(H, W, 3)` uint8 BGR."""
+
+    def get(self, propId: int) -> float:  # noqa: N803 - OpenCV's name
+        """A property, by OpenCV's number."""
+
+    def set(self, propId: int, value: float) -> bool:  # noqa: N803
+        """Set a property; False where that is not possible."""
+
+    def release(self) -> None:
+        """Close the video."""
+
+
+class GpuCapture:
+    """A video file whose frames a GPU decodes; everything else is asked of OpenCV's capture."""
+
+    def __init__(self, gpu: "PictureDecoder", path: str, capture: Capture) -> None:
+        """Decode the first frame on the GPU and on the CPU.
+
+        Args:
+            gpu: Decodes.
+            path: The file's.
+            capture: The same file, newly opened. It becomes this capture's, which closes it.
+
+        Raises:
+            DecodeError: The GPU does not decode it, or to other frames.
+        """
+        if capture.get(cv2.CAP_PROP_ORIENTATION_META):
+            raise DecodeError("its frames are to be turned, which is for the CPU")
+        first = retrieve(capture) if capture.grab() else None
+        frames = gpu.decode_video(path)
+        time_s, frame = next(frames, (0.0, None))
+        if first is None or frame is None or not alike(on_host(first), frame.pixels):
+            raise DecodeError("the first frame is another one on the CPU, or there is none")
+        self._capture = capture
+        self._frames = itertools.chain([(time_s, frame)], frames)
+        self._frame, self._time_s = frame, math.nan
+        self._begins_s = time_s - position_s(capture)  # on the GPU's clock
+
+    def grab(self) -> bool:
+        """Decode the next frame.
+
+        Raises:
+            DecodeError: The GPU's decoder failed.
+        """
+        following = next(self._frames, None)
+        if following is not None:
+            self._time_s, self._frame = following
+        return following is not None
+
+    def retrieve(self) -> tuple[bool, DeviceImage]:
+        """The frame, in the GPU's memory."""
+        return True, self._frame
+
+    def get(self, propId: int) -> float:  # noqa: N803
+        """A property of the file, or the time of the frame."""
+        if propId == cv2.CAP_PROP_POS_MSEC:
+            return 1000 * (self._time_s - self._begins_s)
+        return self._capture.get(propId)
+
+    def set(self, propId: int, value: float) -> bool:  # noqa: ARG002, N803
+        """Do nothing: frames come one after the other."""
+        return False
+
+    def release(self) -> None:
+        """Close the video."""
+        self._frames = itertools.chain()
+        self._capture.release()
 
 
 def open_file(path: str) -> Capture:
@@ -87,14 +167,14 @@ def _open(name: str, parameters: list[int]) -> Capture | None:
     return capture if capture.isOpened() else None
 
 
-def retrieve(capture: Capture) -> Image | None:
+def retrieve(capture: Capture) -> Image | DeviceImage | None:
     """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
     try:
         retrieved, found = capture.retrieve()
     except cv2.error:
         return None
     frame: Any = found  # may be None, which OpenCV's types do not say
-    return frame if retrieved and frame is not None and frame.ndim == 3 else None
+    return frame if retrieved and frame is not None and len(frame.shape) == 3 else None
 
 
 def frames_per_second(capture: Capture) -> float:

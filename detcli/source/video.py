@@ -1,16 +1,19 @@
 """Video files: numbered and timed frames, as far as a file can be read."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 from detcli.errors import DecodeError, InputError, SourceError
-from detcli.geometry import Image, Picture
+from detcli.geometry import Decoder, DeviceImage, Image, Picture
 from detcli.opencv import cv2
 from detcli.record import Clip, Origin
+from detcli.source.address import is_address
 from detcli.source.capture import (
     Capture,
+    GpuCapture,
     frame_count,
     frame_size,
     frames_per_second,
@@ -19,6 +22,8 @@ from detcli.source.capture import (
 )
 from detcli.source.decode import check_size
 from detcli.source.item import Item, SourceOptions, SourceProgress, failed
+
+log = logging.getLogger(__name__)
 
 SEEK_FROM_S = 5.0
 """For an earlier start, the frames before it are read and discarded, which is always exact."""
@@ -47,10 +52,10 @@ def read_video(
         reopen: Opens the video; called again to seek, or to look for missing frames.
         options: Which frames.
         progress: Learns how many frames there are; before that, the video counts as one input.
-        address: Of its sound, see `Clip`.
+        address: Of its sound, see `Clip`. A GPU decodes files only.
     """
     try:
-        frames = _begin(reopen, options, progress)
+        frames = _begin(reopen, options, progress, address)
     except InputError as error:
         yield failed(source, error)
         return
@@ -58,10 +63,16 @@ def read_video(
         expected = _expected(frames, options)
         progress.expect(None if expected is None else expected - 1)
         given = 0
-        for item in _select(source, frames, options, address):
-            given += 1
-            yield item
-        problem = None if progress.stop.is_set() else _find_problem(source, frames, given, reopen)
+        problem: InputError | None = None
+        try:
+            for item in _select(source, frames, options, address):
+                given += 1
+                yield item
+        except InputError as error:  # of the GPU's decoder; OpenCV raises none
+            problem = error
+        else:
+            if not progress.stop.is_set():
+                problem = _find_problem(source, frames, given, reopen)
         if problem is not None:
             given += 1
             yield failed(source, problem)
@@ -71,13 +82,24 @@ def read_video(
 
 
 def _begin(
-    reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
+    reopen: Callable[[], Capture],
+    options: SourceOptions,
+    progress: SourceProgress,
+    address: str | None,
 ) -> "_Frames":
-    """Open a video, and seek to shortly before the start if possible."""
+    """Open a video, and seek to shortly before the start if possible; a GPU reads all of it."""
     capture = reopen()
+    gpu = options.decode.gpu
     try:
         check_size(frame_size(capture), options.decode.max_pixels)
         progress.steps += 1
+        if gpu is not None and address is not None and not is_address(address):
+            try:
+                return _Frames(GpuCapture(gpu, address, capture), progress)
+            except DecodeError as error:
+                log.info("%s is decoded on the CPU: %s", address, error)
+                capture.release()
+                capture = reopen()
         frames = _Frames(capture, progress)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
@@ -116,7 +138,10 @@ def _select(
         image = frames.retrieve()
         if image is not None:
             origin = Origin(source, frame=frames.number, time_s=frames.time_s, clip=clip)
-            yield Item(origin, partial(Picture.whole, image))
+            decoder = None
+            if options.decode.gpu is not None:
+                decoder = Decoder.GPU if isinstance(image, DeviceImage) else Decoder.CPU
+            yield Item(origin, partial(Picture.whole, image, decoder))
 
 
 class _Frames:
@@ -157,7 +182,7 @@ class _Frames:
         self._progress.steps += 1
         return grabbed and not self._progress.stop.is_set()
 
-    def retrieve(self) -> Image | None:
+    def retrieve(self) -> Image | DeviceImage | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
         image = retrieve(self.capture)
         self.damaged += image is None

@@ -60,6 +60,7 @@ class Play:
             "batch": None,
             "source": SourceOptions(),
             "fast_decode": False,
+            "gpu_decode": False,
             "input_timeout_s": 60,
             "half": False,
             "watch": WatchOptions(),

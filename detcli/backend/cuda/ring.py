@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
-    from detcli.geometry import Image
+    from detcli.geometry import DeviceImage, Image
 
 M = TypeVar("M", bound="DeviceMemory")
 
@@ -23,7 +23,7 @@ class Slot:
     Attributes:
         generation: How often the slot has been handed out.
         finish: Copies the rows out of the slot; None if there are none to copy.
-        pictures: Kept until the slot's work is done, which may upload them from where they are.
+        pictures: Kept until the slot's work is done, which may read them from where they are.
     """
 
     def __init__(self, gpu: "Gpu") -> None:
@@ -34,7 +34,7 @@ class Slot:
         self._waits = False
         self.generation = 0
         self.finish: Callable[[], None] | None = None
-        self.pictures: Sequence[Image] = ()
+        self.pictures: Sequence[Image | DeviceImage] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """Device memory of at least `size` bytes, reused while it is large enough.

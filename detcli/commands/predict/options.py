@@ -31,6 +31,32 @@ def parse_labels(text: str) -> frozenset[str]:
     return parts
 
 
+GPU_DECODE_EXCLUDES = {
+    "--fast-decode": "the GPU decodes at full size",
+    "--strict": "the GPU's decoders do not tell what is damaged",
+    "--cuda-graph": "the GPU's decoders allocate memory on threads of their own, which breaks the "
+    "capture of a graph",
+    "a camera or stream": "the GPU decodes pictures and video files",
+}
+"""What does not go with --gpu-decode, and why."""
+
+
+def check_gpu_decode(others: Mapping[str, bool]) -> None:
+    """Refuse what does not go with --gpu-decode.
+
+    Args:
+        others: Which of `GPU_DECODE_EXCLUDES` are given.
+
+    Raises:
+        UsageError: One of them is.
+    """
+    for other, given in others.items():
+        if given:
+            raise UsageError(
+                f"--gpu-decode excludes {other}: {GPU_DECODE_EXCLUDES[other]}", "leave out one"
+            )
+
+
 PART_FORMATS = (Format.JSONL, Format.PARQUET)
 
 ACTORS = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", re.ASCII)

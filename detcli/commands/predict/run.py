@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from detcli.backend import open_decoder
 from detcli.backend.device import Device, has_openvino
 from detcli.cache import cache_folder, make_cache_folders
 from detcli.commands.predict.options import check_conditions, parse_condition
@@ -48,6 +49,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     *,
     conditions: Sequence[str],
     fast_decode: bool,
+    gpu_decode: bool,
     quiet: bool,
     one_picture: bool,
 ) -> Tally:
@@ -60,6 +62,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         sink_options: Where records go.
         conditions: Of --fail-if.
         fast_decode: Whether large JPEGs may be decoded at reduced size.
+        gpu_decode: Whether a GPU decodes what it can.
         quiet: Print nothing.
         one_picture: Whether a bar would have nothing to show.
 
@@ -73,7 +76,11 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     located = run.find_model()
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
     guard = InputGuard([*names, *map(str, files)], source_options)
-    with run.open_detector(located) as detector:
+    with run.open_detector(located) as detector, contextlib.ExitStack() as stack:
+        if gpu_decode:
+            decoder = open_decoder([detector.where, *run.devices[1:]])
+            stack.enter_context(contextlib.closing(decoder))
+            decode = replace(decode, gpu=decoder)
         watch = sink_options.watch.above(detector.least_conf)
         names_of = detector.contract.names
         parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
@@ -90,6 +97,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 run.settings,
                 half=run.device_options.half,
                 fast_decode=source_options.decode.fast_for is not None,
+                gpu_decode=gpu_decode,
                 stride=source_options.stride,
                 zones=watch.written_zones,
                 lines=watch.written_lines,
@@ -201,7 +209,11 @@ def _provenance(
     file = ModelFile.read(model.path, run.settings.box_format, run.settings.preprocess)
     precision = precision_in(file.model, detector.where, half=run.device_options.half)
     added: AddedJson = {
-        "provenance": describe_run([detector.where, *run.devices[1:]], str(precision))
+        "provenance": describe_run(
+            [detector.where, *run.devices[1:]],
+            str(precision),
+            gpu_decode=settings is not None and settings["gpu_decode"],
+        )
     }
     if settings is not None and options.journal is None:  # which writes them itself
         added = {"settings": settings, **added}

@@ -18,13 +18,19 @@ from detcli.model.hub_cache import sha256
 from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.item import STDIN
 
+JPEG_PACKAGES = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
+"""nvImageCodec, for either CUDA."""
 
-def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
+
+def describe_run(
+    devices: Iterable[Device], precision: str | None, *, gpu_decode: bool = False
+) -> ProvenanceJson:
     """Describe what a run is made with; neither the machine nor its user is named.
 
     Args:
         devices: Where the network runs; none of them is `auto`.
         precision: The lowest precision that it computes in; None if unknown.
+        gpu_decode: Whether a GPU decodes what it can.
     """
     devices = tuple(devices)
     gpus = tuple(device for device in devices if device.is_gpu)
@@ -44,7 +50,9 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "onnxruntime": version,
         "runtime_cuda": built_for,
         "openvino": package_version("openvino") if openvino else None,
-        "opencv": package_version("opencv-python") or package_version("opencv-python-headless"),
+        "opencv": _first_version(("opencv-python", "opencv-python-headless")),
+        "nvimgcodec": _first_version(JPEG_PACKAGES) if gpu_decode else None,
+        "pynvvideocodec": package_version("pynvvideocodec") if gpu_decode else None,
         "numpy": package_version("numpy"),
         "gpu": ", ".join(names) or None,
         "driver": driver_version() if gpus else None,
@@ -67,6 +75,11 @@ def package_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _first_version(packages: Iterable[str]) -> str | None:
+    """Version of the first of these packages that is installed."""
+    return next(filter(None, map(package_version, packages)), None)
 
 
 class FileHashes:

@@ -33,6 +33,7 @@ class VerifyCall:
     coco_images: str | None = None
     tensors: bool = False
     bisect: bool = False
+    gpu_decode: bool = False
 
     def __post_init__(self) -> None:
         if self.is_saved:
@@ -71,6 +72,7 @@ class VerifyCall:
             "--preprocess": self.preprocess,
             "--tensors": self.tensors,
             "--bisect": self.bisect,
+            "--gpu-decode": self.gpu_decode,
         }
         for option, value in running.items():
             if value is not None and value is not False:

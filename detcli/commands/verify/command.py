@@ -90,6 +90,14 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             autocompletion=complete_device,
         ),
     ] = None,
+    gpu_decode: Annotated[
+        bool,
+        flag(
+            "Decode MODEL's pictures on its GPU (extra nvdecode), and the other side's on the CPU.",
+            "--gpu-decode",
+            panel=DEVICES,
+        ),
+    ] = False,
     half: options.HalfOption = False,
     conf: Annotated[
         float | None,
@@ -168,9 +176,9 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
 ) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
 
-    MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
-    the selection that is part of an end-to-end graph. Records that predict has saved stand for a
-    side; OTHER may then be COCO results, too.
+    MODEL with detcli's selection is compared with OTHER, with itself on another device or on
+    pictures that another decoder made, or with the selection that is part of an end-to-end graph.
+    Records that predict has saved stand for a side; OTHER may then be COCO results, too.
 
     The exit code is 6 if they differ by more than the tolerance.
     """
@@ -215,6 +223,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         coco_images=None if coco_images is None else str(coco_images),
         tensors=tensors,
         bisect=bisect,
+        gpu_decode=gpu_decode,
     )
     if certificate is not None and (tensors or bisect or random is not None):
         raise UsageError(

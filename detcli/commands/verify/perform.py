@@ -2,12 +2,13 @@
 
 import shutil
 import tempfile
-from collections.abc import Container, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from detcli.backend import open_decoder
 from detcli.backend.device import Device
 from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.progress import progress
@@ -31,7 +32,7 @@ from detcli.settings import Settings
 from detcli.sink.coco import Numbers, NumbersFromFile
 from detcli.sink.folder import OutputFolder
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import SourceOptions
+from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import InputGuard, Sources
 
 
@@ -109,6 +110,7 @@ def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> 
             half=call.half,
             tensors=call.tensors,
             bisect=call.bisect,
+            gpu_decode=call.gpu_decode,
             random=call.random is not None,
         )
     )
@@ -118,20 +120,32 @@ def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> 
     outputs.check(guard)
     folder = OutputFolder(outputs.save, guard) if outputs.save else None
     with (
+        ExitStack() as stack,
         open_page(outputs.report, side_reports(plan), plan.rules, guard) as page,
         Sources(list(call.images), options) as sources,
         progress(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         items = sources if call.random is None else [random_item(call.random, plan.input_size)]
         results = Results(plan.rules, page, certify=certify)
-        report = verify(plan, items, folder, results, advance)
-    sides = (plan.left, plan.right) if certify else ()
-    return Performed(report, results, tuple(_running(side, plan.settings, call) for side in sides))
+        pairs: Iterable[tuple[Item, Item]] = ((item, item) for item in items)
+        if call.gpu_decode:
+            decoder = stack.enter_context(closing(open_decoder([Device.parse(plan.left.device)])))
+            decode = replace(options.decode, gpu=decoder)
+            by_gpu = Sources(list(call.images), replace(options, decode=decode))
+            pairs = zip(stack.enter_context(by_gpu), items, strict=True)
+        report = verify(plan, pairs, folder, results, advance)
+    sides = ((plan.left, call.gpu_decode), (plan.right, False)) if certify else ()
+    certified = (
+        _running(side, plan.settings, call, gpu_decode=gpu_decode) for side, gpu_decode in sides
+    )
+    return Performed(report, results, tuple(certified))
 
 
-def _running(side: SidePlan, settings: Settings, call: VerifyCall) -> CertifiedSide:
+def _running(
+    side: SidePlan, settings: Settings, call: VerifyCall, *, gpu_decode: bool
+) -> CertifiedSide:
     """What a certificate says of a side that ran."""
-    run = describe_run([Device.parse(side.device)], side.precision)
+    run = describe_run([Device.parse(side.device)], side.precision, gpu_decode=gpu_decode)
     contract = side.file.contract
     depend_on: dict[str, Any] = {
         "conf": settings.conf,
@@ -141,6 +155,7 @@ def _running(side: SidePlan, settings: Settings, call: VerifyCall) -> CertifiedS
         "box_format": settings.box_format,
         "preprocess": contract and written(contract.preprocessing),
         "half": call.half,
+        "gpu_decode": gpu_decode,
     }
     return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
 

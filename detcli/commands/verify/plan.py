@@ -52,6 +52,7 @@ class VerifyRequest:
     half: bool = False  # TensorRT and OpenVINO compute in half precision
     tensors: bool = False  # compare the raw outputs of the networks, too
     bisect: bool = False  # find the first node that differs, too
+    gpu_decode: bool = False  # a GPU decodes the pictures of the first side
     random: bool = False  # the pictures are random, so detections are not compared
 
     def __post_init__(self) -> None:
@@ -61,6 +62,12 @@ class VerifyRequest:
             raise UsageError(
                 "random pictures cannot compare detections: two detectors that find nothing agree",
                 "name a folder of pictures with --images; or compare --tensors or --bisect",
+            )
+
+        if self.gpu_decode and self.compares_tensors:
+            raise UsageError(
+                "--gpu-decode compares the detections of pictures that two decoders made",
+                "leave out --tensors, --bisect and --random, or leave out --gpu-decode",
             )
 
     @property
@@ -173,7 +180,8 @@ def make_plan(request: VerifyRequest) -> Plan:
     against = Device.parse("cpu")
     if not by_graph:
         against = _choose_device(request.against or request.device, other, second, settings)
-    if request.other is None and not by_graph and device == against:
+    alike = request.other is None and not by_graph and device == against
+    if alike and not request.gpu_decode:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
         raise UsageError(
@@ -181,14 +189,16 @@ def make_plan(request: VerifyRequest) -> Plan:
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    half = DeviceOptions(half=request.half)
+    # A decoder allocates on threads of its own, which would break the capture of a graph.
+    graph = False if request.gpu_decode else None
+    half = DeviceOptions(half=request.half, cuda_graph=graph)
     if not (device.computes_half or against.computes_half):
         half.check(device)  # refuses --half
 
     def side(
         model: LocatedModel, file: ModelFile, where: Device, selected_by: SelectedBy
     ) -> SidePlan:
-        options = half if where.computes_half else DeviceOptions()
+        options = half if where.computes_half else DeviceOptions(cuda_graph=graph)
         return SidePlan(model, file, str(where), options, selected_by)
 
     left = side(request.model, first, device, SelectedBy.DETCLI)
@@ -210,7 +220,7 @@ def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    if request.against is not None or request.other is not None:
+    if request.against is not None or request.other is not None or request.gpu_decode:
         return request.against == GRAPH
     if own:
         return True

@@ -1,11 +1,14 @@
 """Runs a verification: opens both sides, compares them on each picture, adds up."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
+
+import numpy as np
 
 from detcli.commands.shared.comparison import DetectionsReport, Tolerance
 from detcli.commands.shared.sides import DetectorSide, GraphSide
@@ -15,6 +18,7 @@ from detcli.commands.verify.plan import Plan, SidePlan
 from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import (
     BisectReport,
+    DecodersReport,
     FailedInput,
     SelectedBy,
     SideReport,
@@ -24,8 +28,9 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.results import Results
 from detcli.commands.verify.tensors import OutputComparison
 from detcli.detector import Detector
-from detcli.errors import DetcliWarning, InputError, ModelError
-from detcli.geometry import Picture
+from detcli.errors import DecodeError, DetcliWarning, InputError, ModelError
+from detcli.geometry import Decoder, Picture
+from detcli.opencv import cv2
 from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item
@@ -36,7 +41,7 @@ Side = DetectorSide | GraphSide
 
 def verify(
     plan: Plan,
-    items: Iterable[Item],
+    items: Iterable[tuple[Item, Item]],
     folder: OutputFolder | None = None,
     results: Results | None = None,
     advance: Callable[[], None] = lambda: None,
@@ -45,7 +50,8 @@ def verify(
 
     Args:
         plan: The sides, and how strictly to compare.
-        items: The pictures; those that cannot be read are reported.
+        items: The pictures for the first side and for the second, which are one item unless they
+            are decoded differently; those that cannot be read are reported.
         folder: Where to draw the worst pictures; None for nowhere.
         results: Gets what is compared; None to keep it for the report only.
         advance: Called after each picture.
@@ -75,6 +81,9 @@ def verify(
         detections = results.summarise(folder, titles(left, right))
     tensors = outputs.reports if outputs is not None else None
     wrong = failures(detections, tensors, bisected, tolerance)
+    decoders = run.decoders.report() if plan.request.gpu_decode else None
+    if decoders is not None and run.compared and not decoders.gpu:
+        wrong = (*wrong, "the GPU decoded none of the pictures")
     if results.page is not None:
         results.page.summary = wrong or ("The two sides agree",)
     return VerifyReport(
@@ -93,6 +102,7 @@ def verify(
         no_detections=refusal,
         tensors=tensors,
         bisect=bisected,
+        decoders=decoders,
     )
 
 
@@ -142,21 +152,25 @@ class _Run:
     ) -> None:
         self.compared = 0
         self.failed: list[FailedInput] = []
+        self.decoders = DecoderComparison()
         self._sides, self._outputs, self._results = sides, outputs, results
 
-    def go_through(self, items: Iterable[Item], advance: Callable[[], None]) -> None:
+    def go_through(self, items: Iterable[tuple[Item, Item]], advance: Callable[[], None]) -> None:
         """Compare on all pictures, as many at a time as the devices take."""
         chunk = max((side.chunk for side in self._sides or ()), default=1)
-        loaded: list[tuple[Item, Picture]] = []
-        for item in items:
+        loaded: list[tuple[Item, Picture, Picture]] = []
+        for left, item in items:
             try:
                 picture = load_in_time(item)
+                other = picture if left is item else load_in_time(left)
+                if other.size != picture.size:
+                    raise DecodeError("the two decoders do not agree on its size")
             except InputError as error:
                 self.failed.append(FailedInput(item.origin.source, str(error)))
                 if self._results.page is not None:
                     self._results.page.fail(item.origin, error)
             else:
-                loaded.append((item, picture))
+                loaded.append((item, other, picture))
                 for warning in picture.warnings:
                     text = f"{item.origin.source}: {warning}"
                     warnings.warn(text, DetcliWarning, stacklevel=2)
@@ -166,20 +180,45 @@ class _Run:
             advance()
         self._compare(loaded)
 
-    def _compare(self, loaded: list[tuple[Item, Picture]]) -> None:
+    def _compare(self, loaded: list[tuple[Item, Picture, Picture]]) -> None:
         self.compared += len(loaded)
         if self._sides is not None and loaded:
-            pictures = [picture for _, picture in loaded]
-            found = (side.detect(pictures) for side in self._sides)
-            for (item, picture), left, right in zip(loaded, *found, strict=True):
+            _, *pictures = zip(*loaded, strict=True)  # of the left side and of the right
+            sides = zip(self._sides, pictures, strict=True)
+            found = (side.detect(shown) for side, shown in sides)
+            for (item, by_gpu, picture), left, right in zip(loaded, *found, strict=True):
+                self.decoders.add(by_gpu, picture)
                 seen = SeenPicture(
                     item.origin, picture.size, partial(_as_it_is, picture), picture.warnings
                 )
                 self._results.certify(item.origin)
                 self._results.add(seen, left, right)
         if self._outputs is not None:
-            for item, picture in loaded:
+            for item, _, picture in loaded:
                 self._outputs.add(picture, item.origin.source)
+
+
+class DecoderComparison:
+    """Compares the pixels of two decoders."""
+
+    def __init__(self) -> None:
+        self._decoded: Counter[Decoder | None] = Counter()
+        self._sum = self._values = self._largest = 0
+
+    def add(self, by_gpu: Picture, picture: Picture) -> None:
+        """Compare a picture that a GPU was asked to decode with that of the CPU."""
+        self._decoded[by_gpu.decoder] += 1
+        if by_gpu.decoder is Decoder.GPU:
+            apart = cv2.absdiff(by_gpu.pixels, picture.pixels)
+            self._sum += int(apart.sum(dtype=np.int64))
+            self._values += apart.size
+            self._largest = max(self._largest, int(apart.max()))
+
+    def report(self) -> DecodersReport:
+        """What was found."""
+        mean = self._sum / self._values if self._values else None
+        largest = self._largest if self._values else None
+        return DecodersReport(self._decoded[Decoder.GPU], self._decoded[Decoder.CPU], mean, largest)
 
 
 def _as_it_is(picture: Picture) -> Picture:

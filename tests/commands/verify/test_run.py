@@ -36,7 +36,8 @@ ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("
 
 def verified(*models, items=ITEMS, folder=None, **request):
     request = {"settings": SETTINGS} | request
-    return verify(make_plan(VerifyRequest(*map(find, models), **request)), items, folder)
+    plan = make_plan(VerifyRequest(*map(find, models), **request))
+    return verify(plan, [(one, one) for one in items], folder)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -104,7 +105,7 @@ def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
 def test_random_pictures(make_model):
     models = find(make_model()), find(make_model("b.onnx"))
     plan = make_plan(VerifyRequest(*models, random=True, tensors=True))
-    report = verify(plan, [random_item(1, plan.input_size)])
+    report = verify(plan, [(random_item(1, plan.input_size),) * 2])
     assert report.agree
     assert report.no_detections == "random pictures cannot compare detections"
     assert [tensor.source for tensor in report.tensors] == ["random:1"] * 2

@@ -17,7 +17,7 @@ from detcli.settings import Settings
 from detcli.source.item import Item
 
 SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))
-ITEMS = [Item(Origin("squares"), lambda: SQUARES)]
+ITEMS = [(Item(Origin("squares"), lambda: SQUARES),) * 2]
 
 
 @pytest.fixture
