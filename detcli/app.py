@@ -1,4 +1,4 @@
-"""The `detcli` command: its subcommands, and the one place where errors become exit codes.
+"""The `detcli` command: its subcommands, and the one place where exceptions become exit codes.
 
 Each error has its exit code, see `detcli.errors`. Besides, 3 means that some inputs failed, whose
 records carry the error while the rest is complete; and 130 means that the run was interrupted, and
@@ -18,7 +18,7 @@ from typer._click.exceptions import BadParameter, NoArgsIsHelpError, NoSuchOptio
 
 from detcli import __version__
 from detcli.commands.shared import completion
-from detcli.commands.shared.defaults import DefaultsContext
+from detcli.commands.shared.defaults_file import DefaultsContext
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.errors import DetcliError, OutputError, UsageError
@@ -48,7 +48,7 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = {
     "predict": CommandEntry("predict.command", "predict", "Detect objects in pictures and videos."),
-    "merge": CommandEntry("merge.command", "merge", "Put the parts of a run in shards together."),
+    "merge": CommandEntry("merge.command", "merge", "Merge the parts of a sharded run."),
     "report": CommandEntry(
         "report.command",
         "report",

@@ -78,7 +78,7 @@ SLOW = {
     "commands/verify/test_command.py",
     "model/test_prepared.py",
     "objects/test_bucket.py",
-    "objects/test_settings.py",
+    "objects/test_credentials.py",
     "shards/test_ray.py",
     "sink/page/test_page_browser.py",
     "sink/test_dataset.py",
@@ -231,7 +231,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("detcli.objects.settings.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("detcli.objects.credentials.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()

@@ -245,7 +245,7 @@ def test_tests_mirror_the_package():
         "test_troubleshooting",
         "test_real_families",
         "test_real_models",
-        "test_backends",
+        "test_conformance",
         "test_barriers",
         "test_shim",
         "test_devices",

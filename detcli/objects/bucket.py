@@ -1,9 +1,10 @@
-"""Bucket: what is done with objects; the only place besides its settings that calls obstore."""
+"""Bucket: what is done with objects; buckets are reached through obstore only here."""
 
 import contextlib
 from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO
 
+from detcli.objects.credentials import open_store
 from detcli.objects.failures import (
     ObjectDeniedError,
     ObjectError,
@@ -11,7 +12,6 @@ from detcli.objects.failures import (
     ObjectTornError,
     explained,
 )
-from detcli.objects.settings import open_store
 
 CHUNK = 1 << 20
 """Bytes that a read yields at once."""
@@ -99,7 +99,7 @@ class Bucket:
         """Whether there is such an object.
 
         Raises:
-            ObjectError: Nobody can tell.
+            ObjectError: The store gave no answer.
         """
         import obstore
 
@@ -164,7 +164,7 @@ def checked(key: str) -> str:
     """A key that obstore takes as it is: it drops slashes at the ends.
 
     Raises:
-        ObjectError: It does not.
+        ObjectError: A part of the key is empty, `.` or `..`.
     """
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise ObjectError("its key has an empty part, . or ..", "copy it to another key")

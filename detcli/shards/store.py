@@ -35,7 +35,7 @@ class Store(Protocol):
         """Whether a file has been published.
 
         Raises:
-            StoreError: Nobody can tell.
+            StoreError: The store gave no answer.
         """
 
     def open(self, name: str) -> BinaryIO:
@@ -81,7 +81,7 @@ IN_MEMORY = 8 << 20
 
 
 def temporary() -> BinaryIO:
-    """A file without a name, of which a process that dies leaves nothing; see `told`."""
+    """An unnamed file, which vanishes if the process dies; see `told`."""
     return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
 
 

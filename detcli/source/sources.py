@@ -323,7 +323,7 @@ def _nothing_in_folder(*, recursive: bool) -> SourceError:
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
     if any(is_object(name) or is_web_folder(name) for name in names):
-        from detcli.objects.settings import require_obstore
+        from detcli.objects.credentials import require_obstore
 
         require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.request import BenchRequest
-from detcli.commands.shared.defaults import FILE_VARIABLE
+from detcli.commands.shared.defaults_file import FILE_VARIABLE
 from detcli.errors import CheckError, DetcliError, DeviceError, InputError, ModelError, UsageError
 from detcli.source.decode import BUILT_IN
 

@@ -12,7 +12,7 @@ import typer
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
-from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
+from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
 from detcli.commands.shared.layout import DEVICES, GOES, MODEL
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import option

@@ -7,7 +7,7 @@ import typer
 from detcli.backend.device import DEVICE_NAMES, Device
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device
-from detcli.commands.shared.defaults import DefaultsContext
+from detcli.commands.shared.defaults_file import DefaultsContext
 from detcli.errors import CheckError, DeviceError, UsageError
 
 

@@ -26,7 +26,7 @@ from detcli.commands.doctor.report import (
     System,
     Terminal,
 )
-from detcli.commands.shared.defaults import DefaultsContext, defaults_file
+from detcli.commands.shared.defaults_file import DefaultsContext, defaults_file
 from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError, UsageError

@@ -27,8 +27,8 @@ def inspect(  # noqa: PLR0913 - one parameter an option
         list[str] | None,
         option(
             "PICTURES",
-            "Try what the file does not say on up to 16 of these (files, a folder, a video), and "
-            "rank it by how far detections confirm themselves; repeatable.",
+            "Try the readings that the file leaves open on up to 16 of these (files, a folder, a "
+            "video), and rank them by how consistent the detections are; repeatable.",
             "--try",
             show_default=False,
             panel=LOOK_AT,
@@ -68,7 +68,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
 
     A file that cannot be used is reported as far as it can be read, and the exit code is 4.
     Nothing is opened but the model's folder and, for one in onnx/, Hugging Face's JSON above it.
-    --try and --data run the model, and adopt nothing: they print the options to pass.
+    --try and --data run the model but change nothing: they print the options to use.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.backend.device import Device

@@ -50,7 +50,7 @@ def merge(
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,
 ) -> None:
-    """Put the parts of a run in shards together.
+    """Merge the parts of a sharded run.
 
     The output is what one run on one machine writes. Each name of the run's manifest is there once;
     what is missing or damaged is listed, nothing is written, and the exit code is 6.

@@ -129,7 +129,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         ),
     ] = None,
     force: Annotated[
-        bool, flag("Let --resume mix records of other settings.", "--force", panel=GOES)
+        bool, flag("Let --resume continue a file made with other settings.", "--force", panel=GOES)
     ] = False,
     save: Annotated[
         Path | None,
@@ -204,7 +204,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     read: Annotated[
         bool,
         flag(
-            "Say what QR Codes, bar codes and other symbols say; best with --model codes.",
+            "Read the text of QR Codes, bar codes and other symbols; best with --model codes.",
             "--read",
             panel=SCENE,
         ),
@@ -231,7 +231,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         list[str] | None,
         option(
             "NAME=X1,Y1,X2,Y2|@FILE",
-            "Say which tracks cross a line, and to its left or its right.",
+            "Report which tracks cross a line, and towards which side.",
             panel=SCENE,
         ),
     ] = None,
@@ -251,8 +251,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         str | None,
         option(
             "ENGINE",
-            "What works the shards: local:N, for N processes here; ray, for actors of a Ray that "
-            "is started here or that RAY_ADDRESS names; ray://HOST:PORT; default: local:1.",
+            "What runs the shards: local:N, for N processes here; ray, for actors of a Ray cluster "
+            "started here or named by RAY_ADDRESS; ray://HOST:PORT; default: local:1.",
             panel=SHARDS,
         ),
     ] = None,
@@ -260,7 +260,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         str | None,
         option(
             "N..M",
-            "Begin with N actors of Ray, and go up to M; default: as many as there is room for.",
+            "Start with N Ray actors and grow to M; default: as many as there is room for.",
             panel=SHARDS,
         ),
     ] = None,
@@ -272,7 +272,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         int | None,
         option(
             "N",
-            "Names in a shard; default: 1000, or fewer of few names.",
+            "Inputs per shard; default: 1000, fewer for short lists.",
             min=1,
             max=10**9,
             panel=SHARDS,
@@ -281,7 +281,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     extend: Annotated[
         bool,
         flag(
-            "Make names that are new since the run began further shards.", "--extend", panel=SHARDS
+            "Add inputs that are new since the run began as further shards.",
+            "--extend",
+            panel=SHARDS,
         ),
     ] = False,
     quiet: options.QuietOption = False,

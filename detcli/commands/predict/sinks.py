@@ -140,7 +140,7 @@ class SinkOptions:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether records go to a terminal, where they show how far the run is.
+        """Whether records go to a terminal, where they show the run's progress.
 
         Or into a pipe, as what reads it probably prints to the terminal: `detcli ... | jq`.
         """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from detcli.commands.shared.defaults import PREDICT, DefaultsContext
+from detcli.commands.shared.defaults_file import PREDICT, DefaultsContext
 from detcli.errors import DetcliError
 
 if TYPE_CHECKING:

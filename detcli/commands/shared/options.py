@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from detcli.commands.shared.completion import complete_device, complete_model
-from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
+from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT, MODEL
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
 from detcli.errors import UsageError
@@ -105,7 +105,7 @@ DeviceOption = Annotated[
     option(
         "DEVICE",
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU or "
-        "openvino:NPU; a list uses them all.",
+        "openvino:NPU; a comma-separated list uses all of them.",
         panel=DEVICES,
         envvar=DEVICE_VARIABLE,
         autocompletion=complete_device,

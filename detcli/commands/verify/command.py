@@ -9,7 +9,7 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
-from detcli.commands.shared.defaults import DEVICE_VARIABLE, MODEL_VARIABLE
+from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
 from detcli.commands.shared.messages import report, say, set_verbosity
 from detcli.commands.shared.options import flag, option

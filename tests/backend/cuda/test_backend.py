@@ -1,4 +1,4 @@
-"""The CUDA backend: batches in flight, memory, errors. What all backends do: test_backends.py."""
+"""The CUDA backend: batches in flight, memory, errors; see also test_conformance.py."""
 
 import ctypes
 import itertools

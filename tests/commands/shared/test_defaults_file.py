@@ -8,7 +8,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from detcli.app import app
-from detcli.commands.shared.defaults import defaults_file
+from detcli.commands.shared.defaults_file import defaults_file
 from detcli.errors import UsageError
 
 

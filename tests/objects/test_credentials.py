@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from detcli.errors import DeviceError
-from detcli.objects import settings
+from detcli.objects import credentials
 from detcli.objects.bucket import Bucket
+from detcli.objects.credentials import open_store
 from detcli.objects.failures import ObjectError, ObjectMissingError
-from detcli.objects.settings import open_store
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 
@@ -124,7 +124,7 @@ def test_google_is_asked_in_its_own_way(s3, monkeypatch):
 
 
 def test_google_without_credentials_says_how_to_sign_in(monkeypatch, tmp_path):
-    monkeypatch.setattr(settings, "RETRY_S", 1)
+    monkeypatch.setattr(credentials, "RETRY_S", 1)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "gone.json"))
     with pytest.raises(ObjectError, match="no credentials found") as caught:
         listed("gs")
@@ -133,7 +133,7 @@ def test_google_without_credentials_says_how_to_sign_in(monkeypatch, tmp_path):
 
 @pytest.fixture
 def azure(monkeypatch, tmp_path):
-    monkeypatch.setattr(settings, "RETRY_S", 1)
+    monkeypatch.setattr(credentials, "RETRY_S", 1)
     monkeypatch.setenv("PATH", str(tmp_path))  # no az command
     return monkeypatch
 
