@@ -138,9 +138,9 @@ def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scen
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A scene on a square canvas.
 
-    Two in five are landscape or portrait, as photographs are. One in four is a small picture that
-    the letterbox enlarges, down to a quarter of the canvas. One in four holds no symbol, most by
-    choice, some by chance.
+    Two in five are landscape or portrait, as photographs are. One in four is a small picture, down
+    to a quarter of the canvas, with padding around it. One in four holds no symbol, most by choice,
+    some by chance.
     """
     random = np.random.default_rng([seed, index, 1])
     longer = side if random.random() < 0.75 else int(side * random.uniform(0.25, 0.9))
@@ -152,11 +152,11 @@ def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene
 
 
 def letterboxed(scene: Scene, side: int) -> Scene:
-    """The scene, scaled to fit, in the middle of a grey square."""
+    """The scene, made smaller if it does not fit, in the middle of a grey square."""
     height, width = scene.picture.shape[:2]
     if height == width == side:
         return scene
-    gain = side / max(height, width)
+    gain = min(side / max(height, width), 1)
     tall, wide = round(height * gain), round(width * gain)
     top, left = (side - tall) // 2, (side - wide) // 2
     picture = np.full((side, side, 3), PADDING, np.uint8)

@@ -21,8 +21,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from codes.assets import held_out_assets
-from codes.data import PADDING, collated, letterboxed
-from codes.export import Deployed, trained
+from codes.data import collated, letterboxed
+from codes.export import CONF, Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
 
@@ -32,13 +32,12 @@ Figures = dict[str, Any]
 
 SEED = 1_000_003
 IMGSZ = 640
-# Heights and widths, in turn; the last are enlarged to fit 640 x 640.
+# Heights and widths, in turn; the last are padded to 640 x 640.
 SHAPES = ((640, 640), (480, 640), (640, 480), (240, 320), (200, 200))
 PICTURES, NEGATIVES = 1000, 400
 MAX_DETECTIONS = 100  # detections per picture, as in COCO
 CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
 IOU_THRESHOLD = 0.5  # of a true positive
-FOUND = 0.25  # the confidence at which recall on photographs is counted
 DUPLICATE = 0.7  # IoU of two detections of one symbol
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -94,7 +93,7 @@ def predictor(path: Path) -> Predict:
 def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
     """Detections `[D, 6]` in pixels of the scene: xyxy, score, class id; the best first."""
     height, width = scene.picture.shape[:2]
-    gain = IMGSZ / max(height, width)
+    gain = min(IMGSZ / max(height, width), 1)
     margins = [(IMGSZ - round(side * gain)) // 2 for side in (width, height)]
     pictures = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
     body = predict(pictures)[0]  # [4 + K, N]
@@ -124,21 +123,16 @@ def samples(folder: Path, count: int) -> list[Sample]:
     return [found[place] for place in order[: count or None]]
 
 
-def real(path: Path, predict: Predict, *, enlarge: bool = True) -> NDArray[np.float64]:
-    """Detections on the picture of a file, as `detections`; small ones are enlarged or padded."""
+def real(path: Path, predict: Predict) -> NDArray[np.float64]:
+    """Detections on the picture of a file, as `detections`."""
     picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if picture is None:
         raise FileNotFoundError(f"{path} is not a picture")
-    if not enlarge:
-        height, width = picture.shape[:2]
-        below, right = max(IMGSZ - height, 0), max(IMGSZ - width, 0)
-        grey = (PADDING,) * 3
-        picture = cv2.copyMakeBorder(picture, 0, below, 0, right, cv2.BORDER_CONSTANT, value=grey)
     return detections(Scene(picture, np.zeros(0, int), np.zeros((0, 4), np.float32)), predict)
 
 
-def on_samples(predict: Predict, folder: Path, count: int, *, enlarge: bool = True) -> Figures:
-    """Recall of the right class anywhere in the picture, and false alarms, at `FOUND`.
+def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
+    """Recall of the right class anywhere in the picture, and false alarms, at `CONF`.
 
     In a picture labelled `none:NAME`, all detections are false alarms except those of a class
     called NAME, if the model has one; such a picture then counts for recall too. `other:` is left
@@ -150,8 +144,8 @@ def on_samples(predict: Predict, folder: Path, count: int, *, enlarge: bool = Tr
         group, _, name = sample.label.rpartition(":")
         if group == "other":
             continue
-        rows = real(sample.path, predict, enlarge=enlarge)
-        names = [NAMES[int(label)] for label in rows[rows[:, 4] >= FOUND, 5]]
+        rows = real(sample.path, predict)
+        names = [NAMES[int(label)] for label in rows[rows[:, 4] >= CONF, 5]]
         if name in NAMES:
             for key in (sample.kind, name):
                 hits.setdefault(key, []).append(name in names)
@@ -170,20 +164,20 @@ def on_others(predict: Predict, folder: Path) -> Figures:
     rows = [real(path, predict) for path in sorted(folder.glob("*.jpg"))]
     return {
         f"false_alarms_at_{least}": sum(int((own[:, 4] >= least).sum()) for own in rows) / len(rows)
-        for least in (FOUND, CONFIDENCE)
+        for least in (CONF, CONFIDENCE)
     }
 
 
 def duplicates(found: list[NDArray[np.float64]]) -> float:
-    """Share of the detections from `FOUND` on that NMS at `DUPLICATE` would drop."""
+    """Share of the detections from `CONF` on that NMS at `DUPLICATE` would drop."""
     total = dropped = 0
     for rows in found:
         kept: list[NDArray[np.float64]] = []
-        for row in rows[rows[:, 4] >= FOUND]:
+        for row in rows[rows[:, 4] >= CONF]:
             if all(_overlap(other[:4], row[:4]) <= DUPLICATE for other in kept):
                 kept.append(row)
             total += 1
-        dropped += int((rows[:, 4] >= FOUND).sum()) - len(kept)
+        dropped += int((rows[:, 4] >= CONF).sum()) - len(kept)
     return dropped / max(total, 1)
 
 
@@ -315,8 +309,7 @@ def main() -> None:
     predict = predictor(given.model)
     report = measure(predict, given.pictures, given.negatives) if given.pictures else {}
     if given.photographs.is_dir():
-        for name, enlarge in (("photographs", True), ("photographs_not_enlarged", False)):
-            report[name] = on_samples(predict, given.photographs, given.sample, enlarge=enlarge)
+        report["photographs"] = on_samples(predict, given.photographs, given.sample)
     if given.others.is_dir():
         report["others"] = on_others(predict, given.others)
     print(json.dumps(report, indent=2))

@@ -33,8 +33,8 @@ LAST = "last.pt"
 # do. Boxes are learned early on, but telling the classes apart takes about a million symbols: so
 # most pictures are mosaics, of nine small scenes or of four, in which there are many.
 NINE = (0.45, 0.45, 0.6, 0.45, 0.6, 0.45, 0.75, 0.45)
-FOUR = (0.5, 0.6, 0.5, 0.8, 0.5, 0.7, 0.6, 0.5)
-ONE = (0.5, 0.6, 1, 0.7, 0.5, 0.85, 0.5, 0.5)
+FOUR = (0.6, 0.8, 0.5, 1, 0.6, 0.8, 0.5, 1)
+ONE = (0.5, 0.7, 1, 0.7, 0.6, 0.85, 0.5, 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -88,13 +88,15 @@ def test_boxes_stay_on_their_objects(flip_x, flip_y):
     assert scene.boxes.tolist() == [[10, 3, 16, 8]]
 
 
-def test_a_small_picture_is_enlarged_with_its_boxes():
+def test_a_small_picture_is_padded_and_a_large_one_shrinks_with_its_boxes():
     picture = np.zeros((20, 40, 3), np.uint8)
     picture[5:15, 10:30] = 255
     scene = Scene(picture, np.zeros(1, np.int64), np.array([[10, 5, 30, 15]], np.float32))
-    fitted = letterboxed(scene, 160)
-    assert fitted.boxes.tolist() == [[40, 60, 120, 100]]
-    assert (fitted.picture[:40] == PADDING).all()
-    assert (fitted.picture[120:] == PADDING).all()
-    assert fitted.picture[62:98, 42:118].min() == 255
-    assert fitted.picture[40:57].max() == 0
+    padded = letterboxed(scene, 160)
+    assert padded.boxes.tolist() == [[70, 75, 90, 85]]
+    assert np.array_equal(padded.picture[70:90, 60:100], picture)
+    assert (padded.picture == PADDING).sum() == 3 * (160 * 160 - 20 * 40)
+    shrunk = letterboxed(scene, 20)
+    assert shrunk.boxes.tolist() == [[5, 7.5, 15, 12.5]]
+    assert (shrunk.picture[:5] == PADDING).all()
+    assert shrunk.picture[9:12, 7:13].min() == 255

@@ -25,6 +25,7 @@ from codes.evaluate import (
     samples,
     write,
 )
+from codes.export import CONF
 from codes.symbols import NAMES
 
 
@@ -89,13 +90,13 @@ def test_pictures_are_written_as_a_coco_data_set(tmp_path):
     assert all(min(item["bbox"][2:]) > 0 for item in truth["annotations"])
 
 
-def test_boxes_come_back_from_an_enlarged_picture(scenes):
+def test_boxes_come_back_from_a_padded_picture(scenes):
     scene = scenes[3]
     assert scene.picture.shape[:2] == SHAPES[3] == (240, 320)
 
     def predict(_):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        body[0, :4, 7] = (20, 80 + 40, 220, 80 + 440)  # twice as large, 80 pixels down
+        body[0, :4, 7] = (160 + 10, 200 + 20, 160 + 110, 200 + 220)  # in the middle
         body[0, 4, 7] = 0.9
         return body
 
@@ -114,8 +115,8 @@ def test_real_pictures_count_by_what_their_labels_say(tmp_path):
 
     def predict(pictures):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        bright = pictures[0, :, 10, 10].mean() > 0.5
-        body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = 0.3
+        bright = pictures[0, :, 320, 320].mean() > 0.5
+        body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = CONF
         return body
 
     figures = on_samples(predict, tmp_path, 0)
@@ -133,14 +134,15 @@ def test_false_alarms_are_counted_per_picture(tmp_path):
 
     def predict(_):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        body[0, 4, :3] = (0.9, 0.5, 0.3)
+        body[0, 4, :3] = (0.9, 0.5, CONF)
         return body
 
-    assert on_others(predict, tmp_path) == {"false_alarms_at_0.25": 3, "false_alarms_at_0.5": 2}
+    alarms = on_others(predict, tmp_path)
+    assert alarms == {f"false_alarms_at_{CONF}": 3, "false_alarms_at_0.5": 2}
 
 
 def test_duplicates_are_what_nms_would_drop():
-    first = (0, 0, 10, 10, 0.9, 0)
+    first = (0, 0, 10, 10, 0.9, 0)  # the last is below the recommended confidence
     rows = np.array([first, (0, 0, 10, 9, 0.5, 1), (0, 0, 10, 5, 0.4, 0), (0, 0, 10, 10, 0.2, 0)])
     assert duplicates([rows, np.array([first])]) == 1 / 4
     assert duplicates([]) == 0

@@ -6,11 +6,12 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed; it is in 
 import numpy as np
 import onnx
 import onnxruntime
-from codes.export import Deployed, describe, export, folded, peaks, restore
+from codes.export import CONF, PREPROCESS, Deployed, describe, export, folded, peaks, restore
 from codes.network import PRIOR, STRIDES, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
-from detcli.model.contract import BoxFormat, Layout
+from detcli.model.contract import BoxFormat, Layout, Preprocessing
+from detcli.model.preprocessing import change
 from detcli.model.recognise import recognise
 
 SIDE = 96
@@ -128,6 +129,8 @@ def test_detcli_recognises_it(exported):
     assert contract.input_size is contract.batch is None
     assert contract.default_size == (640, 640)
     assert contract.warnings == ()
+    assert contract.conf == CONF
+    assert change(Preprocessing(), PREPROCESS) == Preprocessing(enlarge=1)
 
 
 def test_the_file_contains_no_paths(exported):

@@ -59,8 +59,8 @@ def test_pictures_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
     sides = [scenes.side(step) for step in range(14000)]
     assert sides[:8] == [288, 288, 384, 288, 384, 288, 480, 288]
-    assert sides[6000:6008] == [320, 384, 320, 512, 320, 448, 384, 320]
-    assert sides[10000:10008] == [320, 384, 640, 448, 320, 544, 320, 320]
+    assert sides[6000:6008] == [384, 512, 320, 640, 384, 512, 320, 640]
+    assert sides[10000:10008] == [320, 448, 640, 448, 384, 544, 320, 640]
     assert set(sides[13500:]) == {640}
     tiles = [scenes.stage(step).tiles for step in range(14000)]
     assert tiles == [3] * 6000 + [2] * 4000 + [1] * 4000
