@@ -24,6 +24,7 @@ SYMBOLS = {
     "barcode": [(833, 393), (341, 588)],
     "pdf417": [(229, 276)],
     "aruco": [(573, 595)],
+    "aztec": [],
 }
 
 
@@ -45,11 +46,13 @@ def test_the_model_is_small_and_describes_itself():
     assert contract.layout is Layout.BODY
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()
+    assert contract.conf == 0.25
+    assert contract.preprocessing.enlarge == 1
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 
 
-def test_every_symbol_of_the_demo_picture_is_found_and_nothing_else():
-    with Detector(FILE, device="cpu") as detector:
+def test_every_symbol_of_the_demo_picture_is_found_and_nothing_else_is_likely():
+    with Detector(FILE, device="cpu", settings=Settings(conf=0.5)) as detector:
         found = detector(cv2.imread(str(DEMO)))
     places = [(class_id, place) for class_id, name in enumerate(SYMBOLS) for place in SYMBOLS[name]]
     seen = {  # a symbol may have a second box
