@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detcli.errors import DecodeError, SourceError, system_reason
+from detcli.errors import DecodeError, InferenceError, SourceError, system_reason
 from detcli.geometry import DeviceImage, Image, alike, on_host
 from detcli.opencv import cv2
 
@@ -63,7 +63,11 @@ class GpuCapture:
         first = retrieve(capture) if capture.grab() else None
         frames = gpu.decode_video(path)
         time_s, frame = next(frames, (0.0, None))
-        if first is None or frame is None or not alike(on_host(first), frame.pixels):
+        try:
+            same = first is not None and frame is not None and alike(on_host(first), frame.pixels)
+        except (MemoryError, InferenceError) as error:
+            raise DecodeError(f"its first frame cannot be copied from the GPU: {error}") from error
+        if frame is None or not same:
             raise DecodeError("the first frame is another one on the CPU, or there is none")
         self._capture = capture
         self._frames = itertools.chain([(time_s, frame)], frames)

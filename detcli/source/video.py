@@ -103,7 +103,7 @@ def _begin(
         frames = _Frames(capture, progress)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
-    except InputError:
+    except Exception:
         capture.release()
         raise
     capture.release()

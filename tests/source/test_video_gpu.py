@@ -8,8 +8,8 @@ import pytest
 from gpu_decoder import FakeDecoder
 from made_videos import record_film
 
-from detcli.errors import DecodeError
-from detcli.geometry import Decoder, alike
+from detcli.errors import DecodeError, InferenceError
+from detcli.geometry import Decoder, DeviceImage, alike
 from detcli.source.capture import GpuCapture, open_file
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import SourceOptions, SourceProgress
@@ -80,6 +80,20 @@ def test_a_video_that_the_gpu_refuses_is_decoded_by_the_cpu(gpu, film):
     gpu.refused.add(str(path))
     check(path, gpu, Decoder.CPU)
     check(path, gpu, Decoder.CPU, start_s=0.5)
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), InferenceError("a copy failed")])
+def test_a_first_frame_that_cannot_be_copied_leaves_the_video_to_the_cpu(error, gpu, film):
+    path = film()
+
+    def broken(_):
+        def fail():
+            raise error
+
+        yield 0.0, DeviceImage((240, 320, 3), 1 << 40, 960, fail)
+
+    gpu.decode_video = broken
+    check(path, gpu, Decoder.CPU)
 
 
 @pytest.mark.parametrize(

@@ -60,16 +60,16 @@ class CudaDecoder:
             raise DependencyError(f"{VIDEO_LIBRARY} is not installed", EXTRA)
         on_gpu = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU")  # the CPU decodes with OpenCV
         kinds = [getattr(self._codec.BackendKind, kind) for kind in on_gpu]
-        self._backends = [self._codec.Backend(kind) for kind in kinds]
-        self._parameters = self._codec.DecodeParams(
-            apply_exif_orientation=True, sample_format=self._codec.SampleFormat.I_BGR
-        )
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()  # decoders
         try:
+            self._backends = [self._codec.Backend(kind) for kind in kinds]
+            self._parameters = self._codec.DecodeParams(
+                apply_exif_orientation=True, sample_format=self._codec.SampleFormat.I_BGR
+            )
             self._idle.put(self._new_decoder())
-        except RuntimeError as error:
+            self._prove()
+        except (RuntimeError, TypeError, InferenceError) as error:  # of a driver, an older version
             raise _useless(str(error)) from error
-        self._prove()
 
     def _new_decoder(self) -> Any:  # noqa: ANN401 - a type of nvImageCodec
         # With more threads it would decode batches in parallel; here threads decode one each.
@@ -118,7 +118,8 @@ class CudaDecoder:
             return None
         address, _ = image.__cuda_array_interface__["data"]
         shape = (image.shape[0], image.shape[1], 3)
-        return DeviceImage(shape, address, image.strides[0], partial(_downloaded, image))
+        # The library frees the picture on the GPU's stream, which is to exist until then.
+        return DeviceImage(shape, address, image.strides[0], partial(_downloaded, self._gpu, image))
 
     @contextlib.contextmanager
     def _lent_decoder(self) -> Iterator[Any]:
@@ -187,15 +188,18 @@ class CudaDecoder:
         return image
 
     def close(self) -> None:
-        """Close the decoders; pictures that were decoded stay."""
+        """Close the decoders; pictures that were decoded stay, and the GPU's streams with them."""
         while not self._idle.empty():
             self._idle.get()
-        self._gpu.close()
+        self._gpu.synchronize()
 
 
-def _downloaded(image: Any) -> Image:  # noqa: ANN401 - a type of nvImageCodec
-    """A picture of nvImageCodec, copied to the host without gaps."""
-    on_host = image.cpu()
+def _downloaded(_: "Gpu", image: Any) -> Image:  # noqa: ANN401 - a type of nvImageCodec
+    """A picture of nvImageCodec, copied to the host without gaps; the GPU is only kept."""
+    try:
+        on_host = image.cpu()
+    except RuntimeError as error:
+        raise InferenceError(f"nvImageCodec cannot copy a picture: {error}") from error
     if on_host is None:
         raise InferenceError("nvImageCodec cannot copy a picture from the GPU")
     return np.array(on_host, np.uint8)  # which may be drawn on

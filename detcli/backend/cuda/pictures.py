@@ -4,6 +4,7 @@ The GPU reads it directly. Locking pages is slow, so memory is used again and ag
 comes back when the array and all its views are gone.
 """
 
+import contextlib
 import threading
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
@@ -82,8 +83,9 @@ class PictureMemory:
         return memory
 
     def _free_returned(self) -> None:
-        while self._returned:
-            self._gpu.call(self._returned.popleft().close)
+        with contextlib.suppress(IndexError):  # another thread may take the last
+            while self._returned:
+                self._gpu.call(self._returned.popleft().close)
 
 
 class Loan:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from detcli.commands.verify.results import Results
 from detcli.commands.verify.run import side_reports, verify
 from detcli.commands.verify.saved import SavedRun
 from detcli.commands.verify.saved_sides import plan_saved, verify_saved
-from detcli.errors import SourceError, UsageError, system_reason
+from detcli.errors import DecodeError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
 from detcli.model.preprocessing import written
 from detcli.settings import Settings
 from detcli.sink.coco import Numbers, NumbersFromFile
 from detcli.sink.folder import OutputFolder
+from detcli.source.address import is_live
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import Item, SourceOptions
+from detcli.source.item import STDIN, Item, SourceOptions, failed
 from detcli.source.sources import InputGuard, Sources
 
 
@@ -114,6 +116,11 @@ def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> 
             random=call.random is not None,
         )
     )
+    if call.gpu_decode and any(name == STDIN or is_live(name) for name in call.images):
+        raise UsageError(
+            "--gpu-decode reads each input twice, which cameras, streams and - do not allow",
+            "name files or folders in --images",
+        )
     folders = tuple(filter(None, (outputs.save, outputs.report)))
     options = SourceOptions(recursive=call.recursive, written=folders)
     guard = InputGuard([*call.images, call.model, *filter(None, [call.other])], options)
@@ -132,13 +139,23 @@ def _live(call: VerifyCall, outputs: Outputs, *, certify: bool, quiet: bool) -> 
             decoder = stack.enter_context(closing(open_decoder([Device.parse(plan.left.device)])))
             decode = replace(options.decode, gpu=decoder)
             by_gpu = Sources(list(call.images), replace(options, decode=decode))
-            pairs = zip(stack.enter_context(by_gpu), items, strict=True)
+            pairs = _paired(stack.enter_context(by_gpu), items)
         report = verify(plan, pairs, folder, results, advance)
     sides = ((plan.left, call.gpu_decode), (plan.right, False)) if certify else ()
     certified = (
         _running(side, plan.settings, call, gpu_decode=gpu_decode) for side, gpu_decode in sides
     )
     return Performed(report, results, tuple(certified))
+
+
+def _paired(by_gpu: Iterable[Item], by_cpu: Iterable[Item]) -> Iterator[tuple[Item, Item]]:
+    """The same inputs and frames by both decoders; a frame that only one of them has fails."""
+    sources = (groupby(items, lambda item: item.origin.source) for items in (by_gpu, by_cpu))
+    for (source, left), (_, right) in zip(*sources, strict=True):
+        for pair in zip_longest(left, right):
+            frame = next(item.origin.frame for item in pair if item is not None)
+            lacking = failed(source, DecodeError("only one of the two decoders has it"), frame)
+            yield pair[0] or lacking, pair[1] or lacking
 
 
 def _running(

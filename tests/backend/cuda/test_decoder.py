@@ -149,6 +149,29 @@ def test_a_picture_that_cannot_be_copied_to_the_host_is_an_error(decoder, random
     with pytest.raises(InferenceError, match="cannot copy a picture"):
         image.pixels  # noqa: B018
 
+    def fail(_):
+        raise RuntimeError("Code: 5")
+
+    monkeypatch.setattr(nvdecode.CodecImage, "cpu", fail)
+    with pytest.raises(InferenceError, match="Code: 5"):
+        image.pixels  # noqa: B018
+
+
+@pytest.mark.usefixtures("libraries")
+def test_a_first_picture_that_cannot_be_copied_is_a_gpu_that_cannot_decode(fake_gpu, monkeypatch):
+    monkeypatch.setattr(nvdecode.CodecImage, "cpu", lambda _: None)
+    with pytest.raises(DeviceError, match="cannot copy a picture"):
+        CudaDecoder(fake_gpu)
+
+
+def test_a_picture_keeps_the_stream_that_frees_it(decoder, fake_gpu, random):
+    pixels = noise(random, 20, 30)
+    image = decoder.decode_jpeg(jpeg(pixels))
+    decoder.close()
+    assert fake_gpu.stream  # raises once its stream is closed
+    assert image.pixels.shape == pixels.shape
+    assert any(one is fake_gpu for one in image.download.args)
+
 
 def refuse(**_):
     raise RuntimeError("Could not create decoder. Code: 8")

@@ -8,9 +8,12 @@ import pytest
 from colour_model import picture
 from made_jpegs import encode
 
+from detcli.commands.verify.perform import _paired
 from detcli.commands.verify.report import DecodersReport
 from detcli.commands.verify.run import DecoderComparison
+from detcli.errors import DecodeError
 from detcli.geometry import Decoder, Picture
+from detcli.source.item import failed
 
 
 @pytest.fixture
@@ -50,6 +53,31 @@ def darker_pictures(gpu_decoders, monkeypatch):
 
     monkeypatch.setattr(cuda, "open_decoder", opened)
     return gpu_decoders
+
+
+@pytest.mark.parametrize("name", ["-", "camera:0", "rtsp://127.0.0.1:9/door"])
+def test_what_cannot_be_read_twice_is_refused(invoke, make_model, name):
+    options = ["--device", "cuda", "--gpu-decode", "--images", name]
+    done = invoke("verify", make_model(batch=2), *options)
+    assert done.returncode == 2, done.stderr
+    assert "reads each input twice" in done.stderr
+
+
+def test_a_frame_that_only_one_decoder_has_fails_and_the_next_inputs_are_compared():
+    def items(*places):
+        return [failed(source, DecodeError("torn"), frame) for source, frame in places]
+
+    by_gpu = items(("a.mp4", 0), ("b.jpg", None), ("c.mp4", 0), ("c.mp4", 1))
+    by_cpu = items(("a.mp4", 0), ("a.mp4", 1), ("b.jpg", None), ("c.mp4", 0))
+    pairs = list(_paired(by_gpu, by_cpu))
+    places = [("a.mp4", 0), ("a.mp4", 1), ("b.jpg", None), ("c.mp4", 0), ("c.mp4", 1)]
+    for side in (0, 1):
+        origins = [pair[side].origin for pair in pairs]
+        assert [(origin.source, origin.frame) for origin in origins] == places
+    for lacking in (pairs[1][0], pairs[4][1]):
+        with pytest.raises(DecodeError, match="only one of the two decoders"):
+            lacking.load()
+    assert [pairs[i][0] for i in (0, 2, 3, 4)] == by_gpu
 
 
 def test_equal_decoders_agree(verify, gpu_decoders):
