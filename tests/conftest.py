@@ -87,7 +87,7 @@ SLOW = {
     "watch/test_tracks.py",
     "sink/test_privacy_codes.py",
     "sink/test_sound.py",
-    "model/test_heads.py",
+    "model/heads/test_find.py",
     "shards/test_local.py",
     "source/test_decode_bombs.py",
     "source/test_decode_damage.py",

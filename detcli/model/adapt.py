@@ -16,7 +16,6 @@ import onnx
 from onnx import ModelProto, helper
 
 from detcli.model.contract import Layout
-from detcli.model.decode import Boxes, Scores
 from detcli.model.editing import (
     add_constant,
     copied,
@@ -27,7 +26,8 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.head import BOX_ROWS, Columns, Head
+from detcli.model.heads.decode import Boxes, Scores
+from detcli.model.heads.head import BOX_ROWS, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
-from detcli.model.decode import Boxes, Scores
 from detcli.model.graph import CONVOLUTIONS
-from detcli.model.head import Head, Unrecognised
+from detcli.model.heads.decode import Boxes, Scores
+from detcli.model.heads.head import Head, Unrecognised
+from detcli.model.heads.queries import Queries
 from detcli.model.inputs import ImageInput
-from detcli.model.queries import Queries
 
 YOLO_BINS = 16
 LETTERBOX = Preprocessing()

@@ -7,10 +7,10 @@ from enum import StrEnum
 import onnx
 from onnx import ValueInfoProto
 
-from detcli.model.decode import moved_inputs
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.head import Unrecognised
-from detcli.model.rows import INTEGERS
+from detcli.model.heads.decode import moved_inputs
+from detcli.model.heads.head import Unrecognised
+from detcli.model.heads.rows import INTEGERS
 
 DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",

@@ -20,16 +20,16 @@ from detcli.model.contract import (
     Preprocessing,
     ScoreForm,
 )
-from detcli.model.decode import Boxes, Scores, moved_inputs
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.fused import runtime_operators
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
-from detcli.model.heads import find_head
+from detcli.model.heads.decode import Boxes, Scores, moved_inputs
+from detcli.model.heads.find import find_head
+from detcli.model.heads.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
+from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
-from detcli.model.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.settle import settled
 from detcli.model.sidecar import Sidecar
 

@@ -11,7 +11,7 @@ from text_model import DECODE, IMAGES, contract_of, parsed
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat
-from detcli.model.head import BOXES_ONLY, DETECTORS
+from detcli.model.heads.head import BOXES_ONLY, DETECTORS
 from detcli.model.names import COCO
 from detcli.model.recognise import TASKS, recognise
 

@@ -22,9 +22,9 @@ from detcli.commands.inspect.report import (
     TensorInfo,
 )
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
-from detcli.model.decode import Boxes
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
-from detcli.model.head import SELECTION
+from detcli.model.heads.decode import Boxes
+from detcli.model.heads.head import SELECTION
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written

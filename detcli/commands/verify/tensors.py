@@ -11,7 +11,7 @@ from detcli.commands.verify.probe import Probe
 from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
-from detcli.model.head import BOX_ROWS
+from detcli.model.heads.head import BOX_ROWS
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from detcli.model.head import BOXES_ONLY
+from detcli.model.heads.head import BOXES_ONLY
 
 
 @pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])

@@ -8,13 +8,13 @@ that can be had without the selection; else the detections it selects are read a
 from dataclasses import replace
 from functools import partial
 
-from detcli.model.apart import best_class, pair, plugin, queries
 from detcli.model.graph import GraphIndex
-from detcli.model.head import SELECTION, Head, Unrecognised
-from detcli.model.joined import end_to_end, joined
-from detcli.model.queries import has_patches, queries_of
-from detcli.model.rows import rows
-from detcli.model.scales import scales
+from detcli.model.heads.apart import best_class, pair, plugin, queries
+from detcli.model.heads.head import SELECTION, Head, Unrecognised
+from detcli.model.heads.joined import end_to_end, joined
+from detcli.model.heads.queries import has_patches, queries_of
+from detcli.model.heads.rows import rows
+from detcli.model.heads.scales import scales
 
 
 def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detcli.model.contract import Layout
-from detcli.model.decode import Decoded, Scores
 from detcli.model.graph import PRODUCTS
-from detcli.model.queries import Queries
+from detcli.model.heads.decode import Decoded, Scores
+from detcli.model.heads.queries import Queries
 
 Dims = list[int | str | None]
 BOX_ROWS = 4

@@ -6,7 +6,9 @@ from graph_builder import HEIGHT, STRIDES, WIDTH, Graph
 from query_graphs import exponential, refined
 
 from detcli.model.contract import BoxFormat
-from detcli.model.decode import (
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads.decode import (
     Boxes,
     Scores,
     bins_of,
@@ -16,8 +18,6 @@ from detcli.model.decode import (
     parts_of,
     scores_of,
 )
-from detcli.model.editing import infer_shapes
-from detcli.model.graph import GraphIndex
 
 ANCHORS = sum((HEIGHT // s) * (WIDTH // s) for s in STRIDES)
 

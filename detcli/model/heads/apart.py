@@ -5,7 +5,8 @@ from dataclasses import replace
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.decode import (
+from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
+from detcli.model.heads.decode import (
     LEARNT,
     Boxes,
     Decoded,
@@ -20,8 +21,7 @@ from detcli.model.decode import (
     scores_of,
     to_corners,
 )
-from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
-from detcli.model.head import (
+from detcli.model.heads.head import (
     BATCHED,
     BOX_ROWS,
     SELECTION,

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from detcli.model.contract import Layout
-from detcli.model.decode import (
+from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.heads.decode import (
     MAX_FACTOR,
     boxes_of,
     cut_along,
@@ -12,8 +13,7 @@ from detcli.model.decode import (
     moved_inputs,
     to_corners,
 )
-from detcli.model.graph import GraphIndex, attribute, known_size
-from detcli.model.head import (
+from detcli.model.heads.head import (
     BATCHED,
     BOX_ROWS,
     BOXES_ONLY,

@@ -3,7 +3,8 @@
 from onnx import NodeProto
 
 from detcli.model.contract import BoxFormat, Layout
-from detcli.model.decode import (
+from detcli.model.graph import CONVOLUTIONS, GraphIndex, known_size
+from detcli.model.heads.decode import (
     Boxes,
     Decoded,
     Scores,
@@ -13,8 +14,7 @@ from detcli.model.decode import (
     makers,
     scores_of,
 )
-from detcli.model.graph import CONVOLUTIONS, GraphIndex, known_size
-from detcli.model.head import Columns, Head
+from detcli.model.heads.head import Columns, Head
 
 BINS = (16, 1)  # of a distribution of distances
 

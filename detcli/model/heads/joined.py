@@ -3,7 +3,8 @@
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.decode import (
+from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.heads.decode import (
     Boxes,
     Decoded,
     Scores,
@@ -16,8 +17,7 @@ from detcli.model.decode import (
     makers,
     scores_of,
 )
-from detcli.model.graph import GraphIndex, attribute, known_size
-from detcli.model.head import (
+from detcli.model.heads.head import (
     BATCHED,
     BOX_ROWS,
     BOXES_ONLY,
