@@ -20,8 +20,7 @@ from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
 from detcli.commands.shared.dataset import Kind
-from detcli.commands.verify.certificate import Certificate
-from detcli.commands.verify.report import CheckReport, VerifyReport
+from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {

@@ -74,7 +74,7 @@ SLOW = {
     "commands/predict/test_shards_objects.py",
     "commands/shared/test_messages_stderr.py",
     "commands/shared/test_setup_fetching.py",
-    "commands/verify/test_bisect.py",
+    "commands/verify/running/test_bisect.py",
     "commands/verify/test_command.py",
     "model/test_prepared.py",
     "objects/test_bucket.py",

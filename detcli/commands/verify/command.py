@@ -24,8 +24,9 @@ from detcli.errors import (
 )
 
 if TYPE_CHECKING:
-    from detcli.commands.verify.call import VerifyCall
     from detcli.commands.verify.report import VerifyReport
+    from detcli.commands.verify.request import Outputs, VerifyRequest
+    from detcli.commands.verify.results import Verification
 
 
 def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -186,10 +187,9 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.call import VerifyCall
-    from detcli.commands.verify.certify import certify, open_certificate
-    from detcli.commands.verify.perform import Outputs, perform
+    from detcli.commands.verify.certificate.issue import certify, open_certificate
     from detcli.commands.verify.render import render
+    from detcli.commands.verify.request import Outputs, VerifyRequest
     from detcli.opencv import silence_opencv
 
     silence_opencv()
@@ -204,7 +204,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         raise UsageError(
             "missing argument 'MODEL'", "name an ONNX file, a model, or records that predict saved"
         )
-    call = VerifyCall(
+    request = VerifyRequest(
         model=model,
         other=other,
         images=tuple(images or ()),
@@ -232,22 +232,35 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         )
     with open_certificate(certificate) as files:
         outputs = Outputs(save, report_page, () if files is None else files.paths)
-        performed = perform(call, outputs, certify=files is not None, quiet=quiet)
+        verification = _compare(request, outputs, certify=files is not None, quiet=quiet)
         if files is not None:
-            certify(files, call, performed)
+            certify(files, request, verification)
             if not quiet:
                 say(f"wrote a certificate: {' and '.join(map(str, files.paths))}")
-    found = performed.report
+    found = verification.report
     write_report(found, report_format, render)
     _say_what_is_odd(found, quiet=quiet)
     _judge(
         found,
         _next_step(
-            looked_inside=bisect or call.is_saved or _is_one_network(call, found),
+            looked_inside=bisect or request.is_saved or _is_one_network(request, found),
             saved=save is not None or random is not None,
             unlike=found.unlike,
         ),
     )
+
+
+def _compare(
+    request: "VerifyRequest", outputs: "Outputs", *, certify: bool, quiet: bool
+) -> "Verification":
+    """Compare two sides that run, or that were saved."""
+    if request.is_saved:
+        from detcli.commands.verify.saved.compare import verify_saved
+
+        return verify_saved(request, outputs, certify=certify, quiet=quiet)
+    from detcli.commands.verify.running.compare import verify_running
+
+    return verify_running(request, outputs, certify=certify, quiet=quiet)
 
 
 def _check(
@@ -260,11 +273,13 @@ def _check(
 ) -> None:
     """Compare what a certificate names again, and say what changed."""
     from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.check import check, read_certificate
-    from detcli.commands.verify.perform import Outputs
+    from detcli.commands.verify.certificate.check import check, read_certificate
     from detcli.commands.verify.render import render_check
+    from detcli.commands.verify.request import Outputs
 
-    found = check(read_certificate(path), Outputs(save, report_page), quiet=quiet)
+    certified = read_certificate(path)
+    outputs = Outputs(save, report_page)
+    found = check(certified, _compare(certified.request, outputs, certify=True, quiet=quiet))
     write_report(found, report_format, render_check)
     _say_what_is_odd(found.report, quiet=quiet)
     serious = [change for change in found.changes if change.matters]
@@ -311,9 +326,9 @@ def _judge(found: "VerifyReport", hint: str) -> None:
         raise typer.Exit(InputError.exit_code)
 
 
-def _is_one_network(call: "VerifyCall", found: "VerifyReport") -> bool:
+def _is_one_network(request: "VerifyRequest", found: "VerifyReport") -> bool:
     """Whether both sides run the same network, so that bisecting finds nothing."""
-    return call.other is None and found.right.selection == "graph"
+    return request.other is None and found.right.selection == "graph"
 
 
 def _next_step(*, looked_inside: bool, saved: bool, unlike: Sequence[str]) -> str:

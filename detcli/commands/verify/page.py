@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 from detcli.commands.shared.comparison import Comparison, Match, Rules
 from detcli.commands.shared.page import versions
-from detcli.commands.verify.pictures import LEFT, RIGHT, SeenPicture
+from detcli.commands.verify.drawing import LEFT, RIGHT, SeenPicture
 from detcli.commands.verify.report import SideReport
 from detcli.detections import Detections
 from detcli.errors import InputError

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from detcli.commands.shared.comparison import Box, DetectionsReport, PictureReport, Tolerance
 from detcli.commands.shared.reports import facts
-from detcli.commands.verify.pictures import WORST
+from detcli.commands.verify.drawing import WORST
 from detcli.commands.verify.report import (
     BisectReport,
     CheckReport,

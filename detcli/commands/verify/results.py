@@ -1,21 +1,31 @@
 """What a verification has found so far; memory grows with what is kept of the pictures."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import PurePath
 
 from detcli.commands.shared.comparison import (
     DetectionsReport,
     PictureReport,
     Rules,
+    Tolerance,
     Totals,
     compare,
     picture_report,
 )
 from detcli.commands.shared.provenance import FileHashes
+from detcli.commands.verify.drawing import ComparedPicture, SeenPicture, WorstPictures
 from detcli.commands.verify.page import DifferencePage
-from detcli.commands.verify.pictures import ComparedPicture, SeenPicture, WorstPictures
-from detcli.commands.verify.report import CertifiedPicture
+from detcli.commands.verify.report import (
+    BisectReport,
+    CertifiedPicture,
+    CertifiedSide,
+    SelectedBy,
+    SideReport,
+    TensorReport,
+    VerifyReport,
+)
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Origin
@@ -122,3 +132,71 @@ class Results:
 def _rendered(load: Callable[[], Picture | None]) -> Rendering | None:
     picture = load()
     return None if picture is None else render(picture.pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        report: The report.
+        results: The worst pictures, and the hashes of all.
+        sides: What a certificate says of both sides; empty where none is wanted.
+    """
+
+    report: VerifyReport
+    results: Results
+    sides: tuple[CertifiedSide, ...]
+
+
+def titles(left: SideReport, right: SideReport) -> tuple[str, str]:
+    """The names of both sides in the legend of a drawn picture."""
+    return f"left: {_title(left)}", f"right: {_title(right)}"
+
+
+def _title(side: SideReport) -> str:
+    names = side.records and PurePath(side.records).name, PurePath(side.model).name, side.device
+    graph = "selection by the graph" if side.selection is SelectedBy.GRAPH else None
+    return ", ".join(filter(None, (*names, graph)))
+
+
+def failures(
+    detections: DetectionsReport | None,
+    tensors: Sequence[TensorReport] | None,
+    bisected: BisectReport | None,
+    tolerance: Tolerance,
+) -> tuple[str, ...]:
+    """What exceeds the tolerance, one sentence each; empty if both sides agree."""
+    found = [] if detections is None else detections.failures(tolerance)
+    for tensor in tensors or ():
+        if not tensor.agrees:
+            found.append(_tensor_failure(tensor, tolerance))
+        elif tensor.left.nan + tensor.left.infinite and tensor.max_absolute is None:
+            found.append(f"{tensor.name}: no value is finite on either side")
+    if bisected is not None and bisected.node is not None:
+        found.append(
+            f"{bisected.node.operator} {bisected.node.name} is the first node that differs: "
+            f"{bisected.finding}"
+        )
+    return tuple(found)
+
+
+def _tensor_failure(tensor: TensorReport, tolerance: Tolerance) -> str:
+    if tensor.left.shape != tensor.right.shape:
+        return f"{tensor.name}: {list(tensor.left.shape)} and {list(tensor.right.shape)}"
+    if tensor.max_scaled is not None and tensor.max_scaled > tolerance.tensor:
+        return (
+            f"{tensor.name}: differs by {tensor.max_scaled:.3g} of its largest magnitude "
+            f"({tolerance.tensor:g} allowed)"
+        )
+    left, right = (f"{side.nan} NaN and {side.infinite} infinities" for side in tensor.sides)
+    return f"{tensor.name}: {left} on the left, {right} on the right"
+
+
+def is_evidence(
+    detections: DetectionsReport | None, tensors: Sequence[TensorReport] | None
+) -> bool:
+    """Whether anything was compared: two sides that find nothing always agree."""
+    found = detections
+    boxes = found.pairs + found.borderline + found.missing + found.extra if found else 0
+    return boxes > 0 or any(tensor.max_absolute is not None for tensor in tensors or ())

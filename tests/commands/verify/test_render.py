@@ -15,7 +15,7 @@ from detcli.commands.verify.report import (
     SideReport,
     VerifyReport,
 )
-from detcli.commands.verify.tensors import compare_tensors
+from detcli.commands.verify.running.tensors import compare_tensors
 
 TENSOR = compare_tensors("scores", np.array([4.0, 1.0]), np.array([4.0, np.inf]), 0.1, "x/a.jpg")
 SIDES = [

@@ -1,0 +1,1 @@
+"""Certificates: what was compared, with what, and what came of it."""

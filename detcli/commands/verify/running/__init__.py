@@ -1,0 +1,1 @@
+"""Both sides run: two models, devices, decoders or selections."""

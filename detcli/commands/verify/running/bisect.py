@@ -1,0 +1,379 @@
+"""Finds the first node at which two graphs differ.
+
+Tensors that both graphs have, by name, are made outputs, a dozen at a time, and compared. The
+search walks backwards from an output that differs. Each round compares tensors spread evenly over
+those before the earliest known difference, so a chain shrinks to a twelfth, and skips branches
+that end in a tensor that agrees. It ends at a tensor that differs although all inputs of its node
+agree, as measured.
+
+An operator can hide a difference (a maximum, a saturated sigmoid), and one name can mean different
+tensors in two exports. So the tensors before one that agrees are only unlikely to differ: where
+the nearest inputs do differ, the search continues there.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto
+
+from detcli.commands.verify.report import BisectReport, NodeReport, TensorReport
+from detcli.commands.verify.running.tensors import (
+    OutputComparison,
+    Probe,
+    TensorPair,
+    badness,
+    compare_tensors,
+)
+from detcli.geometry import Picture
+from detcli.model.graph import PASSED_THROUGH, GraphIndex, needed_nodes, reads
+
+Tensor = npt.NDArray[Any]
+Nodes = Sequence[NodeProto]
+
+HALF_LIMIT = float(np.finfo(np.float16).max)
+
+TENSORS_PER_ROUND = 12
+"""Tensors compared in a round: more need more memory, fewer need more rounds."""
+
+HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
+FUSED = (
+    "the outputs differ, but not once the tensors before them are outputs too: the runtime's "
+    "fusions cause the difference"
+)
+
+TENSORS_PER_SCAN = 32
+"""Tensors read at a time in a scan of the whole graph."""
+
+MAX_SECONDS = 600
+"""A search that takes longer reports how far it came; for a detector it takes some seconds."""
+
+GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
+
+
+def bisect(outputs: OutputComparison) -> BisectReport | None:
+    """Find the first node that differs, on the picture where the outputs differ most.
+
+    Returns:
+        The node, or why none was found; None if no picture was compared.
+
+    Raises:
+        DeviceError: A device cannot be used.
+        InferenceError: The runtime failed.
+        ModelError: The runtime refuses a graph.
+    """
+    if outputs.worst is None:
+        return None
+    search = _Search(outputs, outputs.worst)
+    agree = all(report.agrees for report in outputs.reports)
+    return search.find_overflow() if agree else search.run()
+
+
+class _Search:
+    """The state of a search."""
+
+    def __init__(self, outputs: OutputComparison, worst: tuple[Picture, str, TensorPair]) -> None:
+        self._outputs, self._left, self._right = outputs, outputs.left, outputs.right
+        self._picture, self._source, self._target = worst
+        self._rounds = 0
+        self._deadline = time.monotonic() + MAX_SECONDS
+        known = {*self._right.index.producers, self._target.left}
+        computed = (node for node in self._left.graph.node if node.op_type != "Constant")
+        # Tensors of both graphs, in the order of the left one, by whose names they are known.
+        self.common = [name for node in computed for name in node.output if name in known]
+        self.reports: dict[str, TensorReport] = {}
+        self.unlikely: set[str] = set()  # tensors before one that agrees
+
+    def run(self) -> BisectReport:
+        """Walk from the target to the first node that differs."""
+        differing = self._target.left
+        while time.monotonic() < self._deadline:
+            above = self._before(differing)
+            likely = [name for name in above if name not in self.unlikely]
+            if earlier := self._differing(likely):
+                differing = earlier[0]
+            elif unknown := [name for name in likely if name not in self.reports]:
+                self._measure(_spread(unknown))
+            else:
+                inputs = self._inputs(differing)
+                if unknown := [name for name in inputs if name not in self.reports]:
+                    self._measure(unknown)
+                elif hidden := self._differing(inputs):
+                    differing = hidden[0]
+                else:
+                    return self._conclude(differing, inputs)
+        return self._nothing(f"{differing} differs; {GIVEN_UP}", self.reports.get(differing))
+
+    def find_overflow(self) -> BisectReport:
+        """Search for float16 overflows that the outputs do not show.
+
+        On the CPU, ONNX Runtime computes float16 nodes in float32 and rounds graph outputs only.
+        So an overflow between two nodes shows on a GPU, or where its tensor is made an output.
+        """
+        for probe in (self._left, self._right):
+            made = [name for node in probe.graph.node for name in node.output if name]
+            for start in range(0, len(made) if probe.half else 0, TENSORS_PER_SCAN):
+                if time.monotonic() >= self._deadline:
+                    searched = f"{start} of {len(made)} tensors of {probe.name} do not overflow"
+                    return self._nothing(f"the outputs agree, and {searched}; {GIVEN_UP}")
+                part = made[start : start + TENSORS_PER_SCAN]
+                self._rounds += 1
+                tensors = probe.fetch(self._picture, part)
+                for name in (name for name in part if _overflows(tensors.get(name))):
+                    if found := self._hidden(probe, name):
+                        return found
+        return self._nothing("the outputs agree")
+
+    def _hidden(self, probe: Probe, name: str) -> BisectReport | None:
+        """Report an overflow that the outputs do not show; None if the other side has it too."""
+        common = self._target.left if name == self._target.right else name
+        if common in self.common:
+            self._measure([common])
+            if self.reports[common].agrees:
+                return None  # a mask, say, where minus infinity is intended
+            found = self._conclude(common, self._inputs(common))
+            return replace(found, finding=f"{found.finding}; {HIDDEN}")
+        node = node_report(probe.index.producers[name])
+        finding = f"{name} overflows in {probe.name}; {HIDDEN}"
+        return replace(self._nothing(finding), node=node)
+
+    def _conclude(self, differing: str, inputs: Sequence[str]) -> BisectReport:
+        """Compare a tensor and its inputs in one run, and report the node between them."""
+        self._measure([differing, *inputs])
+        output = self.reports[differing]
+        if output.agrees:
+            return self._nothing(FUSED, output)
+        left, right = (nodes for nodes, _ in self._between(differing))
+        if not left:
+            return self._nothing(f"{differing} is a constant", output)
+        graphs, titles = (self._left.index, self._right.index), (self._left.name, self._right.name)
+        if titles[0] == titles[1]:
+            titles = "the first", "the second"
+        node, finding = explain(graphs, (left, right), titles, output)
+        return BisectReport(
+            source=self._source,
+            node=node,
+            finding=finding,
+            output=output,
+            inputs=tuple(self.reports[name] for name in inputs),
+            left_nodes=tuple(map(node_report, left)),
+            right_nodes=tuple(map(node_report, right)),
+            compared=len(self.reports),
+            rounds=self._rounds,
+        )
+
+    def _nothing(self, why: str, output: TensorReport | None = None) -> BisectReport:
+        compared = 0 if output is None else 1
+        return BisectReport(self._source, None, why, output, (), (), (), compared, self._rounds)
+
+    def _measure(self, names: Sequence[str]) -> None:
+        """Compare tensors, read in one run."""
+        self._rounds += 1
+        left = self._left.fetch(self._picture, names)
+        right = self._right.fetch(self._picture, [self._in_right(name) for name in names])
+        for name in names:
+            other = self._in_right(name)
+            if name not in left or other not in right:  # a sequence, say
+                self.common.remove(name)
+                continue
+            report = self._compare(name, left[name], right[other])
+            self.reports[name] = report
+            # Shapes and NaN agree whatever the values they come from.
+            finite = report.max_absolute is not None
+            if report.agrees and finite and report.left.dtype.startswith("float"):
+                self.unlikely.update(self._before(name))
+
+    def _compare(self, name: str, left: Tensor, right: Tensor) -> TensorReport:
+        if name == self._target.left:
+            return max(self._outputs.compare(self._target, left, right, self._source), key=badness)
+        return compare_tensors(name, left, right, self._outputs.limit, self._source)
+
+    def _in_right(self, name: str) -> str:
+        """The name of a tensor in the right graph, which only differs for the heads."""
+        return self._target.right if name == self._target.left else name
+
+    def _before(self, name: str) -> list[str]:
+        """Common tensors that a tensor is computed from, in the order of the left graph."""
+        nodes, _ = needed_nodes(self._left.graph, name)
+        # Outputs of one node do not come before one another.
+        made = {output for node in nodes if name not in node.output for output in node.output}
+        return [other for other in self.common if other in made]
+
+    def _differing(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name in self.reports and not self.reports[name].agrees]
+
+    def _between(self, name: str) -> list[tuple[list[NodeProto], set[str]]]:
+        """In each graph, the nodes between a tensor and the nearest common tensors before it."""
+        known = {*self.common} - {self._target.left, self._target.right}
+        return [
+            nodes_between(self._left.index, name, known),
+            nodes_between(self._right.index, self._in_right(name), known),
+        ]
+
+    def _inputs(self, name: str) -> list[str]:
+        """The nearest common tensors before a tensor, in the order of the left graph."""
+        (_, left), (_, right) = self._between(name)
+        return [other for other in self.common if other in left | right]
+
+
+def _overflows(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.dtype != np.float16:
+        return False
+    return not bool(np.isfinite(tensor).all())
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """At most TENSORS_PER_ROUND of the names, evenly spread, including the last one."""
+    count = min(TENSORS_PER_ROUND, len(names))
+    return [names[(index + 1) * len(names) // count - 1] for index in range(count)]
+
+
+def node_report(node: NodeProto) -> NodeReport:
+    """A node by its name, or by its first output if it has none."""
+    return NodeReport(node.name or node.output[0], node.op_type)
+
+
+def nodes_between(
+    index: GraphIndex, tensor: str, known: Collection[str]
+) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that compute a tensor, which may be known itself, from known tensors.
+
+    Returns:
+        The nodes in graph order, and the known tensors that they read.
+    """
+    chosen, reached, waiting = set(), set(), [tensor]
+    while waiting:
+        node = index.producers.get(waiting.pop())
+        if node is None or node.output[0] in chosen:
+            continue
+        chosen.add(node.output[0])
+        for name in reads(node):
+            if name in known:
+                reached.add(name)
+            else:
+                waiting.append(name)
+    nodes = [node for node in index.graph.node if node.output and node.output[0] in chosen]
+    return nodes, reached
+
+
+def explain(
+    graphs: tuple[GraphIndex, GraphIndex],
+    nodes: tuple[Nodes, Nodes],
+    titles: tuple[str, str],
+    output: TensorReport,
+) -> tuple[NodeReport, str]:
+    """Find the node that causes a difference, and say what differs about it.
+
+    Args:
+        graphs: The left graph and the right one.
+        nodes: In each, the nodes between tensors that agree and the first one that differs.
+        titles: Names of the graphs.
+        output: The tensor that differs.
+    """
+    # Constants are compared where they are read, since they may be nodes or initializers.
+    left, right = (
+        {node.output[0]: node for node in side if node.op_type != "Constant"} for side in nodes
+    )
+    for made, node in left.items():
+        if made in right:
+            if why := _difference(graphs, (node, right[made]), titles):
+                return node_report(node), why
+        elif node.op_type not in PASSED_THROUGH:
+            return node_report(node), f"the node is missing in {titles[1]}"
+    for made, node in right.items():
+        if made not in left and node.op_type not in PASSED_THROUGH:
+            return node_report(node), f"the node is missing in {titles[0]}"
+    return node_report(nodes[0][-1]), _numbers(output, titles)
+
+
+def _difference(
+    graphs: tuple[GraphIndex, GraphIndex],
+    nodes: tuple[NodeProto, NodeProto],
+    titles: tuple[str, str],
+) -> str:
+    """How two nodes differ; empty if they do not."""
+    one, other = nodes
+    if one.op_type != other.op_type:
+        passing = {one.op_type, other.op_type} & PASSED_THROUGH
+        return "" if len(passing) == 2 else f"it is {other.op_type} in {titles[1]}"
+    read = [
+        [_source(graph, name) for name in node.input]
+        for graph, node in zip(graphs, nodes, strict=True)
+    ]
+    if read[0] != read[1] and sorted(read[0]) == sorted(read[1]):
+        return f"its inputs are swapped in {titles[1]}: {', '.join(read[1])}"
+    # Branches of an If or Loop read more, and constants of one name may differ.
+    captured = {*reads(one)} & {*reads(other)} - {*one.input, *other.input}
+    places = [*zip(*read, strict=False), *((name, name) for name in sorted(captured))]
+    for name, counterpart in places:
+        if why := _input_difference(graphs, (name, counterpart), titles):
+            return why
+    if len(read[0]) != len(read[1]):
+        return f"it has {len(read[0])} inputs, and {len(read[1])} in {titles[1]}"
+    attributes = [
+        {(a.name, a.SerializeToString(deterministic=True)) for a in node.attribute}
+        for node in nodes
+    ]
+    changed = sorted({name for name, _ in attributes[0] ^ attributes[1]})
+    if changed and one.op_type not in PASSED_THROUGH:
+        return f"its attributes differ in {titles[1]}: {', '.join(changed)}"
+    return ""
+
+
+def _source(graph: GraphIndex, name: str) -> str:
+    """The tensor behind casts, identities, quantisation and dequantisation."""
+    return graph.behind(name, PASSED_THROUGH)
+
+
+def _input_difference(
+    graphs: tuple[GraphIndex, GraphIndex], names: tuple[str, str], titles: tuple[str, str]
+) -> str:
+    left, right = (graph.array(name) for graph, name in zip(graphs, names, strict=True))
+    if left is not None and right is not None:
+        if not _are_alike(left, right):
+            report = compare_tensors(names[0], left, right, 0.0, "")
+            one, other = (side.nan + side.infinite for side in report.sides)
+            how_far = "" if report.max_absolute is None else f" by up to {report.max_absolute:.3g}"
+            if one != other:
+                how_far = f", where {other} values are not finite instead of {one}"
+            return f"its constant input {names[0]} differs in {titles[1]}{how_far}"
+    elif names[0] != names[1] and any(
+        name in graph.producers for name, graph in zip(names, reversed(graphs), strict=True)
+    ):
+        return f"it reads {names[0]}, but {names[1]} in {titles[1]}"
+    return ""
+
+
+def _are_alike(left: Tensor, right: Tensor) -> bool:
+    """Whether constants are the same up to rounding, value by value.
+
+    Not relative to the largest value, since a small weight may have a large effect.
+    """
+    if left.shape != right.shape:
+        return False
+    if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
+        return True  # the scale of a quantised constant is another input
+    half = np.float16 in {left.dtype.type, right.dtype.type}
+    rounding, smallest = (2.0**-10, 1e-7) if half else (1e-5, 0.0)
+    one, other = left.astype(np.float64), right.astype(np.float64)
+    return np.allclose(one, other, rtol=rounding, atol=smallest, equal_nan=True)
+
+
+def _numbers(output: TensorReport, titles: tuple[str, str]) -> str:
+    """What the values of a tensor show, where the node is the same in both graphs."""
+    for side, other, title in (
+        (output.left, output.right, titles[0]),
+        (output.right, output.left, titles[1]),
+    ):
+        broken = side.nan + side.infinite
+        if broken <= other.nan + other.infinite:
+            continue
+        reach = max(abs(other.least or 0.0), abs(other.greatest or 0.0))
+        text = f"{side.infinite} infinities and {side.nan} NaN in {title} only"
+        if reach > HALF_LIMIT:
+            return f"{text}: the float16 limit is {HALF_LIMIT:.0f}, the other side has {reach:.6g}"
+        return text
+    return "the node is the same on both sides: the precision, runtime or device makes it differ"

@@ -1,0 +1,211 @@
+"""Bisecting names the node that makes two graphs differ."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from colour_model import build
+from damaged_graphs import (
+    bypassed,
+    far_and_back,
+    maker,
+    scaled_and_back,
+    swapped,
+    without_transpose,
+)
+from onnx import helper, numpy_helper
+
+from detcli.commands.convert.passes.size import set_image_size
+from detcli.commands.verify.running import bisect as module
+from detcli.commands.verify.running.bisect import bisect
+from detcli.commands.verify.running.plan import SidePlan
+from detcli.commands.verify.running.tensors import OutputComparison, Probe
+from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
+
+
+def test_equal_graphs(bisected):
+    found = bisected(build(), build())
+    assert (found.node, found.finding) == (None, "the outputs agree")
+
+
+def test_nothing_was_compared(make_model):
+    path = make_model()
+    probe = Probe(SidePlan(find(path), ModelFile.read(path)), (64, 64), at_head=False)
+    assert bisect(OutputComparison(probe, probe, 0.001)) is None
+
+
+@pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])
+def test_a_missing_transpose(bisected, tail):
+    """The shapes stay the same, so nothing else reports it."""
+    whole = build(tail)
+    found = bisected(whole, without_transpose(whole, "rows", [1, 64, 7]))
+    assert (found.node.operator, found.node.name) == ("Transpose", "rows")
+    assert found.finding == "it is Reshape in b.onnx"
+    assert found.output.left.shape == found.output.right.shape == (1, 64, 7)
+    assert [(tensor.name, tensor.agrees) for tensor in found.inputs] == [("head", True)]
+
+
+def test_a_swapped_subtraction(bisected):
+    found = bisected(build(), swapped(build(), "low"))
+    assert (found.node.operator, found.node.name) == ("Sub", "low")
+    assert found.finding == "its inputs are swapped in b.onnx: distance, anchors"
+    assert {tensor.name for tensor in found.inputs} == {"anchors", "distance"}
+    assert all(tensor.agrees for tensor in found.inputs)
+    assert (found.output.left.greatest, found.output.right.greatest) == (7, 0)
+
+
+def test_a_constant_that_overflows_in_float16(bisected):
+    left = scaled_and_back(build(), "cells", 1e5)
+    right = scaled_and_back(build(dtype=np.float16), "cells", 1e5, np.float16)
+    found = bisected(left, right, limit=0.1)
+    assert (found.node.operator, found.node.name) == ("Mul", "up")
+    assert "values are not finite" in found.finding
+    assert (found.output.right.infinite, found.output.right.nan) == (188, 4)  # 0 x inf
+    assert found.inputs[0].agrees
+
+
+def test_an_overflow_between_two_nodes(bisected):
+    """The CPU computes in float32 between float16 nodes, so the outputs may agree."""
+    found = bisected(
+        far_and_back(build()), far_and_back(build(dtype=np.float16), np.float16), limit=0.1
+    )
+    assert (found.node.operator, found.node.name) == ("Mul", "further")
+    assert "the float16 limit is 65504, the other side has 262144" in found.finding
+    assert "the outputs agree, since the CPU computes float16 in float32" in found.finding
+    assert found.output.right.infinite > 0
+
+
+def test_an_overflow_in_a_node_of_one_graph(bisected):
+    found = bisected(build(), far_and_back(build(dtype=np.float16), np.float16), limit=0.1)
+    assert (found.node.name, found.output) == ("further", None)
+    assert found.finding.startswith("far overflows in b.onnx")
+
+
+def test_a_missing_node(bisected):
+    """Its output is missing too, so the next common tensor shows the difference."""
+    left = scaled_and_back(build(), "cells", 2)
+    found = bisected(left, bypassed(left, "scaled"))
+    assert (found.node.name, found.finding) == ("up", "the node is missing in b.onnx")
+    assert [node.name for node in found.left_nodes] == ["up", "down"]
+    assert [node.name for node in found.right_nodes] == ["down"]
+    assert found.output.name == "scaled_back"
+    assert [tensor.name for tensor in found.inputs] == ["cells"]
+
+
+def test_scores_are_not_hidden_by_boxes(bisected):
+    """A difference of 0.02 in a score is 0.0003 of a corner of 64 pixels."""
+    left = scaled_and_back(build(), "scores", 1)
+    right = scaled_and_back(build(), "scores", 1)
+    right.graph.initializer[-1].CopyFrom(numpy_helper.from_array(np.float32(0.98), "inverse"))
+    found = bisected(left, right)
+    assert found.node.name == "down"
+    assert "constant input inverse differs in b.onnx by up to 0.02" in found.finding
+
+
+@dataclass(frozen=True)
+class Long:
+    """A chain of nodes y = x + 1 behind the picture, and the place where one differs."""
+
+    length: int = 60
+
+    def build(self, wrong=(), hide=None):
+        nodes, before = [], "images"
+        for number in range(self.length):
+            made = f"t{number}"
+            value = "two" if number in wrong else "one"
+            nodes.append(helper.make_node("Add", [before, value], [made], name=f"n{number}"))
+            before = made
+            if number == hide:
+                nodes.append(helper.make_node("Clip", [made, "", "most"], [f"c{number}"]))
+                before = f"c{number}"
+        nodes.append(helper.make_node("Identity", [before], ["y"]))
+        value = helper.make_tensor_value_info
+        constants = {"one": 1, "two": 2, "most": 0.5}
+        graph = helper.make_graph(
+            nodes,
+            "long",
+            [value("images", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+            [value("y", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+            [numpy_helper.from_array(np.float32(v), name) for name, v in constants.items()],
+        )
+        opset = [helper.make_opsetid("", 17)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 11, 12, 30, 58, 59])
+def test_a_long_chain_takes_few_rounds(bisected, wrong):
+    found = bisected(Long().build(), Long().build([wrong]), size=(8, 8))
+    assert found.node.name == f"n{wrong}"
+    assert found.rounds <= 5
+    assert found.compared < 30
+
+
+def test_the_first_of_two_differences(bisected):
+    found = bisected(Long().build(), Long().build([20, 40]), size=(8, 8))
+    assert found.node.name == "n20"
+
+
+def test_a_difference_that_an_operator_hides(bisected):
+    """Behind the Clip the graphs agree up to the second difference."""
+    found = bisected(Long().build(hide=30), Long().build([20, 40], hide=30), size=(8, 8))
+    assert found.node.name == "n40"
+
+
+@pytest.mark.parametrize("size", [1, 12])
+def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, size):
+    """Tensors before one that agrees are unlikely to differ, but inputs are always compared."""
+
+    def build(value):
+        model = Long(1).build([0] if value == 2 else [], hide=0)
+        maker(model, "y").CopyFrom(helper.make_node("Add", ["t0", "c0"], ["y"], name="join"))
+        return model
+
+    monkeypatch.setattr(module, "TENSORS_PER_ROUND", size)
+    assert bisected(build(1), build(2), size=(8, 8)).node.name == "n0"
+
+
+def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
+    """Faults of real ports: a missing Transpose, a swapped subtraction, a float16 overflow."""
+    import cv2
+
+    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
+    model, half = (  # at a quarter of their size, which takes a sixteenth of the time
+        set_image_size(onnx.load(shared(f"models/yolov10n-raw{kind}.onnx")), 160, 8400)
+        for kind in ("", "-fp16")
+    )
+    attention = "/model.10/attn/Transpose_output_0"
+    cases = [
+        (model, without_transpose(model, attention, [1, 2, 25, 32]), 0.001),
+        (model, swapped(model, "/model.23/Sub_output_0"), 0.001),
+        (
+            scaled_and_back(model, "/model.4/cv1/act/Mul_output_0", 2.0**15),
+            scaled_and_back(half, "/model.4/cv1/act/Mul_output_0", 2.0**15, np.float16),
+            0.1,
+        ),
+    ]
+    found = [bisected(a, b, image, (160, 160), limit) for a, b, limit in cases]
+    assert [(report.node.operator, report.node.name) for report in found] == [
+        ("Transpose", "/model.10/attn/Transpose"),
+        ("Sub", "/model.23/Sub"),
+        ("Mul", "up"),
+    ]
+    assert "the float16 limit is 65504" in found[2].finding
+    assert all(tensor.agrees for report in found for tensor in report.inputs)
+    assert max(report.rounds for report in found) < 8
+
+
+def test_a_search_that_takes_too_long_says_how_far_it_came(bisected, monkeypatch):
+    monkeypatch.setattr(module, "MAX_SECONDS", 0)
+    found = bisected(build(), swapped(build(), "low"))
+    assert (found.node, found.finding) == (None, f"head differs; {module.GIVEN_UP}")
+    half = build(dtype=np.float16)
+    found = bisected(half, half)
+    assert found.node is None
+    assert re.fullmatch(
+        rf"the outputs agree, and 0 of \d+ tensors of a.onnx do not overflow; {module.GIVEN_UP}",
+        found.finding,
+    )

@@ -1,0 +1,242 @@
+"""The whole of a verification, without the command line around it."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from colour_model import build, picture
+from damaged_graphs import far_and_back, maker, swapped
+
+from detcli.commands.shared.comparison import Order, Precision
+from detcli.commands.verify.report import SelectedBy
+from detcli.commands.verify.request import VerifyRequest
+from detcli.commands.verify.results import titles
+from detcli.commands.verify.running import compare as module
+from detcli.commands.verify.running.compare import compare_running, random_item, side_reports
+from detcli.commands.verify.running.plan import plan_running
+from detcli.detector import Detector
+from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
+from detcli.geometry import Picture
+from detcli.record import Origin
+from detcli.sink.folder import OutputFolder
+from detcli.source.item import Item, failed
+
+
+def item(name, *squares):
+    image = Picture.whole(picture(*squares))
+    return Item(Origin(name), lambda: image)
+
+
+ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("blue", 5, 5))]
+
+
+def verified(*models, items=ITEMS, folder=None, **request):
+    request = {"images": ("pictures",), "conf": 0.6} | request
+    plan = plan_running(VerifyRequest(*map(str, models), **request))
+    return compare_running(plan, [(one, one) for one in items], folder)
+
+
+@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
+def test_own_selection_agrees_with_the_graphs(make_model, tail):
+    report = verified(make_model(tail=tail))
+    assert report.agree
+    assert report.failures == ()
+    assert (report.left.selection, report.right.selection) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    found = report.detections
+    assert (found.left, found.right, found.pairs, found.disagreeing) == (3, 3, 3, 0)
+    assert [picture.source for picture in found.pictures] == ["grey", "red", "two"]
+    assert (report.compared, report.tensors, report.bisect) == (3, None, None)
+
+
+def test_a_tail_that_takes_the_wrong_rank_is_found(make_model, tmp_path):
+    """A port that gathers boxes by class instead of by rank: scores are right, boxes are not."""
+    model = onnx.load(make_model(tail="authors"))
+    maker(model, "rank_u").input[0] = "class_index"
+    (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
+    report = verified(tmp_path / "broken.onnx")
+    assert not report.agree
+    assert (report.detections.missing, report.detections.extra) == (1, 1)
+    assert [picture.agrees for picture in report.detections.pictures] == [True, True, False]
+
+
+def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
+    model = onnx.load(make_model(tail="authors"))
+    maker(model, "detections").output[0] = "forward"
+    for name, value in (("from", -1), ("to", -1000), ("rows_axis", 1), ("by", -1)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([value]), name))
+    read = ["forward", "from", "to", "rows_axis", "by"]
+    model.graph.node.append(onnx.helper.make_node("Slice", read, ["detections"]))
+    (tmp_path / "order.onnx").write_bytes(model.SerializeToString())
+    report = verified(tmp_path / "order.onnx", conf=0.1)
+    assert report.detections.pictures[1].order is Order.WRONG
+    assert report.detections.disagreeing == 0
+    assert report.failures == ("detections are not sorted by descending score on 2 pictures",)
+
+
+def test_two_models_with_tensors_and_the_node(make_model, tmp_path):
+    path = tmp_path / "b.onnx"
+    path.write_bytes(swapped(build(), "low").SerializeToString())
+    report = verified(make_model(), path, bisect=True)
+    assert not report.agree
+    assert report.detections.disagreeing == 1
+    assert [tensor.agrees for tensor in report.tensors] == [True, False]
+    assert report.bisect.node.name == "low"
+    assert len(report.failures) == 3
+
+
+def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
+    path = tmp_path / "b.onnx"
+    model = onnx.load(make_model())
+    model.graph.output[0].name = "cells"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="not a detector"):
+        verified(make_model(), path)
+    report = verified(make_model(), path, tensors=True)
+    assert "not a detector" in report.no_detections
+    assert report.detections is report.left.selection is None
+    (tensor,) = report.tensors
+    assert tensor.name == "head and cells"
+
+
+def test_random_pictures_are_the_same_for_a_seed():
+    one, again, other = (random_item(seed, (8, 16)).load() for seed in (1, 1, 2))
+    assert one.pixels.shape == (8, 16, 3)
+    np.testing.assert_array_equal(one.pixels, again.pixels)
+    assert (one.pixels != other.pixels).any()
+    assert random_item(7, (8, 8)).origin.source == "random:7"
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_pictures(make_model, seed):
+    models = str(make_model()), str(make_model("b.onnx"))
+    plan = plan_running(VerifyRequest(*models, random=seed, tensors=True))
+    report = compare_running(plan, [(random_item(seed, plan.input_size),) * 2])
+    assert report.agree
+    assert report.no_detections == "random pictures cannot compare detections"
+    assert [tensor.source for tensor in report.tensors] == [f"random:{seed}"] * 2
+
+
+def test_half_precision(make_model):
+    report = verified(make_model(), make_model("b.onnx", dtype=np.float16), tensors=True)
+    assert report.agree
+    assert report.right.precision is Precision.FLOAT16
+    scores = report.tensors[0]
+    assert 0 < scores.max_absolute < 0.001
+
+
+def test_inputs_that_fail_are_reported_and_the_others_compared(make_model):
+    items = [failed("torn", DecodeError("torn", "fetch it")), ITEMS[1]]
+    report = verified(make_model(tail="authors"), items=items)
+    assert report.agree
+    assert report.compared == 1
+    assert [(one.source, one.error) for one in report.failed] == [("torn", "torn")]
+
+
+def test_a_damaged_picture_is_compared_with_a_warning(make_model):
+    damaged = replace(Picture.whole(picture()), warnings=("damaged: torn",))
+    with pytest.warns(DetcliWarning, match=r"^torn\.jpg: damaged: torn$"):
+        report = verified(
+            make_model(tail="ultralytics"),
+            items=[*ITEMS, Item(Origin("torn.jpg"), lambda: damaged)],
+        )
+    assert report.compared == 4
+
+
+def test_no_picture_at_all_proves_nothing(make_model):
+    report = verified(make_model(tail="authors"), items=[], device="cpu")
+    assert not report.agree
+    assert report.failures == ()
+
+
+def test_two_that_find_nothing_prove_nothing(make_model):
+    models = [make_model(), make_model("b.onnx")]
+    report = verified(*models, items=ITEMS[:1])
+    assert (report.agree, report.failures, report.detections.pairs) == (False, (), 0)
+    assert verified(*models, items=ITEMS[:1], tensors=True).agree  # these are something
+
+
+def test_batches_and_a_rest(make_model):
+    report = verified(make_model(batch=2), make_model("b.onnx"))
+    assert report.agree
+    assert [picture.left for picture in report.detections.pictures] == [0, 1, 2]
+
+
+def test_the_worst_pictures_are_drawn(make_model, tmp_path):
+    path = tmp_path / "b.onnx"
+    path.write_bytes(swapped(build(), "low").SerializeToString())
+    report = verified(make_model(), path, folder=OutputFolder(tmp_path / "out"))
+    drawn = [picture.drawn for picture in report.detections.pictures]
+    assert drawn == [None, str(tmp_path / "out/red.png"), str(tmp_path / "out/two.png")]
+    assert (tmp_path / "out/two.png").exists()
+
+
+def test_titles_tell_the_sides_apart(make_model):
+    plan = plan_running(VerifyRequest(str(make_model(tail="authors")), images=("pictures",)))
+    assert titles(*side_reports(plan)) == (
+        "left: colours.onnx, cpu",
+        "right: colours.onnx, cpu, selection by the graph",
+    )
+
+
+def test_a_device_that_cannot_be_used(make_model, monkeypatch):
+    def refuse(path, device, settings, options):
+        if device != "cpu":
+            raise DeviceError(f"no {device}")
+        return Detector(path, device, settings, options)
+
+    monkeypatch.setattr(module, "Detector", refuse)
+    with pytest.raises(DeviceError, match="no cuda:0"):
+        verified(make_model(), against="cuda", tensors=True)
+
+
+class Overwriting(Detector):
+    """A device whose buffer the next batch overwrites, as CUDA graphs do without a copy."""
+
+    def __init__(self, path, device, settings, options):
+        super().__init__(path, "cpu", settings, options)
+        self.device, self.in_flight = device, 3
+        self._latest = None
+
+    def submit(self, pictures):
+        self._latest = super().submit(pictures)
+        return lambda: self._latest()  # noqa: PLW0108 - whichever is the latest then
+
+
+def test_a_buffer_that_is_overwritten_shows(make_model, monkeypatch):
+    """Several batches are in flight at once, so that it can."""
+
+    def choose(path, device, settings, options):
+        kind = Detector if device == "cpu" else Overwriting
+        return kind(path, device, settings, options)
+
+    monkeypatch.setattr(module, "Detector", choose)
+    report = verified(make_model(), against="cuda")
+    assert not report.agree
+    assert [picture.agrees for picture in report.detections.pictures] == [False, False, True]
+
+
+def test_an_overflow_is_a_failure_though_the_outputs_agree(make_model, tmp_path):
+    path = tmp_path / "half.onnx"
+    model = far_and_back(build(dtype=np.float16), np.float16)
+    path.write_bytes(model.SerializeToString())
+    report = verified(make_model(), path, bisect=True)
+    assert report.detections.disagreeing == 0
+    assert all(tensor.agrees for tensor in report.tensors)
+    assert not report.agree
+    (sentence,) = report.failures
+    assert sentence.startswith("Mul further is the first node that differs: far overflows")
+
+
+def test_a_share_of_boxes_may_be_allowed_to_disagree(make_model, tmp_path):
+    path = tmp_path / "b.onnx"
+    path.write_bytes(swapped(build(), "low").SerializeToString())
+    assert verified(make_model(), path, tolerance={"boxes": 1.0}).agree
+
+
+def test_other_names_warn_and_are_compared_all_the_same(make_model):
+    other = make_model("b.onnx", metadata={"names": "['r', 'g', 'b']"})
+    with pytest.warns(DetcliWarning, match="compared by id"):
+        report = verified(make_model(), other)
+    assert report.agree
+    assert verified(make_model(), make_model("b.onnx", metadata={})).agree  # without a warning

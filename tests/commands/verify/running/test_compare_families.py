@@ -1,0 +1,104 @@
+"""Detectors of queries: detcli's selection against the graph's, copies, a planted change."""
+
+import numpy as np
+import onnx
+import pytest
+import query_model
+from colour_model import picture
+
+from detcli.commands.verify.report import SelectedBy
+from detcli.commands.verify.request import VerifyRequest
+from detcli.commands.verify.running.compare import compare_running
+from detcli.commands.verify.running.plan import plan_running
+from detcli.errors import UsageError
+from detcli.geometry import Picture
+from detcli.record import Origin
+from detcli.source.item import Item
+
+SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))
+ITEMS = [(Item(Origin("squares"), lambda: SQUARES),) * 2]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name="model.onnx", *tail, change=None):
+        model = query_model.named(*tail)
+        if change is not None:
+            change(model)
+        (tmp_path / name).write_bytes(model.SerializeToString())
+        return tmp_path / name
+
+    return write
+
+
+def verified(*models, **request):
+    request = VerifyRequest(*map(str, models), images=("pictures",), **request)
+    return compare_running(plan_running(request), ITEMS)
+
+
+@pytest.mark.parametrize("tail", ["deploy", "rows"])
+def test_own_selection_agrees_with_the_graphs(write, tail):
+    report = verified(write("model.onnx", tail))
+    assert report.agree, report.failures
+    assert report.right.selection is SelectedBy.GRAPH
+    assert (report.detections.left, report.detections.pairs) == (2, 2)
+
+
+def test_outputs_of_unknown_shape_are_those_of_a_selection_too(write):
+    """As PyTorch's exporter leaves those of the authors' deploy graphs."""
+
+    def change(model):
+        for value in model.graph.output:
+            for number, dim in enumerate(value.type.tensor_type.shape.dim):
+                dim.dim_param = f"{value.name}_{number}"
+
+    report = verified(write("model.onnx", "deploy", change=change))
+    assert report.agree, report.failures
+    assert report.right.selection is SelectedBy.GRAPH
+
+
+def test_a_selection_that_mistakes_classes_for_queries_is_found(write):
+    """rf-detr 1320: the position in Q x C is taken for the query."""
+
+    def change(model):
+        [column] = [node for node in model.graph.node if node.output[0] == "column"]
+        column.input[0] = "labels"
+
+    report = verified(write("model.onnx", "deploy", change=change))
+    assert not report.agree
+    assert report.detections.disagreeing
+
+
+def test_two_outputs_without_a_selection_have_nothing_to_compare_with(write):
+    with pytest.raises(UsageError, match="nothing to compare"):
+        verified(write())
+    with pytest.raises(UsageError, match="no selection of its own"):
+        verified(write(), against="graph")
+
+
+@pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])
+def test_a_planted_change_is_found(write, tails):
+    def change(model):
+        [weights] = [one for one in model.graph.initializer if one.name == "weights"]
+        values = onnx.numpy_helper.to_array(weights).copy()
+        values[0, 0] += 3
+        weights.CopyFrom(onnx.numpy_helper.from_array(values, "weights"))
+
+    left, right = write("left.onnx", tails[0]), write("right.onnx", tails[1], change=change)
+    report = verified(left, right, tensors=True, bisect=True)
+    assert not report.agree
+    assert report.bisect.node.operator == "MatMul"
+    assert report.bisect.output.name == "raw"
+    assert {tensor.name for tensor in report.tensors} >= {"scores"}
+
+
+def test_a_half_copy_agrees_within_its_tolerance(write, tmp_path):
+    from detcli.commands.convert.passes.half import to_half
+
+    path = write("model.onnx", "rows")
+    half = to_half(onnx.load(path), exact={"moved", "cxcywh", "nothing"})
+    (tmp_path / "half.onnx").write_bytes(half.SerializeToString())
+    report = verified(path, tmp_path / "half.onnx", tensors=True)
+    assert report.agree, report.failures
+    assert report.detections.pairs == 2
+    assert np.isfinite(report.detections.largest_corner_difference)

@@ -1,0 +1,183 @@
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+from detcli.backend import cuda, nvidia
+from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
+from detcli.commands.verify.report import SelectedBy
+from detcli.commands.verify.request import VerifyRequest
+from detcli.commands.verify.running.plan import plan_running
+from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
+from detcli.model.editing import cut, infer_shapes
+
+
+@pytest.fixture
+def body(make_model):
+    return make_model("body.onnx")
+
+
+@pytest.fixture
+def whole(make_model):
+    return make_model("whole.onnx", tail="ultralytics")
+
+
+@pytest.fixture
+def broken(tmp_path, whole):
+    """A graph that is not a detector."""
+    path = tmp_path / "broken.onnx"
+    model = infer_shapes(onnx.load(whole))
+    path.write_bytes(cut(model, "scores").SerializeToString())
+    return path
+
+
+def plan_of(*models, **request):
+    return plan_running(VerifyRequest(*map(str, models), images=("pictures",), **request))
+
+
+def devices(plan):
+    return plan.left.device, plan.right.device
+
+
+def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
+    plan = plan_of(whole)
+    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert devices(plan) == ("cpu", "cpu")
+    assert plan.left.file is plan.right.file
+    assert plan.rules.max_det == 16  # what the graph keeps
+    assert plan.settings.max_det == 16
+
+
+def test_two_models(body, whole):
+    plan = plan_of(body, whole)
+    assert plan.left.selected_by is plan.right.selected_by is SelectedBy.DETCLI
+    assert plan.rules.max_det == 300
+    assert plan.rules.tolerance == EXACT
+    assert plan.compares_heads
+    plan = plan_of(body, whole, against="graph")
+    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert not plan.compares_heads
+
+
+def test_two_devices(body):
+    plan = plan_of(body, against="cuda")
+    assert devices(plan) == ("cpu", "cuda:0")
+    plan = plan_of(body, device="cuda:1", against="cpu")
+    assert devices(plan) == ("cuda:1", "cpu")
+
+
+def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
+    half = make_model("half.onnx", dtype=np.float16)
+    plan = plan_of(body, half)
+    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
+    assert plan.rules.tolerance == REDUCED
+    plan = plan_of(body, against="tensorrt", half=True)
+    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
+    assert (plan.left.options.half, plan.right.options.half) == (False, True)
+    plan = plan_of(body, against="openvino", half=True)
+    assert (plan.left.precision, plan.right.precision) == ("float32", "bfloat16")
+    plan = plan_of(body, against="openvino:GPU", half=True)
+    assert plan.right.precision == "float16"
+    with pytest.raises(UsageError, match="--half has no effect"):
+        plan_of(body, half, half=True)
+
+
+def test_both_sides_run_with_the_lowered_confidence(body, whole):
+    plan = plan_of(body, whole, conf=0.5, tolerance={"score": 0.1})
+    assert plan.rules.conf == 0.5
+    assert plan.settings.conf == pytest.approx(0.4)
+
+
+def test_nothing_to_compare_with(body):
+    with pytest.raises(UsageError, match=r"nothing to compare body.onnx with") as raised:
+        plan_of(body)
+    assert all(side in raised.value.hint for side in ("OTHER", "cuda", "--against graph"))
+
+
+def test_the_same_twice(body):
+    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cpu"):
+        plan_of(body, against="cpu")
+    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
+        plan_of(body, device="cuda", against="cuda:0")
+
+
+def test_a_graph_without_selection(body):
+    with pytest.raises(UsageError, match=r"no selection of its own.*layout is body"):
+        plan_of(body, against="graph")
+
+
+def test_a_graph_that_is_not_a_detector_has_no_selection(broken):
+    with pytest.raises(ModelError, match="not a detector"):
+        plan_of(broken, against="graph")
+
+
+def test_tensors_need_two_networks(whole):
+    with pytest.raises(UsageError, match="compare two networks"):
+        plan_of(whole, tensors=True)
+
+
+def test_random_pictures_have_the_size_of_the_input(body, whole):
+    request = VerifyRequest(str(body), str(whole), random=0, tensors=True)
+    assert plan_running(request).input_size == (64, 64)
+
+
+def test_other_class_names(body, make_model):
+    other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
+    with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
+        plan_of(body, other)
+
+
+def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
+    on_openvino = plan_of(body, broken, device="auto", tensors=True)
+    assert devices(on_openvino) == ("openvino:CPU", "openvino:CPU")
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
+    assert devices(plan_of(body, whole, device="auto")) == ("cpu", "cpu")
+
+    opened = SimpleNamespace(device="cuda:0", close=lambda: None)
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
+    monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
+    assert devices(plan_of(body, against="auto")) == ("cpu", "cuda:0")
+
+    def refuse(*_):
+        raise DeviceError("no libcudnn", "install it")
+
+    monkeypatch.setattr(cuda, "open_backend", refuse)
+    monkeypatch.setattr(cuda, "open_tensors", refuse)
+    for model in (body, broken):
+        with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
+            plan = plan_of(model, whole, device="auto", tensors=True)
+        assert devices(plan) == ("cpu", "cpu")
+
+
+def test_names_of_devices(body):
+    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+        plan_of(body, against="gpu")
+    assert devices(plan_of(body, against="cuda:03")) == ("cpu", "cuda:3")
+    assert devices(plan_of(body, against="tensorrt")) == ("cpu", "tensorrt:0")
+
+
+def input_size(left, right, imgsz=None):
+    return plan_of(left, right, imgsz=imgsz).input_size
+
+
+def test_the_input_size_of_both_networks(make_model):
+    fixed, free = make_model(), make_model("free.onnx", size=None)
+    other = make_model("other.onnx", size=128)
+    assert input_size(fixed, free) == (64, 64)
+    assert input_size(free, free, 96) == (96, 96)
+    assert input_size(free, free) == (640, 640)
+    with pytest.raises(ModelError, match="64x64 and 128x128"):
+        input_size(fixed, other)
+    with pytest.raises(UsageError, match="64x64 pictures only"):
+        input_size(fixed, free, 96)
+
+
+def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
+    model = onnx.load(make_model())
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+    (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="does not take a picture"):
+        input_size(tmp_path / "four.onnx", tmp_path / "four.onnx")

@@ -1,0 +1,99 @@
+import numpy as np
+import onnx
+import pytest
+from colour_model import picture
+from damaged_graphs import maker
+
+from detcli.commands.verify.running.plan import SidePlan
+from detcli.commands.verify.running.tensors import OutputComparison, Probe, TensorPair
+from detcli.errors import DetcliWarning, ModelError
+from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
+from detcli.model.zoo import find
+
+GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
+
+
+def compared(*paths, whole=False, limit=0.001):
+    files = [ModelFile.read(path) for path in paths]
+    probes = [Probe(SidePlan(find(file.path), file), (64, 64), at_head=not whole) for file in files]
+    return OutputComparison(*probes, limit)
+
+
+def test_heads_in_either_axis_order(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="transposed"))
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores", "boxes"]
+    assert all(report.agrees for report in outputs.reports)
+    assert outputs.reports[0].left.shape == outputs.reports[0].right.shape == (1, 3, 64)
+
+
+def test_an_end_to_end_graph_by_its_head(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="ultralytics"))
+    outputs.add(RED, "red")
+    assert [report.max_absolute for report in outputs.reports] == [0, 0]
+
+
+def test_boxes_of_another_format_are_not_compared(make_model):
+    outputs = compared(make_model(), make_model("b.onnx", tail="one-to-many"))
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores"]
+
+
+def capped(path, target, most):
+    """Scores that are never above `most`."""
+    model = onnx.load(path)
+    node = maker(model, "scores")
+    node.output[0] = "uncapped"
+    cap = onnx.numpy_helper.from_array(np.array(most, np.float32), "most")
+    model.graph.initializer.append(cap)
+    model.graph.node.insert(2, onnx.helper.make_node("Min", ["uncapped", "most"], ["scores"]))
+    target.write_bytes(model.SerializeToString())
+    return target
+
+
+def test_the_worst_picture_is_kept(make_model, tmp_path):
+    path = make_model()
+    outputs = compared(path, capped(path, tmp_path / "b.onnx", 0.5))
+    assert outputs.worst is None
+    for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
+        outputs.add(image, name)
+    scores, boxes = outputs.reports
+    assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
+    assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
+    assert outputs.worst == (RED, "red", TensorPair("head", "head"))
+
+
+def with_outputs(path, *names):
+    model = onnx.load(path)
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_other_outputs_are_paired_by_name_else_by_order(make_model):
+    one = with_outputs(make_model(), "cells", "scores", "anchors")
+    two = with_outputs(make_model("b.onnx"), "scores", "cells")
+    three = with_outputs(make_model("c.onnx"), "low", "high")
+    with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
+        outputs = compared(one, two, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["cells", "scores"]
+    outputs = compared(two, three, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
+    with pytest.raises(ModelError, match="cannot be paired"):
+        compared(one, three, whole=True)
+
+
+def test_outputs_that_are_not_tensors(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 3, 8, 8] images) => (seq(float[1, 3, 8, 8]) y) {
+            y = SequenceConstruct (images)
+        }"""
+    path = tmp_path / "a.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    probe = Probe(SidePlan(find(path), ModelFile.read(path)), (8, 8), at_head=False)
+    with pytest.raises(ModelError, match="are not tensors"):
+        OutputComparison(probe, probe, 0.001).add(RED, "red")

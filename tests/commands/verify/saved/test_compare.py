@@ -1,0 +1,482 @@
+"""`detcli verify A.jsonl B.jsonl`: saved runs, as a user compares them."""
+
+import functools
+import gzip
+import itertools
+import json
+import os
+import threading
+
+import pages
+import pytest
+from saved_records import SETTINGS, SHA, box, error, record, report_of
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Write records; the first gets settings, unless it has some."""
+
+    def write(name, *records, **settings):
+        first, *others = records
+        first = {"settings": SETTINGS | settings, **first}
+        text = "".join(json.dumps(one) + "\n" for one in (first, *others))
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def verify(invoke):
+    return functools.partial(invoke, "verify")
+
+
+def test_two_runs_that_agree(verify, save):
+    left = save("a.jsonl", record("x/1.png", box()), record("x/2.png", box(0.5, 1), box(0.4)))
+    right = save(
+        "b.jsonl", record("x/1.png", box(0.9005)), record("x/2.png", box(0.5, 1), box(0.4))
+    )
+    done = verify(left, right)
+    assert (done.returncode, done.stderr) == (0, "")
+    report = report_of(done)
+    assert (report["agree"], report["compared"], report["unlike"]) == (True, 2, [])
+    assert report["left"] == {
+        "model": "m", "sha256": SHA, "device": "cpu", "selection": None, "precision": None,
+        "records": str(left),
+    }  # fmt: skip
+    found = report["detections"]
+    assert (found["pairs"], found["conf"], found["max_det"]) == (3, 0.25, 300)
+    assert found["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
+
+
+def test_two_runs_that_differ(verify, save):
+    left = save("a.jsonl", record("1.png", box(), box(0.8, 1)), record("2.png", box(0.7)))
+    right = save("b.jsonl", record("1.png", box(shift=3)), record("2.png", box(0.7), box(0.6, 2)))
+    done = verify(left, right)
+    assert done.returncode == 6
+    assert "100.00%" not in done.stderr
+    assert (
+        "75.00% of 4 boxes disagree (0.00% allowed): 1 missing, 1 extra, 1 further" in done.stderr
+    )
+    assert "--bisect" not in done.stderr
+    found = report_of(done)["detections"]
+    assert (found["missing"], found["extra"], found["over"], found["pairs"]) == (1, 1, 1, 2)
+    assert [picture["source"] for picture in found["pictures"]] == ["1.png", "2.png"]
+    assert "2.png" in verify(left, right, "--format", "table").stdout
+
+
+def test_pictures_that_agree_are_not_kept(verify, save):
+    """But for the worst, so that memory does not grow with runs that agree."""
+    same = [record(f"{number}.png", box()) for number in range(50)]
+    near = [record(f"near{number}.png", box(0.9)) for number in range(20)]
+    nearly = [record(f"near{number}.png", box(0.9 - number / 1e5)) for number in range(20)]
+    report = report_of(verify(save("a.jsonl", *same, *near), save("b.jsonl", *same, *nearly)))
+    assert report["compared"] == report["detections"]["pairs"] == 70
+    names = [picture["source"] for picture in report["detections"]["pictures"]]
+    assert names == [f"near{number}.png" for number in range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "other"),
+    [
+        ("/home/ann/pics/{}", "/mnt/data/photos/{}"),
+        ("pics/{}", "/home/bob/pics/{}"),
+        ("{}", "deep/in/a/folder/{}"),
+        ("/data/{}", "C:\\pics\\{}"),
+        ("/e\u0301te\u0301/{}", "/été/{}"),
+    ],
+)
+@pytest.mark.parametrize(
+    "names", [["1.png", "2.png"], ["1.png", "sub/1.png"], ["a/1.png", "b/1.png", "b/2.png"]]
+)
+def test_folders_may_have_other_names(verify, save, folder, other, names):
+    boxes = [box(0.9 - number / 10) for number in range(len(names))]
+    other_names = [name.replace("/", "\\") if "\\" in other else name for name in names]
+    left = save("a.jsonl", *map(record, map(folder.format, names), boxes))
+    right = save("b.jsonl", *reversed([*map(record, map(other.format, other_names), boxes)]))
+    done = verify(left, right)
+    report = report_of(done)
+    assert (done.returncode, report["compared"]) == (0, len(names)), done.stderr
+
+
+def test_a_part_of_the_pictures_pairs_with_those_of_its_folder(verify, save):
+    left = save("a.jsonl", record("p/1.png", box()), record("p/sub/1.png", box(0.5)))
+    right = save("b.jsonl", record("/q/p/sub/1.png", box(0.5)))
+    report = report_of(verify(left, right))
+    assert report["left_only"] == ["p/1.png"]
+    assert report["detections"]["disagreeing"] == 0
+
+
+def test_pictures_of_one_run_only(verify, save):
+    left = save("a.jsonl", *(record(f"{number}.png", box()) for number in range(6)))
+    right = save("b.jsonl", record("0.png", box()), record("other.png", box()))
+    done = verify(left, right)
+    assert done.returncode == 6
+    report = report_of(done)
+    assert report["left_only"] == [f"{number}.png" for number in range(1, 6)]
+    assert report["right_only"] == ["other.png"]
+    assert report["failures"] == [
+        "5 inputs (1.png, 2.png, 3.png, and 2 more) only on the left",
+        "1 input (other.png) only on the right",
+    ]
+    assert report["detections"]["pairs"] == 1
+
+
+def test_an_error_on_both_sides_is_a_failed_input(verify, save):
+    records = [record("1.png", box()), error("torn.png")]
+    done = verify(save("a.jsonl", *records), save("b.jsonl", *records))
+    assert done.returncode == 3
+    report = report_of(done)
+    assert report["agree"]
+    assert report["failed"] == [{"source": "torn.png", "error": "left: torn; right: torn"}]
+
+
+def test_an_error_on_one_side_is_a_difference(verify, save):
+    left = save("a.jsonl", record("1.png", box()), error("2.png"))
+    right = save("b.jsonl", record("1.png", box()), record("2.png", box()))
+    done = verify(left, right)
+    assert done.returncode == 6
+    assert "1 input (2.png) with an error on one side only" in done.stderr
+    assert report_of(done)["failed"] == [{"source": "2.png", "error": "left: torn"}]
+
+
+def test_other_files_of_the_same_name(verify, save):
+    one, other = {"sha256": "1" * 64}, {"sha256": "2" * 64}
+    left = save("a.jsonl", record("1.png", box(), **one), record("2.png", box(), **one))
+    right = save("b.jsonl", record("1.png", box(), **one), record("2.png", box(), **other))
+    done = verify(left, right)
+    assert done.returncode == 6
+    assert report_of(done)["other_files"] == ["2.png"]
+    larger = save("c.jsonl", record("1.png", box(), width=800), record("2.png", box()))
+    report = report_of(verify(left, larger))
+    assert report["failed"] == [
+        {"source": "1.png", "error": "400x40 on the left, 800x40 on the right"}
+    ]
+    assert report["compared"] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"conf": 0.5}, "conf is 0.25 and 0.5"),
+        ({"max_det": 100}, "max_det is 300 and 100"),
+        ({"tile": "640,overlap=0.2"}, "tile is None and 640,overlap=0.2"),
+        ({"model_sha256": "cd" * 32}, "model is m (abababababab) and m (cdcdcdcdcdcd)"),
+        ({"half": True}, None),
+        ({"zones": ["door"]}, None),
+    ],
+)
+def test_unlike_settings_are_said(verify, save, settings, says):
+    """They do not fail by themselves, as two models may be compared."""
+    left, right = save("a.jsonl", record("1.png", box())), None
+    right = save("b.jsonl", record("1.png", box()), **settings)
+    done = verify(left, right)
+    assert done.returncode == 0
+    assert report_of(done)["unlike"] == ([says] if says else [])
+    assert done.stderr == (f"detcli: warning: {says}\n" if says else "")
+    right = save("b.jsonl", record("1.png"), **settings)
+    done = verify(left, right)
+    assert done.returncode == 6
+    assert (f"hint: the runs are not alike: {says}; --save" in done.stderr) == bool(says)
+
+
+def test_scores_count_from_the_higher_confidence_on(verify, save):
+    left = save("a.jsonl", record("1.png", box(0.9), box(0.4, 1)), conf=0.25)
+    right = save("b.jsonl", record("1.png", box(0.9)), conf=0.5)
+    report = report_of(verify(left, right))
+    assert report["agree"]
+    assert report["detections"]["conf"] == 0.5
+    report = report_of(verify(left, right, "--conf", 0.3))
+    assert not report["agree"] or report["detections"]["borderline"] == 1
+
+
+@pytest.mark.parametrize(
+    ("score", "settings", "missing"),
+    [
+        (0.2509, {}, 0),
+        (0.2511, {}, 1),
+        (0.2509, {"conf": 0.1}, 1),
+        (0.5009, {"conf": 0.1, "class_conf": {"0": 0.5}}, 0),
+        (0.5011, {"conf": 0.1, "class_conf": {"0": 0.5}}, 1),
+        (0.2509, {"conf": "high", "class_conf": {"x": 1, "0": "y"}}, 0),
+    ],
+)
+def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
+    verify, save, score, settings, missing
+):
+    left = save("a.jsonl", record("1.png", box(0.9), box(score, 1)), **settings)
+    right = save("b.jsonl", record("1.png", box(0.9)), **settings)
+    found = report_of(verify(left, right, "--conf", 0.25))["detections"]
+    assert (found["missing"], found["borderline"]) == (missing, 1 - missing)
+
+
+def test_runs_without_settings_are_compared_and_said_to_have_none(verify, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record("1.png", box())) + "\n")
+    done = verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert done.returncode == 0
+    assert [sentence[:40] for sentence in report_of(done)["unlike"]] == [
+        "the left run does not say its settings, ",
+        "the right run does not say its settings,",
+    ]
+    assert verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-q").stderr == ""
+
+
+def test_precision_decides_the_tolerance(verify, save):
+    left = save("a.jsonl", record("1.png", box(), provenance={"precision": "float32"}))
+    right = save("b.jsonl", record("1.png", box(), provenance={"precision": "float16"}))
+    report = report_of(verify(left, right))
+    assert report["right"]["precision"] == "float16"
+    assert report["tolerance"]["score"] == 0.02
+    assert report["unlike"] == ["precision is float32 and float16"]
+    right = save("b.jsonl", record("1.png", box(), device="openvino:CPU (bf16)"))
+    assert report_of(verify(left, right))["tolerance"]["score"] == 0.05
+    assert report_of(verify(left, right, "--tolerance", "score=0.3"))["tolerance"]["score"] == 0.3
+
+
+def test_classes_of_other_names_are_said(verify, save):
+    left = save("a.jsonl", record("1.png", box(name="car")))
+    right = save("b.jsonl", record("1.png", box(name="auto\x1b[31m")))
+    done = verify(left, right)
+    assert "1 class has another name: 0 is car and auto\\x1b[31m" in done.stderr
+
+
+def test_frames_are_paired_by_number(verify, save):
+    frames = [record("a.mp4", box(0.9 - n / 100), frame=n, time_s=n / 10) for n in range(9)]
+    moved = [one | {"source": "/x/a.mp4"} for one in frames]
+    report = report_of(verify(save("a.jsonl", *frames[::2]), save("b.jsonl", *moved)))
+    assert report["compared"] == 5
+    assert report["right_only"] == [f"/x/a.mp4 frame {n}" for n in (1, 3, 5, 7)]
+    assert report["detections"]["disagreeing"] == 0
+
+
+def test_an_input_that_was_named_twice(verify, save):
+    twice = [record("1.png", box()), record("1.png", box())]
+    assert report_of(verify(save("a.jsonl", *twice), save("b.jsonl", *twice)))["compared"] == 2
+    report = report_of(verify(save("a.jsonl", *twice), save("b.jsonl", twice[0])))
+    assert report["left_only"] == ["1.png"]
+
+
+def test_a_run_that_was_resumed_in_another_order(verify, save):
+    records = [record(f"{n}.png", box(0.9 - n / 100)) for n in range(9)]
+    again = [*records[4:], {**records[0], "settings": SETTINGS}, *records[1:4]]
+    report = report_of(verify(save("a.jsonl", *records), save("b.jsonl", *again)))
+    assert (report["agree"], report["compared"], report["unlike"]) == (True, 9, [])
+
+
+def test_a_file_of_several_settings_is_said(verify, save):
+    mixed = record("2.png", box(), settings=SETTINGS | {"conf": 0.3})
+    left = save("a.jsonl", record("1.png", box()), mixed)
+    done = verify(left, save("b.jsonl", record("1.png", box()), record("2.png", box())))
+    assert "the left run has records of 2 settings" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["a.jsonl.gz", "pipe", "a.json", "journal"])
+def test_forms_of_records(verify, save, tmp_path, form):
+    records = [record("1.png", box()), record("2.png", box(0.5))]
+    right = save("b.jsonl", *records)
+    if form == "pipe":
+        left = tmp_path / "pipe"
+        os.mkfifo(left)
+        threading.Thread(target=left.write_bytes, args=[right.read_bytes()], daemon=True).start()
+    elif form == "a.json":
+        left = tmp_path / form
+        lines = right.read_text().splitlines()
+        left.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    else:
+        left = save(form, *records)
+    assert report_of(verify(left, right))["compared"] == 2
+
+
+def test_a_run_in_shards(invoke, detcli, make_model, make_picture, tmp_path):
+    for number in range(3):
+        make_picture(f"pics/{number}.png", ("red", number, number))
+    model = make_model()
+    predict = ("predict", tmp_path / "pics", "-m", model, "-q", "-o")
+    assert detcli(*predict, f"{tmp_path}/boxes/").returncode == 0
+    assert invoke(*predict, tmp_path / "b.jsonl", "--provenance").returncode == 0
+    done = invoke("verify", tmp_path / "boxes", tmp_path / "b.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = report_of(done)
+    assert report["left"]["sha256"] == report["right"]["sha256"]
+    assert report["compared"] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (b"\x1f\x8b\x08\x00", 3, "cannot read"),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 30, 3, "cannot read"),
+        (b"\n" * 9 + b"{}", 2, "line 10 of"),
+        (b'{"schema_version": 1, "source": "torn', 2, "line 1 of"),
+        (None, 3, "cannot read"),
+        (b"", 6, "only on the right"),
+    ],
+)
+def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, says):  # noqa: PLR0917, PLR0913
+    path = tmp_path / "a.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    done = verify(path, save("b.jsonl", record("1.png", box())))
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{a}"], "holds saved records"),
+        (["{a}", "yolov10n"], "holds saved records"),
+        (["yolov10n", "{a}"], "holds saved records"),
+        (["{a}", "{a}", "--random", "0"], "--random is about running a model"),
+        (["{a}", "{a}", "--against", "cuda"], "--against is about"),
+        (["{a}", "{a}", "--bisect"], "--bisect is about"),
+        (["{a}", "{a}", "--nms", "0.5"], "--nms is about"),
+        (["{a}", "{a}", "--conf", "2"], "conf is 2"),
+        (["{a}", "{a}", "--iou", "0"], "--iou is 0"),
+        (["{a}", "{a}", "--images", "x", "--images", "y"], "in one folder"),
+        (["{a}", "{a}", "--tolerance", "score=-1"], "score is -1"),
+        (["a.onnx", "--images", "x", "--coco-images", "y"], "--coco-images needs"),
+        (["{a}", "x" * 300], "holds saved records"),
+    ],
+)
+def test_requests_that_do_not_fit_saved_records(verify, save, arguments, says):
+    path = save("a.jsonl", record("1.png", box()))
+    done = verify(*(argument.format(a=path) for argument in arguments))
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"settings": {"conf": [], "half": "x", "model_sha256": 1, "class_conf": [1], "tile": {}}},
+        {"settings": {"model_sha256": "x", "max_det": -1, "conf": -1}},
+        {"provenance": {"precision": ["float16"], "detcli": {}}},
+        {"settings": {"class_conf": {"9" * 5000: 0.5, "٣": 0.1}, "x": nested(800)}},
+        {"settings": {"conf": float("nan"), "max_det": 10**400}},
+        {"model": "\x1b[31m", "device": "(" * 99},
+    ],
+)
+def test_settings_of_strangers_are_only_text(verify, save, field):
+    left = save("a.jsonl", record("1.png", box(), **field))
+    done = verify(left, save("b.jsonl", record("1.png", box())), "--format", "table",
+                  "--certificate", left.with_name("c.json"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_pictures_are_drawn_where_they_are_found(verify, save, make_picture, tmp_path):
+    make_picture("now/1.png", size=(40, 400))
+    left = save("a.jsonl", record("/gone/1.png", box()), record("/gone/2.png", box()))
+    right = save("b.jsonl", record("/other/1.png"), record("/other/2.png"))
+    done = verify(left, right, "--images", tmp_path / "now", "--save", tmp_path / "out",
+                  "--report", tmp_path / "page")  # fmt: skip
+    assert done.returncode == 6
+    drawn = [picture["drawn"] for picture in report_of(done)["detections"]["pictures"]]
+    assert drawn == [str(tmp_path / "out/1.png"), None]
+    assert len(pages.pictures(tmp_path / "page")) == 1
+    (about,) = pages.runs(tmp_path / "page")
+    assert dict(about["facts"])["left records"] == str(left)
+
+
+# A yardstick: the differences of two files, counted without anything of detcli.
+
+
+def overlap(one, other):
+    low = [max(a, b) for a, b in zip(one[:2], other[:2], strict=True)]
+    high = [min(a, b) for a, b in zip(one[2:], other[2:], strict=True)]
+    shared = max(0, high[0] - low[0]) * max(0, high[1] - low[1])
+    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (one, other)]
+    return shared / (sum(areas) - shared)
+
+
+def counted(left, right):
+    """Boxes on the left only, on the right only, and pairs; scores are all above 0.3."""
+    runs = [{json.loads(line)["source"]: json.loads(line)["detections"]
+             for line in path.read_text().splitlines()} for path in (left, right)]  # fmt: skip
+    missing = extra = paired = 0
+    for source, ours in runs[0].items():
+        theirs = [*runs[1][source]]
+        for one in ours:
+            match = [other for other in theirs if other["class_id"] == one["class_id"]
+                     and overlap(other["box"], one["box"]) >= 0.5]  # fmt: skip
+            if match:
+                theirs.remove(match[0])
+                paired += 1
+            else:
+                missing += 1
+        extra += len(theirs)
+    return missing, extra, paired
+
+
+def test_counts_are_those_of_another_program(verify, save, random):
+    """Boxes of one class are apart, so pairs are unambiguous."""
+    runs = [[], []]
+    for number, run in itertools.product(range(40), runs):
+        rows = [
+            box(round(random.uniform(0.3, 0.99), 4), column, float(random.normal(0, 4)), class_id)
+            for column in range(4)
+            for class_id in range(3)
+            if random.random() < 0.8
+        ]
+        run.append(record(f"{number}.png", *sorted(rows, key=lambda one: -one["score"])))
+    left, right = save("a.jsonl", *runs[0]), save("b.jsonl", *runs[1])
+    found = report_of(verify(left, right))["detections"]
+    assert (found["missing"], found["extra"], found["pairs"]) == counted(left, right)
+    assert min(found["missing"], found["extra"], found["pairs"]) > 10
+
+
+def test_a_record_waits_alone_in_memory(save, monkeypatch):
+    """In like order, what waits does not grow with the run."""
+    from detcli.commands.verify.saved import compare as module
+
+    most = 0
+
+    class Counting(module.defaultdict):
+        def __setitem__(self, key, value):
+            nonlocal most
+            super().__setitem__(key, value)
+            most = max(most, len(self))
+
+        def __missing__(self, key):
+            self[key] = self.default_factory()
+            return self[key]
+
+    monkeypatch.setattr(module, "defaultdict", Counting)
+    paths = [save(f"{name}.jsonl", *(record(f"{n}.png") for n in range(300))) for name in "ab"]
+    runs = [module.SavedRun.scan(str(path), str(path)) for path in paths]
+    assert sum(1 for _ in module.pairs(*runs)) == 300
+    assert most == 1
+
+
+def test_hashes_of_names_take_80_bytes():
+    from detcli.commands.verify.saved.keys import InputNames
+
+    names = InputNames()
+    for number in range(100):
+        names.add(record(f"a/b/{number}.png"))
+    arrays = [*names._hashes, names._lengths]  # noqa: SLF001
+    assert sum(len(one) * one.itemsize for one in arrays) == 80 * 100
+
+
+def test_real_runs_on_two_devices(invoke, shared, tmp_path):
+    pytest.importorskip("openvino")
+    model, pictures = shared("models/yolov10n-thu.onnx"), shared("data/images")
+    for device in ("cpu", "openvino"):
+        output = tmp_path / f"{device}.jsonl"
+        done = invoke("predict", pictures, "-m", model, "--device", device, "--provenance",
+                      "-o", output, "-q")  # fmt: skip
+        assert done.returncode == 0
+    done = invoke("verify", tmp_path / "cpu.jsonl", tmp_path / "openvino.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert report_of(done)["detections"]["pairs"] == 7
