@@ -73,7 +73,7 @@ class End:
     error: BaseException | None = None
 
 
-Event = Entry | list[Entry] | DetcliError | End
+Message = Entry | list[Entry] | DetcliError | End
 """An item that was read, a batch that has its records, an error that ends the run, or the end."""
 
 
@@ -109,7 +109,7 @@ class Pipeline:
         # The batches in flight, one waiting for each detector, and the one being gathered.
         room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
         self._room = threading.Semaphore(room)
-        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._finished = 0  # batches, when it was last looked at
@@ -251,7 +251,7 @@ class Worker:
         self,
         opening: Callable[[], AbstractContextManager[Detector]],
         batches: "queue.SimpleQueue[list[Entry] | None]",
-        inbox: "queue.SimpleQueue[Event]",
+        inbox: "queue.SimpleQueue[Message]",
         over: threading.Event,
     ) -> None:
         self.times = StageTimes()  # of the detector; complete when the thread has ended

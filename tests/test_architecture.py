@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -88,15 +88,46 @@ def test_the_structure_is_printed(capsys):
     assert printed.index("\n  app ") < printed.index("\n  detector ") < printed.index("\n  errors ")
 
 
+def meanings(files):
+    """What each class and each alias of a type is, by name; a class is itself alone."""
+    found = defaultdict(set)
+    for path in files:
+        for node in nodes(path)[0].body:
+            match node:
+                case ast.ClassDef(name=name):
+                    found[name].add(f"the class of {path}")
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ) if re.match("[A-Z].*[a-z]", name):
+                    found[name].add(ast.unparse(value))
+    return found
+
+
 def test_a_class_has_one_meaning():
-    """No two classes of the package share a name."""
-    places = Counter(
-        node.name
-        for path in FILES
-        for node in nodes(path)[0].body
-        if isinstance(node, ast.ClassDef)
-    )
-    assert [name for name, count in places.items() if count > 1] == []
+    """No class of the package shares its name; aliases of one name are the same type."""
+    found = meanings(FILES)
+    assert {"Detections", "Floats", "Target"} <= found.keys()
+    assert {name: meant for name, meant in found.items() if len(meant) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        (("class Row: pass", "class Row: pass"), 2),
+        (("class Row: pass", "Row = tuple[int, str]"), 2),
+        (("class Row: pass", 'Row: TypeAlias = "tuple[int, str]"'), 2),
+        (("Row = list[int]", "Row = list[str]"), 2),
+        (("Row = list[int]", "Row = list[int]"), 1),
+        (("Row = list[int]", "ROW = 5"), 1),
+    ],
+)
+def test_two_meanings_of_a_name_are_noticed(tmp_path, sources, expected):
+    paths = [tmp_path / f"room/{number}.py" for number in range(len(sources))]
+    paths[0].parent.mkdir()
+    for path, source in zip(paths, sources, strict=True):
+        path.write_text(source)
+    assert len(meanings(paths)["Row"]) == expected
 
 
 BACKENDS = ("detcli.backend.cpu", "detcli.backend.cuda", "detcli.backend.openvino")

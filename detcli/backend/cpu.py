@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from detcli.backend import postprocess
 from detcli.backend.device import Device, DeviceOptions, available_cores
-from detcli.backend.postprocess import Floats, Head, Indices, SelectedRows, SelectionOptions
+from detcli.backend.postprocess import Floats, HeadArray, Indices, SelectedRows, SelectionOptions
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
@@ -60,18 +60,18 @@ class CpuBackend:
 
     def prepare(
         self, images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox]
-    ) -> Head:
+    ) -> HeadArray:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
-        tensors: Head = to_tensors(images, letterboxes, self._contract)
+        tensors: HeadArray = to_tensors(images, letterboxes, self._contract)
         self._ended(Stage.PREPROCESS)
         return tensors
 
-    def infer(self, buffer: Head) -> list[Head]:
+    def infer(self, buffer: HeadArray) -> list[HeadArray]:
         """Run the network body: `(B, 3, H, W)` -> the output of each picture.
 
         That is its head, `(4 + C, N)` or `(N, 4 + C)`, or its rows, `(R, 6)`.
         """
-        outputs: list[Head] = []
+        outputs: list[HeadArray] = []
         for part in in_batches(buffer, self._contract):
             (batch,) = self._session.run(self._contract.input_name, part).values()
             outputs.extend(batch)  # views
@@ -79,7 +79,7 @@ class CpuBackend:
         return outputs[: len(buffer)]
 
     def select(
-        self, buffer: list[Head], letterboxes: Sequence[Letterbox], options: SelectionOptions
+        self, buffer: list[HeadArray], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
         found = postprocess.detect_all(buffer, letterboxes, options, self._contract)

@@ -41,7 +41,7 @@ from detcli.geometry import Letterbox, clipped
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.topk import top_k
 
-Head = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+HeadArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
@@ -84,7 +84,7 @@ class SelectedRows(NamedTuple):
     class_id: Indices  # (M,)
 
 
-def detect(output: Head, options: SelectionOptions, contract: Contract) -> SelectedRows:
+def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedRows:
     """Select the detections of one picture from what the network gave, as the contract reads it.
 
     Args:
@@ -100,7 +100,7 @@ def detect(output: Head, options: SelectionOptions, contract: Contract) -> Selec
 
 
 def detect_all(
-    outputs: Iterable[Head],
+    outputs: Iterable[HeadArray],
     letterboxes: Sequence[Letterbox],
     options: SelectionOptions,
     contract: Contract,
@@ -113,7 +113,7 @@ def detect_all(
 
 
 def select(
-    head: Head, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
+    head: HeadArray, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
 ) -> SelectedRows:
     """Select the detections of one picture.
 
@@ -148,7 +148,7 @@ def on_logits(options: SelectionOptions) -> SelectionOptions:
 
 
 def select_rows(
-    rows: Head, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
+    rows: HeadArray, options: SelectionOptions, class_count: int, *, cxcywh: bool = False
 ) -> SelectedRows:
     """Choose among the rows that a graph selected from one picture.
 
@@ -176,7 +176,7 @@ def select_rows(
     return _reported(_without_duplicates(chosen, options))
 
 
-def confident_rows(rows: Head, confidence: float, class_count: int) -> Floats:
+def confident_rows(rows: HeadArray, confidence: float, class_count: int) -> Floats:
     """The rows `(R, 6)` strictly above a confidence, in their order, as float32.
 
     A row whose class does not exist is dropped with a warning.
@@ -292,7 +292,7 @@ def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Fl
     return anchors[order], score[order], classes[order]
 
 
-def _class_scores(head: Head, options: SelectionOptions) -> tuple[Floats, Indices]:
+def _class_scores(head: HeadArray, options: SelectionOptions) -> tuple[Floats, Indices]:
     """Scores (C, N) as float32, and the class id of each row."""
     scores, classes = head[4:], np.arange(len(head) - 4)
     if options.class_ids is not None:

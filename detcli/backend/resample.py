@@ -17,7 +17,7 @@ import numpy.typing as npt
 from detcli.geometry import Image
 from detcli.model.contract import Interpolation
 
-Floats = npt.NDArray[np.float64]
+Doubles = npt.NDArray[np.float64]
 
 PRECISION = 1 << 22  # of a weight
 ROWS = 8  # of the output, at a time: their sources overlap
@@ -59,7 +59,7 @@ class _Block(NamedTuple):
 
     rows: slice
     start: int
-    weights: Floats
+    weights: Doubles
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,20 +88,20 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
     return tuple(blocks)
 
 
-def _triangle(x: Floats) -> Floats:
+def _triangle(x: Doubles) -> Doubles:
     """Pillow's BILINEAR."""
     return np.asarray(np.maximum(1 - np.abs(x), 0))
 
 
-def _cubic(x: Floats) -> Floats:
+def _cubic(x: Doubles) -> Doubles:
     """Pillow's BICUBIC: Keys' kernel with a = -0.5."""
     a, x = -0.5, np.abs(x)
-    near: Floats = ((a + 2) * x - (a + 3)) * x * x + 1
-    far: Floats = (((x - 5) * x + 8) * x - 4) * a
+    near: Doubles = ((a + 2) * x - (a + 3)) * x * x + 1
+    far: Doubles = (((x - 5) * x + 8) * x - 4) * a
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-KERNELS: dict[Interpolation, tuple[Callable[[Floats], Floats], int]] = {
+KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
     Interpolation.BILINEAR: (_triangle, 1),
     Interpolation.BICUBIC: (_cubic, 2),
 }

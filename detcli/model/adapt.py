@@ -26,7 +26,7 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.heads.decode import Boxes, Scores
+from detcli.model.heads.decode import Activation, BoxDecode
 from detcli.model.heads.head import BOX_ROWS, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
@@ -193,13 +193,13 @@ def _boxes_and_scores(builder: _Builder, plan: Adaptation) -> str:
     if head.objectness:
         objectness = builder.cut(scores, 0, 1, axis)
         scores = builder.node("Mul", [builder.cut(scores, 1, None, axis), objectness])
-    if head.objectness and head.decoded is not None and head.decoded.how is Boxes.LINEAR:
+    if head.objectness and head.decoded is not None and head.decoded.how is BoxDecode.LINEAR:
         boxes = _on_grid(builder, boxes, plan)
     if not head.anchors_first and plan.anchors_first:
         boxes, scores = (builder.node("Transpose", [t], perm=[0, 2, 1]) for t in (boxes, scores))
         axis = 2
     if plan.no_object is not None:
-        if head.scores_are is Scores.LINEAR:
+        if head.scores_are is Activation.LINEAR:
             scores = builder.node("Softmax", [scores], axis=axis)
         start, stop = (1, None) if plan.no_object == 0 else (0, -1)
         scores = builder.cut(scores, start, stop, axis)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
 from detcli.model.graph import CONVOLUTIONS
-from detcli.model.heads.decode import Boxes, Scores
+from detcli.model.heads.decode import Activation, BoxDecode
 from detcli.model.heads.head import Head, Unrecognised
 from detcli.model.heads.queries import Queries
 from detcli.model.inputs import ImageInput
@@ -83,20 +83,20 @@ class Family:
         return rule
 
 
-def _decoded(head: Head, *ways: Boxes) -> bool:
+def _decoded(head: Head, *ways: BoxDecode) -> bool:
     return head.decoded is not None and head.decoded.how in ways
 
 
 def _cells(head: Head) -> bool:
     """Whether boxes and scores are apart and those of cells."""
-    known = _decoded(head, Boxes.DISTANCES, Boxes.EXPONENTIAL, Boxes.GRID)
+    known = _decoded(head, BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
     return head.layout is Layout.PAIR and not head.of_queries and known
 
 
 def _as_yolo_nas(head: Head) -> bool:
     """Whether boxes come from distances to corners, with a bin more than YOLOv8's."""
     corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
-    return corners and _decoded(head, Boxes.DISTANCES) and head.bins != YOLO_BINS
+    return corners and _decoded(head, BoxDecode.DISTANCES) and head.bins != YOLO_BINS
 
 
 def _rows_of_cells(head: Head) -> bool:
@@ -104,20 +104,20 @@ def _rows_of_cells(head: Head) -> bool:
     return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
 
 
-def _queries(head: Head, *ways: Boxes) -> bool:
+def _queries(head: Head, *ways: BoxDecode) -> bool:
     """Whether boxes and scores are those of queries, as of DETR and its successors."""
     return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
 
 
 def _refined(head: Head) -> bool:
     """Whether the boxes of queries are refined, and their scores are sigmoids'."""
-    return _queries(head, Boxes.REFINED) and head.scores_are is not Scores.SOFTMAX
+    return _queries(head, BoxDecode.REFINED) and head.scores_are is not Activation.SOFTMAX
 
 
 def _joined(head: Head) -> bool:
     """Whether boxes and scores are one tensor, and the boxes are those of cells or not known."""
     one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
-    return one and not _decoded(head, Boxes.SIGMOID, Boxes.REFINED)
+    return one and not _decoded(head, BoxDecode.SIGMOID, BoxDecode.REFINED)
 
 
 def _places(head: Head) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ def _places(head: Head) -> tuple[int, ...]:
 FAMILIES = (
     Family(
         "YOLOX",  # github.com/Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess
-        lambda head: head.objectness and _decoded(head, Boxes.LINEAR, Boxes.EXPONENTIAL),
+        lambda head: head.objectness and _decoded(head, BoxDecode.LINEAR, BoxDecode.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
         needs_nms=True,
         clips=False,
@@ -143,7 +143,9 @@ FAMILIES = (
     ),
     Family(
         "DETR",  # and YOLOS, Table Transformer: Hugging Face's DetrImageProcessor
-        lambda head: _queries(head, Boxes.SIGMOID) and head.scores_are is not Scores.SIGMOID,
+        lambda head: (
+            _queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
+        ),
         replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
         no_object=-1,
         one_class=True,
@@ -152,7 +154,7 @@ FAMILIES = (
     ),
     Family(
         "RF-DETR",  # and LW-DETR: github.com/roboflow/rf-detr, RFDETR.predict
-        lambda head: _queries(head, Boxes.EXPONENTIAL, Boxes.GRID),
+        lambda head: _queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
         replace(IMAGENET, interpolation=Interpolation.LINEAR),
         fractions=True,
         clips=False,
@@ -180,21 +182,21 @@ FAMILIES = (
     ),
     Family(
         "DEIMv2",  # on DINOv3: github.com/Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py
-        lambda head: _queries(head, Boxes.DISTANCES) and head.patches,
+        lambda head: _queries(head, BoxDecode.DISTANCES) and head.patches,
         IMAGENET,
         fractions=True,
         clips=False,
     ),
     Family(
         "D-FINE",  # and DEIM: github.com/Peterande/D-FINE, its training and torch_inf.py
-        lambda head: _queries(head, Boxes.DISTANCES),
+        lambda head: _queries(head, BoxDecode.DISTANCES),
         STRETCH,
         fractions=True,
         clips=False,
     ),
     Family(
         "SSD",  # and UltraFace: the first class stands for no object; means and scales differ
-        lambda head: _cells(head) and head.scores_are is Scores.SOFTMAX,
+        lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
         None,
         needs_nms=True,
         every_class=True,

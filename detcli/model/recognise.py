@@ -24,7 +24,7 @@ from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.fused import runtime_operators
 from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads.decode import Boxes, Scores, moved_inputs
+from detcli.model.heads.decode import Activation, BoxDecode, moved_inputs
 from detcli.model.heads.find import find_head
 from detcli.model.heads.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
@@ -272,7 +272,7 @@ def _reading(
     # An end-to-end graph selects among classes, so the one of no object is gone already.
     no_object = None if head.layout is Layout.END_TO_END else family.no_object
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
-    logits = head.scores_are is Scores.LINEAR and no_object is None
+    logits = head.scores_are is Activation.LINEAR and no_object is None
     preprocessing = family.preprocess(image.size, default)
     contract = Contract(
         layout=layout,
@@ -306,7 +306,7 @@ def _reading(
 
 
 def _by_distances(head: Head) -> bool:
-    return head.decoded is not None and head.decoded.how is Boxes.DISTANCES
+    return head.decoded is not None and head.decoded.how is BoxDecode.DISTANCES
 
 
 def _is_flat(index: GraphIndex, head: Head) -> bool:
@@ -343,7 +343,7 @@ def _box_format(head: Head) -> BoxFormat | None:
     """The format of the boxes; None where the nodes do not show it."""
     if head.layout is Layout.ROWS:
         return BoxFormat.XYXY
-    undecoded = head.decoded is None or head.decoded.how is Boxes.LINEAR
+    undecoded = head.decoded is None or head.decoded.how is BoxDecode.LINEAR
     return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
 
 

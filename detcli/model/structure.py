@@ -31,7 +31,7 @@ MAX_NAME = 10_000
 
 T = TypeVar("T")
 
-Key = tuple[str, str, str]
+FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""
 
 
@@ -43,14 +43,14 @@ def check_structure(model: ModelProto) -> None:
             function calls itself, or a name is not text.
     """
     _check_parts(model)
-    functions: dict[Key, FunctionProto] = {}
+    functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
         key = _key(function.domain, function.name, getattr(function, "overload", ""))
         if functions.setdefault(key, function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
     calls = {key: _called(one.node, functions) for key, one in functions.items()}
-    sizes: dict[Key, int] = {}
-    depths: dict[Key, int] = {}
+    sizes: dict[FunctionKey, int] = {}
+    depths: dict[FunctionKey, int] = {}
     for key in _sorted(TopologicalSorter(calls), "functions call each other"):
         depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
         if depths[key] > MAX_CALLS:
@@ -78,21 +78,23 @@ def _check_parts(model: ModelProto) -> None:
                     waiting.extend(value)
 
 
-def _key(domain: str, name: str, overload: str) -> Key:
+def _key(domain: str, name: str, overload: str) -> FunctionKey:
     return "" if domain == "ai.onnx" else domain, name, overload
 
 
-def _function(node: NodeProto) -> Key:
+def _function(node: NodeProto) -> FunctionKey:
     return _key(node.domain, node.op_type, getattr(node, "overload", ""))
 
 
-def _called(nodes: Iterable[NodeProto], functions: dict[Key, FunctionProto]) -> set[Key]:
+def _called(
+    nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
+) -> set[FunctionKey]:
     """The functions that nodes call, at any depth of their branches."""
     called = {key for node in nodes if (key := _function(node)) in functions}
     return called.union(*(_called(branch.node, functions) for branch in _branches(nodes)))
 
 
-def _size(nodes: Iterable[NodeProto], sizes: dict[Key, int]) -> int:
+def _size(nodes: Iterable[NodeProto], sizes: dict[FunctionKey, int]) -> int:
     """The number of nodes with all their branches, and with functions in place of their calls."""
     size = 0
     for node in nodes:

@@ -11,7 +11,7 @@ from detcli.errors import UsageError
 from detcli.shards.manifest import FIRST, PART, HeaderJson, Manifest, differences, publish
 from detcli.shards.names import Name, Names, only, source_of
 from detcli.shards.store import Store
-from detcli.source.sources import Entry
+from detcli.source.sources import SourceEntry
 from detcli.text import public_name
 
 MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
@@ -41,7 +41,7 @@ class Begun:
 def begin(
     store: Store,
     header: HeaderJson,
-    entries: Iterable[Entry] | None,
+    entries: Iterable[SourceEntry] | None,
     *,
     shard_size: int | None = None,
     extend: bool = False,
@@ -111,7 +111,7 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> B
     return Begun(manifest, added, names.repeated)
 
 
-def _checked(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
     """Refuse to write down what is secret."""
     for entry in entries:
         if (

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from detcli.backend.device import Device, available_cores
 from detcli.errors import UsageError
 from detcli.shards.work import Job, Task
-from detcli.shards.workers import Ended, Event, Tell, Workers, serve
+from detcli.shards.workers import Ended, Tell, WorkerEvent, Workers, serve
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.shards.local import main; main()"
 
@@ -111,7 +111,7 @@ class _Process:
         with self._process.stdout as pipe:
             while ended is None:
                 try:
-                    event: Event = pickle.load(pipe)  # noqa: S301 - of a process of ours
+                    event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of a process of ours
                 except Exception:  # noqa: BLE001 - a pickle that was cut off raises anything
                     break
                 if isinstance(event, Ended):
@@ -153,7 +153,7 @@ def main() -> NoReturn:
     lock = threading.Lock()
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
 
-    def tell(event: Event) -> None:
+    def tell(event: WorkerEvent) -> None:
         try:
             with lock:
                 pickle.dump(event, pipe)

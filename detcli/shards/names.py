@@ -16,7 +16,7 @@ import numpy.typing as npt
 from detcli.errors import InputError, SourceError
 from detcli.shards.store import temporary, told
 from detcli.source.item import Item, failed
-from detcli.source.sources import Entry
+from detcli.source.sources import SourceEntry
 from detcli.text import public_name
 
 LOT = 1000
@@ -63,7 +63,7 @@ def from_json(value: str | list[str]) -> Name:
     return Unusable(source, message, hint)
 
 
-def to_entry(name: Name) -> Entry:
+def to_entry(name: Name) -> SourceEntry:
     """A name as `Sources.open` takes it."""
     if isinstance(name, str):
         return name
@@ -100,7 +100,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         OutputError: The disk for temporary files is full.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[SourceEntry]) -> None:
         self._file = temporary()
         hashes, remaining = bytearray(), map(_settled, entries)
         try:
@@ -155,7 +155,7 @@ def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
             yield name
 
 
-def _settled(entry: Entry) -> Name:
+def _settled(entry: SourceEntry) -> Name:
     """The name of an entry, or the error that is in its place."""
     if not isinstance(entry, Item):
         return entry

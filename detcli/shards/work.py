@@ -179,14 +179,14 @@ class Done:
     lines: bytes = b""
 
 
-Report = Ready | Progress | Done
+WorkReport = Ready | Progress | Done
 
 
 def work(
     job: Job,
     devices: Sequence[Device],
     tasks: Iterable[Task],
-    report: Callable[[Report], None],
+    report: Callable[[WorkReport], None],
 ) -> None:
     """Work all tasks.
 
@@ -253,7 +253,9 @@ class _Open:
 class _Worker:
     """Knows which record belongs to which task."""
 
-    def __init__(self, store: Store, sources: Sources, report: Callable[[Report], None]) -> None:
+    def __init__(
+        self, store: Store, sources: Sources, report: Callable[[WorkReport], None]
+    ) -> None:
         self._store, self._sources, self._report = store, sources, report
         self._open: deque[_Open] = deque()
         self._lock = Lock()
@@ -308,6 +310,6 @@ class _Worker:
                 published = lines.publish(self._store, task.part)
                 self._tell(Done(task, done.counts, published=published))
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: WorkReport) -> None:
         with self._lock:
             self._report(report)

@@ -14,7 +14,7 @@ from detcli.backend.device import Device
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.interrupts import interrupts
 from detcli.shards.schedule import STARTS, Rest, Schedule, futile
-from detcli.shards.work import Counts, Done, Job, Progress, Ready, Report, Task, work
+from detcli.shards.work import Counts, Done, Job, Progress, Ready, Task, WorkReport, work
 from detcli.source.loading import as_error
 
 
@@ -48,9 +48,9 @@ class Ended:
     cause: str
 
 
-Event = Report | More | Warned | Failed | Ended
+WorkerEvent = WorkReport | More | Warned | Failed | Ended
 
-Tell = Callable[[Event], None]
+Tell = Callable[[WorkerEvent], None]
 """Takes the events of a worker, from any thread."""
 
 
@@ -78,7 +78,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             begin: Starts one, by its number, which tells its events.
         """
         self._count, self._begin = count, begin
-        self._events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
@@ -165,7 +165,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._workers[number].send(None if task is Rest.END else task)
         return over
 
-    def _next(self) -> tuple[int, Event]:
+    def _next(self) -> tuple[int, WorkerEvent]:
         """The next event of any worker; those that concern the engine alone are dealt with."""
         number, event = self._events.get()
         match event:

@@ -46,7 +46,7 @@ TYPES: dict[str, Any] = {
 HEAD = ("settings", "provenance")
 """Fields of the first record of a run, which the next one gets if it is dropped."""
 
-Key = tuple[str, int | None]
+InputKey = tuple[str, int | None]
 """Identifies a record: source, and frame for a video."""
 
 
@@ -79,7 +79,7 @@ class Journal:
         self._target = Path(os.path.realpath(path))
         self._settings = settings
         self._videos = videos
-        self._done: Counter[Key] = Counter()
+        self._done: Counter[InputKey] = Counter()
         self._goes_on = False  # whether the settings are those of the last record
         self._cut: set[str] = set()  # videos in files that are worked again as a whole
         self._synced_s = 0.0  # on the monotonic clock

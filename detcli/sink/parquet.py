@@ -65,7 +65,7 @@ def schema(watched: Sequence[str] = ()) -> pa.Schema:
     return pa.schema(_fields(RecordJson, watched), metadata)
 
 
-class Target(Protocol):
+class BytesOutput(Protocol):
     """What a file is written to."""
 
     def write(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class ParquetSink:
     The file can be read once it is complete: the end of a Parquet file says where its parts are.
     """
 
-    def __init__(self, output: Target, watched: Sequence[str] = ()) -> None:
+    def __init__(self, output: BytesOutput, watched: Sequence[str] = ()) -> None:
         """Begin a file.
 
         Args:
@@ -157,7 +157,7 @@ class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
 class _Stream(io.RawIOBase):
     """An atomic file as pyarrow wants it; errors stay those of the file."""
 
-    def __init__(self, output: Target) -> None:
+    def __init__(self, output: BytesOutput) -> None:
         self._output = output
         self._position = 0
 

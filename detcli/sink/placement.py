@@ -6,7 +6,7 @@ import numpy.typing as npt
 Rectangles = npt.NDArray[np.float32]
 """`(..., 4)`: left, top, right, bottom in pixels."""
 
-Numbers = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
 
 # The place of a label relative to its box, best first. Each row has two pairs, for x and for y: the
 # side of the box (0 for left or top, 1 for right or bottom), and the shift from there, in sizes of
@@ -84,9 +84,9 @@ class LabelLayout:
         return int(left), int(top)
 
 
-def _area(rectangles: Rectangles) -> Numbers:
+def _area(rectangles: Rectangles) -> Floats:
     sides = np.maximum(0, rectangles[..., 2:] - rectangles[..., :2])
-    area: Numbers = sides[..., 0] * sides[..., 1]
+    area: Floats = sides[..., 0] * sides[..., 1]
     return area
 
 
@@ -96,7 +96,7 @@ def _touch(rectangles: Rectangles, one: Rectangles) -> npt.NDArray[np.intp]:
     return np.flatnonzero(touching[:, 0] & touching[:, 1])
 
 
-def _shared_area(some: Rectangles, others: Rectangles) -> Numbers:
+def _shared_area(some: Rectangles, others: Rectangles) -> Floats:
     """Area that each of `some` shares with each of `others`, in square pixels: `(P, M)`."""
     low = np.maximum(some[:, None, :2], others[:, :2])
     high = np.minimum(some[:, None, 2:], others[:, 2:])

@@ -22,11 +22,11 @@ VIDEO_SUFFIXES = frozenset(
 )
 _SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 """Device and inode of a file."""
 
 
-def identity(path: str | os.PathLike[str]) -> Identity | None:
+def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
     """Identity of a file, whatever its name; None if it does not exist."""
     try:
         status = os.stat(path)
@@ -51,7 +51,7 @@ def _suffix(name: str) -> str:
 
 
 def search(
-    folder: str, *, recursive: bool = False, omit: Collection[Identity | None] = ()
+    folder: str, *, recursive: bool = False, omit: Collection[FileIdentity | None] = ()
 ) -> Iterator[list[str] | Item]:
     """Yield the pictures and videos of a folder, then those of each folder in it.
 

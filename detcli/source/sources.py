@@ -33,7 +33,7 @@ from detcli.source.address import (
     path_of,
 )
 from detcli.source.decode import load_file
-from detcli.source.folders import Identity, identity, is_media, is_video, match, search
+from detcli.source.folders import FileIdentity, identity, is_media, is_video, match, search
 from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
 from detcli.text import public_name
 
@@ -51,7 +51,7 @@ _RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
 
 DEFAULTS = SourceOptions()
 
-Entry = str | Item
+SourceEntry = str | Item
 """The name or address of a picture or a video; or the item with the error for what is neither."""
 
 
@@ -96,7 +96,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         finally:
             self._ended.set()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SourceEntry]:
         """The pictures and videos that the names stand for, which are not opened.
 
         Live sources and standard input stay the names that they are.
@@ -115,7 +115,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if self._options.files_from is not None:
             yield from self._read_list(self._options.files_from)
 
-    def open(self, entry: Entry) -> Iterator[Item]:
+    def open(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for: one, or the frames of a video."""
         if isinstance(entry, Item):
             yield entry
@@ -148,7 +148,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if live := list(filter(is_live, self._names)):
             yield from self._watch(live)
 
-    def _find(self, name: str) -> Iterator[Entry]:
+    def _find(self, name: str) -> Iterator[SourceEntry]:
         """The pictures and videos that a name stands for."""
         try:
             if _is_remote_folder(name):
@@ -186,7 +186,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         read = partial(read_video, name, reopen, options, address=address)
         yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
 
-    def _search(self, folder: str) -> Iterator[Entry]:
+    def _search(self, folder: str) -> Iterator[SourceEntry]:
         omit = {identity(path) for path in self._options.written}
         recursive = self._options.recursive
         self.progress.expect(-1)
@@ -226,7 +226,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         else:
             yield self._objects.picture(url)
 
-    def _search_remote(self, url: str) -> Iterator[Entry]:
+    def _search_remote(self, url: str) -> Iterator[SourceEntry]:
         """Search a folder on a server; what has no files may be an object without a suffix."""
         if is_object(url):
             search = self._objects.search
@@ -252,7 +252,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             raise _nothing_in_folder(recursive=recursive)
         yield url
 
-    def _match(self, pattern: str) -> Iterator[Entry]:
+    def _match(self, pattern: str) -> Iterator[SourceEntry]:
         names = match(pattern)
         self.progress.expect(len(names) - 1)
         found = False
@@ -266,7 +266,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self.progress.expect(1)
             raise SourceError("no file matches", "check the pattern")
 
-    def _read_list(self, name: str) -> Iterator[Entry]:
+    def _read_list(self, name: str) -> Iterator[SourceEntry]:
         from detcli.source.lists import read_list
 
         null_separated = self._options.null_separated
@@ -374,7 +374,7 @@ class InputGuard:
         )
 
     @cached_property
-    def _named(self) -> frozenset[Identity | None]:
+    def _named(self) -> frozenset[FileIdentity | None]:
         """Files that are named or match a pattern."""
         names = [name for name in self._names if not os.path.isdir(name)]
         if self._options.files_from not in {None, STDIN}:
@@ -383,7 +383,7 @@ class InputGuard:
         return frozenset(identity(file) for part in files for file in part)
 
     @cached_property
-    def _in_folders(self) -> frozenset[Identity | None]:
+    def _in_folders(self) -> frozenset[FileIdentity | None]:
         """Pictures and videos in folders."""
         omit = {identity(path) for path in self._options.written}
         parts = (

@@ -12,7 +12,7 @@ from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.watch.options import WatchOptions
 
-Step = Callable[[Record, Picture, Detections], Record]
+WatchStep = Callable[[Record, Picture, Detections], Record]
 """Adds to a record, given its picture and detections."""
 
 
@@ -20,7 +20,7 @@ class Watcher:
     """Adds to records what its options ask for; without any, records pass as they are."""
 
     def __init__(self, options: WatchOptions) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[WatchStep] = []
         if options.read:
             from detcli.watch.codes import Codes
 

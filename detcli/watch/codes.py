@@ -27,7 +27,7 @@ with loading("zxing-cpp", "pip install 'detcli[read]'"):
     import zxingcpp
 
 Grey = npt.NDArray[np.uint8]
-Points = npt.NDArray[np.float64]
+Doubles = npt.NDArray[np.float64]
 
 MARKERS = "aruco"
 """The class whose symbols OpenCV reads."""
@@ -101,13 +101,13 @@ class _Cut:
     """
 
     pixels: Grey
-    matrix: Points | None = None
+    matrix: Doubles | None = None
 
-    def in_picture(self, points: Points) -> Points:
+    def in_picture(self, points: Doubles) -> Doubles:
         """Points `(P, 2)` of the part, in the picture."""
         if self.matrix is None:
             return points
-        moved: Points = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
+        moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
         return moved
 
 

@@ -19,7 +19,7 @@ from detcli.backend.cuda.topk import DeviceArray, take, top_k, upload
 from detcli.backend.failures import closed, out_of_memory
 from detcli.backend.postprocess import (
     Floats,
-    Head,
+    HeadArray,
     Indices,
     SelectedRows,
     SelectionOptions,
@@ -65,7 +65,8 @@ class Batch:
     tensor: int  # address of the network's input
     output: int = 0  # address of the network's output, once it has run
     output_shape: tuple[int, int, int] = (0, 0, 0)  # of heads or rows
-    rows: tuple[Head, ...] = ()  # instead, where only a run tells how many there are: on the host
+    # On the host instead, where only a run tells how many there are.
+    rows: tuple[HeadArray, ...] = ()
 
 
 class CudaBackend:

@@ -18,7 +18,7 @@ import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.failures import closed, is_out_of_memory, out_of_memory, run_error
-from detcli.backend.postprocess import Head
+from detcli.backend.postprocess import HeadArray
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 from detcli.backend.runtime.session import (
@@ -46,7 +46,7 @@ ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float16)": np.dtype(np.float16),
 }
 
-Shape = tuple[int, int, int, int]
+InputShape = tuple[int, int, int, int]
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ class Network:
         self._output_name = output.name
         self._device = device
         self._anchors: dict[tuple[int, int], int] = {}
-        self._bindings: dict[tuple[int, int, Shape], _Binding] = {}
+        self._bindings: dict[tuple[int, int, InputShape], _Binding] = {}
         self._captured = 0
 
-    def output_shape(self, shape: Shape) -> tuple[int, int, int]:
+    def output_shape(self, shape: InputShape) -> tuple[int, int, int]:
         """Shape of the output for an input of shape `(B, 3, H, W)`, unless `rows_vary`.
 
         If the graph does not say N, an ordinary run finds it, once for each H and W.
@@ -135,7 +135,7 @@ class Network:
         rows = 4 + self._contract.class_count
         return (batch, anchors, rows) if self._contract.anchors_first else (batch, rows, anchors)
 
-    def run(self, input_address: int, output_address: int, shape: Shape) -> None:
+    def run(self, input_address: int, output_address: int, shape: InputShape) -> None:
         """Enqueue the network on the session's stream.
 
         The first run of a pair of addresses is an ordinary one, so a single picture need not wait
@@ -165,7 +165,7 @@ class Network:
             self._execute(binding)
             self._bindings[key] = binding
 
-    def run_to_host(self, input_address: int, shape: Shape) -> Head:
+    def run_to_host(self, input_address: int, shape: InputShape) -> HeadArray:
         """Run the network and wait for its output, of whatever size.
 
         Args:
@@ -182,7 +182,7 @@ class Network:
             io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
-            output: Head = io.copy_outputs_to_cpu()[0]
+            output: HeadArray = io.copy_outputs_to_cpu()[0]
             return output
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class Network:
             binding.graph, binding.options = NO_GRAPH, self._run_options(NO_GRAPH)
             self._session.run_with_iobinding(binding.io, binding.options)
 
-    def _bind(self, input_address: int, output_address: int, shape: Shape) -> _Binding:
+    def _bind(self, input_address: int, output_address: int, shape: InputShape) -> _Binding:
         """Bind a pair of addresses, dropping the oldest bindings if there are too many."""
         for key in [key for key, old in self._bindings.items() if old.graph == NO_GRAPH]:
             if len(self._bindings) < MAX_BINDINGS:

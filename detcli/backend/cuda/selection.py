@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from detcli.backend.cuda.topk import spill_capacity, upload
 from detcli.backend.postprocess import (
-    Head,
+    HeadArray,
     SelectedRows,
     SelectionOptions,
     as_selection,
@@ -222,10 +222,10 @@ class HostSelection:
         """Copy the network's output to page-locked memory."""
         self._gpu.copy(download, output, self.result_size)
 
-    def read(self, result: npt.NDArray[np.uint8]) -> list[Head]:
+    def read(self, result: npt.NDArray[np.uint8]) -> list[HeadArray]:
         """Copy the rows or head of each picture out of a downloaded result."""
         return [*result[: self.result_size].view(self._dtype).reshape(self._shape).copy()]
 
-    def choose(self, output: Head) -> SelectedRows:
+    def choose(self, output: HeadArray) -> SelectedRows:
         """What is kept of one picture's rows or head, see `postprocess.detect`."""
         return detect(output, self._options, self._contract)

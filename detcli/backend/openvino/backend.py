@@ -9,7 +9,7 @@ from typing import Any
 from detcli.backend.failures import closed, run_error
 from detcli.backend.openvino.library import FAILURES, reason
 from detcli.backend.openvino.network import OpenvinoNetwork, Tensor
-from detcli.backend.postprocess import Head, SelectionOptions, detect_all
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.detections import Detections
@@ -86,7 +86,7 @@ class OpenvinoBackend:
 
         @functools.cache
         def wait() -> list[Detections]:
-            outputs: list[Head] = []
+            outputs: list[HeadArray] = []
             for request, part in buffer.started:
                 with _failures(part):
                     request.wait()

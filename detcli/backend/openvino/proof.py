@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from detcli.backend.postprocess import Head
+from detcli.backend.postprocess import HeadArray
 from detcli.backend.preprocess import to_tensors
 from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.errors import InferenceError, ModelError
@@ -63,7 +63,7 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
         )
 
 
-def _difference(own: Head, expected: Head) -> float:
+def _difference(own: HeadArray, expected: HeadArray) -> float:
     """How far heads `(4 + C, N)` differ in boxes or in scores, whichever is more; see TOLERANCE."""
     if own.shape != expected.shape:
         return 1.0

@@ -35,7 +35,7 @@ SourcesOption = Annotated[
         show_default=False,
     ),
 ]
-ModelOption = Annotated[
+BenchModelOption = Annotated[
     str | None,
     typer.Option(
         *("--model", "-m"),
@@ -47,7 +47,7 @@ ModelOption = Annotated[
         autocompletion=complete_model,
     ),
 ]
-DeviceOption = Annotated[
+BenchDeviceOption = Annotated[
     str,
     option(
         "DEVICE",
@@ -104,8 +104,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     ctx: DefaultsContext,
     source: SourcesOption = None,
     *,
-    model: ModelOption = None,
-    device: DeviceOption = "auto",
+    model: BenchModelOption = None,
+    device: BenchDeviceOption = "auto",
     mode: ModeOption = None,
     sweep: SweepOption = None,
     seconds: SecondsOption = 10,

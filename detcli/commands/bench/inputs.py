@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from detcli.commands.bench.watch import Watch
+from detcli.commands.bench.time_limit import TimeLimit
 from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.geometry import Picture
 from detcli.source.address import is_live
@@ -25,12 +25,12 @@ HASHED = 16 << 20
 class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
     """The pictures and frames of repeatable sources, starting over at the end of each pass.
 
-    Each picture has a time limit where `watch` runs what takes them.
+    Each picture has a time limit where `time_limit` runs what takes them.
     """
 
-    def __init__(self, names: tuple[str, ...], watch: Watch | None = None) -> None:
+    def __init__(self, names: tuple[str, ...], time_limit: TimeLimit | None = None) -> None:
         self._names = names or (str(BUILT_IN),)
-        self._watch = watch or Watch()
+        self._time_limit = time_limit or TimeLimit()
         self._sources = Sources(self._names)
         self._told: set[str] = set()  # warnings
 
@@ -55,7 +55,7 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         for _ in range(count):
             item = self.next_item()
             source = item.origin.source
-            self._watch.step(TIMEOUT_S, partial(_too_slow, source))
+            self._time_limit.step(TIMEOUT_S, partial(_too_slow, source))
             try:
                 picture = item.load()
             except InputError as error:

@@ -36,7 +36,7 @@ from detcli.commands.bench.report import (
 )
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sampling import WALL, Samples, StageClock
-from detcli.commands.bench.watch import Watch
+from detcli.commands.bench.time_limit import TimeLimit
 from detcli.detector import Detector
 from detcli.errors import InputError
 from detcli.geometry import Picture
@@ -63,10 +63,10 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         InferenceError: The runtime failed.
     """
     check_repeatable(request.sources)
-    watch = Watch()
-    with RepeatedInputs(request.sources, watch) as inputs:
+    time_limit = TimeLimit()
+    with RepeatedInputs(request.sources, time_limit) as inputs:
         # A mistyped name fails before the cold starts, which take a minute.
-        watch.run(partial(inputs.take, 1))
+        time_limit.run(partial(inputs.take, 1))
     located = request.run.find_model()
     model = describe_model(request.run.model, located.path)
     identity = identity_of(describe_machine(None), model)
@@ -83,7 +83,7 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         if limit is not None:
             require_same(limit.baseline, identity)
         noise = NoiseMeter()
-        inputs = stack.enter_context(RepeatedInputs(request.sources, watch))
+        inputs = stack.enter_context(RepeatedInputs(request.sources, time_limit))
         latency = throughput = None
         if request.mode is Mode.THROUGHPUT:
             throughput, samples = measure_throughput(
@@ -91,9 +91,10 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
             )
             wall = Summary.of(samples[WALL])
         else:
-            again = stack.enter_context(RepeatedInputs(request.sources, watch))
-            runner = BatchRunner(detector, conditions.batch, inputs, again, watch)
-            latency, samples = watch.run(partial(measure_latency, runner, request.seconds, noise))
+            again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
+            runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
+            measure = partial(measure_latency, runner, request.seconds, noise)
+            latency, samples = time_limit.run(measure)
             wall = latency.undisturbed
         host_peak = peak_memory()
         states = gpu.stop()
@@ -143,7 +144,7 @@ class BatchRunner:
     """Runs batches from reading the files to drawing the boxes.
 
     `timed` and `untimed` yield the same pictures, for runs with and without timed stages. Where
-    `watch` runs the measurement, each batch has a time limit.
+    `time_limit` runs the measurement, each batch has a time limit.
     """
 
     def __init__(
@@ -152,11 +153,11 @@ class BatchRunner:
         batch: int,
         timed: RepeatedInputs,
         untimed: RepeatedInputs,
-        watch: Watch | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
-        self._watch = watch or Watch()
+        self._time_limit = time_limit or TimeLimit()
         self._endless = partial(endless, detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
@@ -182,7 +183,7 @@ class BatchRunner:
             self._detector.observe(None)
 
     def _detect(self, pictures: Sequence[Picture]) -> None:
-        self._watch.step(RUN_TIMEOUT_S, self._endless)
+        self._time_limit.step(RUN_TIMEOUT_S, self._endless)
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
 

@@ -194,10 +194,10 @@ takes one, but disturbances last longer."""
 
 TAIL = 2.5  # per cent at either end
 
-Floats = npt.NDArray[np.float64]
+Doubles = npt.NDArray[np.float64]
 
 
-def interval(statistic: Callable[..., Floats], *series: npt.ArrayLike) -> Interval | None:
+def interval(statistic: Callable[..., Doubles], *series: npt.ArrayLike) -> Interval | None:
     """A statistic such as NumPy's median, of one series of samples or its ratio between two.
 
     Samples are in chronological order; None if a series has fewer than MIN_SAMPLES.
@@ -213,8 +213,8 @@ def interval(statistic: Callable[..., Floats], *series: npt.ArrayLike) -> Interv
 
 
 def _draw(
-    values: Floats, generator: np.random.Generator, statistic: Callable[..., Floats]
-) -> Floats:
+    values: Doubles, generator: np.random.Generator, statistic: Callable[..., Doubles]
+) -> Doubles:
     """Statistic of DRAWS resampled series, made of blocks of neighbours: (N,) -> (DRAWS,)."""
     count = len(values)
     block = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))

@@ -217,7 +217,7 @@ def _ours(task: TopKTask, ranker: Ranker) -> Implementation:
     return select
 
 
-Order = Callable[[Floats, int], npt.NDArray[np.int64]]
+Ranking = Callable[[Floats, int], npt.NDArray[np.int64]]
 """Indices of the k largest values of a row, best first."""
 
 
@@ -235,7 +235,7 @@ def argpartition(row: Floats, k: int) -> npt.NDArray[np.int64]:
     return order
 
 
-def answer_by(order: Order, task: TopKTask) -> Answer:
+def answer_by(order: Ranking, task: TopKTask) -> Answer:
     """Values and indices; or scores, class ids and boxes, as `v10postprocess` of YOLOv10."""
     if task.name == "top_k":
         best = order(task.values, task.k)

@@ -28,7 +28,7 @@ from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.source.decode import load_file
-from detcli.source.folders import Identity, identity
+from detcli.source.folders import FileIdentity, identity
 from detcli.source.item import Item, failed
 from detcli.source.loading import load_in_time
 from detcli.source.sources import InputGuard
@@ -45,7 +45,7 @@ class LabelledPictures:
     dataset: Dataset
     mapping: ClassMapping
     findings: Findings
-    calibrated: Collection[Identity | None]  # the pictures that are calibrated on, in the end
+    calibrated: Collection[FileIdentity | None]  # the pictures that are calibrated on, in the end
     advance: Callable[[], None]  # called after each picture
 
     @classmethod
@@ -56,7 +56,7 @@ class LabelledPictures:
         split: str | None,
         names: Sequence[str],
         *,
-        calibrated: Collection[Identity | None],
+        calibrated: Collection[FileIdentity | None],
         advance: Callable[[], None],
     ) -> "LabelledPictures":
         """Read labels as `detcli eval` does, for a model with classes of these names.

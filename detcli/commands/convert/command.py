@@ -11,7 +11,7 @@ from detcli.commands.shared.options import flag, option
 from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
-    from detcli.commands.convert.options import Batch
+    from detcli.commands.convert.options import BatchSize
 
 CONTRACT = "contract"
 """The value of --metadata that asks for what a model's neighbours and the options say."""
@@ -130,7 +130,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
-    from detcli.source.folders import Identity, identity
+    from detcli.source.folders import FileIdentity, identity
     from detcli.source.item import Item, SourceOptions
     from detcli.source.sources import Sources
 
@@ -164,7 +164,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         tolerance=parse_tolerance(tolerance),
         force=force,
     )
-    calibrated = set[Identity | None]()
+    calibrated = set[FileIdentity | None]()
     labelled = list[LabelledPictures]()
 
     def noted() -> Iterator[Item]:
@@ -201,7 +201,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         )
 
 
-def _batch(text: str | None) -> "Batch | None":
+def _batch(text: str | None) -> "BatchSize | None":
     if text == "dynamic":
         return "dynamic"
     try:

@@ -8,7 +8,7 @@ from typing import Literal
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 
-Batch = int | Literal["dynamic"]
+BatchSize = int | Literal["dynamic"]
 """Number of pictures that a graph takes at a time."""
 
 MAX_SIDE = 16384
@@ -31,7 +31,7 @@ class ConversionOptions:
     half: bool = False  # compute in float16
     keep_io: bool = False  # with `half`: inputs and outputs stay float32
     int8: bool = False  # compute convolutions in 8 bits
-    batch: Batch | None = None  # pictures in a batch; None to keep it
+    batch: BatchSize | None = None  # pictures in a batch; None to keep it
     imgsz: int | None = None  # height and width of the input; None to keep them
     names: Path | None = None  # a file with class names
     metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.report import Confusions
-from detcli.commands.shared.evaluator import IOU, Curve, Numbers, Score
+from detcli.commands.shared.evaluator import IOU, Curve, Doubles, Score
 from detcli.files import make_folder, write_file
 from detcli.text import printable
 
@@ -43,8 +43,8 @@ class Plotted:
 class _Line(NamedTuple):
     """One line of a plot, labelled in the legend; lines with most boxes are drawn in colour."""
 
-    x: Numbers
-    y: Numbers
+    x: Doubles
+    y: Doubles
     label: str
     boxes: int
 

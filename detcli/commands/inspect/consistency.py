@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Advance, Standing
+from detcli.commands.inspect.trial import Standing, Tick
 from detcli.commands.shared.comparison import match
 from detcli.detections import Detections
 from detcli.detector import Detector
@@ -66,7 +66,7 @@ class SelfConsistency:
             )
         return cls(tuple(sources), tuple(failed), tuple(images))
 
-    def measure(self, detector: Detector, advance: Advance) -> Standing:
+    def measure(self, detector: Detector, advance: Tick) -> Standing:
         """Rank by scores that all views confirm, less those that they do not.
 
         A score that the detections of an unrelated picture confirm equally well does not count.

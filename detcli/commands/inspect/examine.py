@@ -23,7 +23,7 @@ from detcli.commands.inspect.report import (
 )
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
-from detcli.model.heads.decode import Boxes
+from detcli.model.heads.decode import BoxDecode
 from detcli.model.heads.head import SELECTION
 from detcli.model.loading import ModelFile, damage_reported
 from detcli.model.names import read_names
@@ -48,11 +48,12 @@ BOX_FORMATS = {
     BoxFormat.CXCYWH: "the decode joins a halved sum and a difference: centre and size",
 }
 CENTRES = {
-    Boxes.SIGMOID: "a sigmoid of a layer's output: centre and size",
-    Boxes.REFINED: "a sigmoid of shifted references: centre and size",
-    Boxes.EXPONENTIAL: "the decode adds to a reference and takes the exponential: centre and size",
-    Boxes.GRID: "the decode adds a grid and scales by strides: centre and size",
-    Boxes.LINEAR: "a layer's output, which detcli adds to a grid: centre and size",
+    BoxDecode.SIGMOID: "a sigmoid of a layer's output: centre and size",
+    BoxDecode.REFINED: "a sigmoid of shifted references: centre and size",
+    BoxDecode.EXPONENTIAL: "the decode adds to a reference and takes the exponential: centre and "
+    "size",
+    BoxDecode.GRID: "the decode adds a grid and scales by strides: centre and size",
+    BoxDecode.LINEAR: "a layer's output, which detcli adds to a grid: centre and size",
 }
 """Of boxes as centre and size, by how they are decoded."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Advance, Standing
+from detcli.commands.inspect.trial import Standing, Tick
 from detcli.commands.shared.dataset import ClassMapping, Dataset, Findings, Sample, map_classes
 from detcli.commands.shared.evaluator import EvaluatedPicture, Evaluator, require_evaluator
 from detcli.commands.shared.labels import beside_labels, open_dataset
@@ -68,7 +68,7 @@ class Labelled:
         names = tuple(one.name for one in samples)
         return cls(names, tuple(failed), tuple(samples), dataset, mapping)
 
-    def measure(self, detector: Detector, advance: Advance) -> Standing:
+    def measure(self, detector: Detector, advance: Tick) -> Standing:
         """Rank by the mAP of all pictures; the scores are those of each alone."""
         compared, found = list[EvaluatedPicture](), 0.0
         for sample in self.samples:

@@ -9,7 +9,7 @@ from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.inputs import Role
 from detcli.model.loading import ExternalFile
 
-Shape = tuple[int | str | None, ...]
+TensorShape = tuple[int | str | None, ...]
 """For each axis a number, a symbol, or None if unknown."""
 
 
@@ -19,7 +19,7 @@ class TensorInfo:
 
     name: str
     dtype: str
-    shape: Shape
+    shape: TensorShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Operations:
 
     flops: int
     by_operator: dict[str, int]
-    input_shape: Shape
+    input_shape: TensorShape
     uncounted: dict[str, int]
 
 

@@ -31,8 +31,8 @@ from detcli.model.preprocessing import change, named_parts, written
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 
-Scores = npt.NDArray[np.float64]
-Advance = Callable[[], None]
+Tick = Callable[[], None]
+"""Moves a bar."""
 
 IOU = 0.45
 """Of the suppression that a head of several boxes for an object needs."""
@@ -66,7 +66,7 @@ class Standing:
     """
 
     rank: float
-    scores: Scores
+    scores: npt.NDArray[np.float64]
     found: float
     confirmed: float | None = None
 
@@ -94,7 +94,7 @@ class Evidence(Protocol):
     def failed(self) -> tuple[FailedPicture, ...]:
         """What cannot be read."""
 
-    def measure(self, detector: Detector, advance: Advance) -> Standing:
+    def measure(self, detector: Detector, advance: Tick) -> Standing:
         """Run a model on all pictures; `advance` is called after each."""
 
 
@@ -174,7 +174,7 @@ class Trial:
         rounds = ([part for part in members if part in self.parts] for members in ROUNDS)
         return [free for free in rounds if free]
 
-    def run(self, evidence: Evidence, advance: Advance = lambda: None) -> TrialReport:
+    def run(self, evidence: Evidence, advance: Tick = lambda: None) -> TrialReport:
         """Run all ways on the evidence, and rank them.
 
         Raises:
@@ -219,7 +219,7 @@ class Trial:
             candidates=tuple(map(_describe, tried)),
         )
 
-    def _measure(self, way: Way, evidence: Evidence, advance: Advance) -> Standing:
+    def _measure(self, way: Way, evidence: Evidence, advance: Tick) -> Standing:
         nms = self.contract.needs_nms or "boxes" in self.parts
         settings = replace(
             self.settings,

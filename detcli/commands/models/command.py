@@ -29,7 +29,7 @@ NameOption = Annotated[
     str,
     typer.Argument(metavar="NAME", help="A name from `detcli models list`.", autocompletion=_names),
 ]
-NamesOption = Annotated[
+ModelNamesOption = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...", help="Names from `detcli models list`.", autocompletion=_names
@@ -66,7 +66,7 @@ def list_models(
 
 @app.command(cls=Command)
 def pull(
-    names: NamesOption,
+    names: ModelNamesOption,
     *,
     half: HalfFileOption = False,
     quiet: options.QuietOption = False,
@@ -96,7 +96,7 @@ def path(name: NameOption, *, half: HalfFileOption = False) -> None:
 
 
 @app.command(cls=Command)
-def remove(names: NamesOption, *, quiet: options.QuietOption = False) -> None:
+def remove(names: ModelNamesOption, *, quiet: options.QuietOption = False) -> None:
     """Remove fetched models, including their float16 files.
 
     Files of other programs in the Hugging Face cache are kept.

@@ -27,7 +27,7 @@ from detcli.source.sources import InputGuard, Sources
 from detcli.timing import Stage
 from detcli.watch import Watcher
 
-Step = Callable[[Record], Record]
+RecordStep = Callable[[Record], Record]
 """Adds something to each record."""
 
 CPU = Device.parse("cpu")
@@ -105,7 +105,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 read=watch.read,
             )
         pipeline = run.open_pipeline(detector, decode.timeout_s)
-        add: Step = Watcher(watch)
+        add: RecordStep = Watcher(watch)
         if sink_options.provenance:
             add = _in_turn(add, _provenance(run, detector, located, settings, sink_options))
         with Sources(names, source_options) as sources:
@@ -123,7 +123,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
 def detect(  # noqa: PLR0913 - what a run consists of
     pipeline: Pipeline,
     sources: Sources,
-    add: Step,
+    add: RecordStep,
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     options: SinkOptions,
     *,
@@ -190,7 +190,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
     return tally
 
 
-def _in_turn(first: Step, second: Step) -> Step:
+def _in_turn(first: RecordStep, second: RecordStep) -> RecordStep:
     return lambda record: second(first(record))
 
 
@@ -200,7 +200,7 @@ def _provenance(
     model: LocatedModel,
     settings: SettingsJson | None,
     options: SinkOptions,
-) -> Step:
+) -> RecordStep:
     """What says in the records what made them."""
     from detcli.commands.shared.provenance import Provenance, describe_run
     from detcli.commands.shared.sides import precision_in  # loads onnx

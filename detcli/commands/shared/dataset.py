@@ -18,7 +18,7 @@ MAX_EXAMPLES = 5
 Form = Literal["coco", "yolo"]
 """The format of the labels."""
 
-Rows = npt.NDArray[np.void]
+StructuredRows = npt.NDArray[np.void]
 """A structured array: one row per box, its columns by name."""
 
 MappedBy = Literal["name", "order", "id"]
@@ -56,7 +56,7 @@ class Sample:
     path: Path | None  # None if the file is missing
     image_id: int  # in COCO results
     size: tuple[int, int] | None  # height and width according to the data; None if not given
-    objects: Rows  # (N,) of OBJECT
+    objects: StructuredRows  # (N,) of OBJECT
 
 
 @dataclass(frozen=True, slots=True)

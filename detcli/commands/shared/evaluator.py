@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.shared.dataset import OBJECT, Rows
+from detcli.commands.shared.dataset import OBJECT, StructuredRows
 from detcli.errors import loading
 
 if TYPE_CHECKING:
     from hotcoco import COCOeval
 
-Numbers = npt.NDArray[np.float64]
+Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 IOU = 0.5
@@ -48,8 +48,8 @@ class EvaluatedPicture:
     """A picture's labels, rows of `OBJECT`, and its detections, rows of `FOUND`; both in pixels."""
 
     image_id: int
-    objects: Rows
-    found: Rows
+    objects: StructuredRows
+    found: StructuredRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Metrics:
     ar_large: float | None
 
     @classmethod
-    def of(cls, precision: Numbers, recall: Numbers) -> Self:
+    def of(cls, precision: Doubles, recall: Doubles) -> Self:
         """Average what the evaluator accumulated, where -1 stands for no boxes.
 
         Args:
@@ -101,13 +101,13 @@ class Curve:
     of crowds and of ignored objects do not count.
     """
 
-    score: Numbers  # (N,) descending, each score once
+    score: Doubles  # (N,) descending, each score once
     hits: Indices  # (N,) true positives that score as much or more
     wrong: Indices  # (N,) false positives that score as much or more
     boxes: int  # number of objects to be found
 
     @classmethod
-    def of(cls, score: Numbers, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
+    def of(cls, score: Doubles, hit: npt.NDArray[np.bool_], boxes: int) -> Self:
         """From detections `(N,)` in any order: their scores, and whether they match an object."""
         order = np.argsort(-score, kind="stable")
         score, hit = score[order], hit[order]
@@ -116,7 +116,7 @@ class Curve:
         return cls(score[last], np.cumsum(hit)[last], np.cumsum(~hit)[last], boxes)
 
     @property
-    def f1(self) -> Numbers:
+    def f1(self) -> Doubles:
         """`(N,)` the harmonic mean of precision and recall."""
         return 2 * self.hits / (self.hits + self.wrong + self.boxes)
 
@@ -132,7 +132,7 @@ class Score:
 
     metrics: Metrics
     curve: Curve
-    precision: Numbers  # (101,) interpolated, at recall 0, 0.01, ... 1 and IoU 0.5; -1 if no boxes
+    precision: Doubles  # (101,) interpolated, at recall 0, 0.01, ... 1 and IoU 0.5; -1 if no boxes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -145,9 +145,9 @@ class PictureOutcome:
         missed: `(M,)` rows of `OBJECT` that none matches.
     """
 
-    found: Rows
+    found: StructuredRows
     hit: npt.NDArray[np.bool_]
-    missed: Rows
+    missed: StructuredRows
 
 
 class Evaluator:
@@ -168,7 +168,9 @@ class Evaluator:
         self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
         self._found_images, self._found = self._gather(FOUND, [one.found for one in ordered])
 
-    def _gather(self, dtype: np.dtype[np.void], parts: list[Rows]) -> tuple[Indices, Rows]:
+    def _gather(
+        self, dtype: np.dtype[np.void], parts: list[StructuredRows]
+    ) -> tuple[Indices, StructuredRows]:
         """The number of each row's picture, and the rows of the evaluated categories."""
         images = np.repeat(self._image_ids, [len(rows) for rows in parts])
         rows = np.concatenate([np.zeros(0, dtype), *parts])

@@ -8,9 +8,9 @@ from detcli.model.contract import Layout
 from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
 from detcli.model.heads.decode import (
     LEARNT,
-    Boxes,
+    Activation,
+    BoxDecode,
     Decoded,
-    Scores,
     bins_of,
     boxes_of,
     layer_of,
@@ -32,7 +32,7 @@ from detcli.model.heads.head import (
     Unrecognised,
 )
 
-ARITHMETIC = frozenset({Boxes.DISTANCES, Boxes.EXPONENTIAL, Boxes.GRID})
+ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
 
 
@@ -152,7 +152,7 @@ def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
 
 
 def _tells_apart(
-    decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Scores, layer: str
+    decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
     """Whether boxes and scores of one shape are which, by what makes them.
 
@@ -163,15 +163,15 @@ def _tells_apart(
         layer: Operator of the layer that the supposed boxes come from.
     """
     other = None if as_boxes is None else as_boxes.how
-    if decoded is None or decoded.how is Boxes.LINEAR or other in ARITHMETIC:
+    if decoded is None or decoded.how is BoxDecode.LINEAR or other in ARITHMETIC:
         return False
     if decoded.how in ARITHMETIC:
         return True
     if layer not in PRODUCTS:
         return False
-    return scores_are is not Scores.SIGMOID or (decoded.how, other) == (
-        Boxes.REFINED,
-        Boxes.SIGMOID,
+    return scores_are is not Activation.SIGMOID or (decoded.how, other) == (
+        BoxDecode.REFINED,
+        BoxDecode.SIGMOID,
     )
 
 

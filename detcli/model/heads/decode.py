@@ -41,7 +41,7 @@ DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in pr
 TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
 
 
-class Scores(StrEnum):
+class Activation(StrEnum):
     """What the nodes that make scores show."""
 
     SIGMOID = "sigmoid"  # or a product of such
@@ -49,7 +49,7 @@ class Scores(StrEnum):
     LINEAR = "linear"  # as a layer leaves them
 
 
-class Boxes(StrEnum):
+class BoxDecode(StrEnum):
     """How the four numbers of a box come about."""
 
     DISTANCES = "distances"  # from an anchor point to the four sides
@@ -70,7 +70,7 @@ class Decoded(NamedTuple):
             input, or pixels; None where there is none.
     """
 
-    how: Boxes
+    how: BoxDecode
     box_format: BoxFormat
     fractions: bool | None = None
 
@@ -171,7 +171,7 @@ def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
     return [node.input[number] for number in numbers if number < len(node.input)]
 
 
-def scores_of(index: GraphIndex, tensor: str) -> Scores | None:
+def scores_of(index: GraphIndex, tensor: str) -> Activation | None:
     """What scores are; None if their makers are of several kinds, or unknown."""
     behind, parts = parts_of(index, tensor)
     tensors = [name for _, name in parts] or [behind]
@@ -179,19 +179,19 @@ def scores_of(index: GraphIndex, tensor: str) -> Scores | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _score_kind(index: GraphIndex, node: NodeProto) -> Scores | None:
+def _score_kind(index: GraphIndex, node: NodeProto) -> Activation | None:
     match node.op_type:
         case "Sigmoid" | "HardSigmoid":
-            return Scores.SIGMOID
+            return Activation.SIGMOID
         case "Softmax":
-            return Scores.SOFTMAX
+            return Activation.SOFTMAX
         case "Clip" | "Max" | "Min" | "ReduceMax" | "Sqrt":
             return scores_of(index, node.input[0])
         case "Mul":
             factors = [name for name in node.input if index.constant_tensor(name) is None]
-            if {scores_of(index, name) for name in factors} == {Scores.SIGMOID}:
-                return Scores.SIGMOID
-    return Scores.LINEAR if is_linear(index, node) else None
+            if {scores_of(index, name) for name in factors} == {Activation.SIGMOID}:
+                return Activation.SIGMOID
+    return Activation.LINEAR if is_linear(index, node) else None
 
 
 def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
@@ -368,7 +368,7 @@ def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
     if node.op_type == "Sigmoid":
         return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
     if (layer := layer_at(index, node)) is not None and not _is_projection(index, layer):
-        return Decoded(Boxes.LINEAR, BoxFormat.CXCYWH)
+        return Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
     return _joined_by(index, list(node.input)) if node.op_type == "Concat" else None
 
 
@@ -377,11 +377,11 @@ def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
     return boxes_of(index, parts[0]) if len(parts) == 1 else _joined_by(index, parts)
 
 
-def _by_sigmoid(index: GraphIndex, node: NodeProto) -> Boxes:
+def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
     inner = makers(index, node.input[0])
     linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
     refers = any(_adds_references(index, maker) for maker in inner)
-    return Boxes.SIGMOID if linear and not refers else Boxes.REFINED
+    return BoxDecode.SIGMOID if linear and not refers else BoxDecode.REFINED
 
 
 def _adds_references(index: GraphIndex, node: NodeProto) -> bool:
@@ -397,18 +397,18 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
             low, high = parts[0], parts[len(parts) // 2]
             how = low and high and _around_a_centre(index, low, high)
-            return Decoded(how or Boxes.DISTANCES, BoxFormat.XYXY)
+            return Decoded(how or BoxDecode.DISTANCES, BoxFormat.XYXY)
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
             halved = parts[0].input if parts[0] is not None else ()
             sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
-            return Decoded(Boxes.DISTANCES, BoxFormat.CXCYWH) if sums else None
+            return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH) if sums else None
     if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in names):
         how = centre_and_size(index, names[0], names[1])
         return None if how is None else Decoded(how, BoxFormat.CXCYWH)
     return None
 
 
-def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> Boxes | None:
+def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxDecode | None:
     """How centre and size come about that two corners are made of; None if they are not.
 
     That is a centre less and plus half a size, in place of a point less and plus two distances.
@@ -448,13 +448,13 @@ def _same(index: GraphIndex, one: str, other: str, depth: int = 8) -> bool:
     return alike and all(_same(index, a, b, depth - 1) for a, b in pairs)
 
 
-def centre_and_size(index: GraphIndex, centre: str, size: str) -> Boxes | None:
+def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
     """How boxes are decoded whose centre and size come about separately."""
     centre_by, size_by = operators(index, centre), operators(index, size)
     if "Exp" in size_by:
-        return Boxes.GRID if "Sigmoid" in centre_by else Boxes.EXPONENTIAL
+        return BoxDecode.GRID if "Sigmoid" in centre_by else BoxDecode.EXPONENTIAL
     if "Sigmoid" in centre_by and "Sigmoid" in size_by and "Softmax" not in centre_by:
-        return Boxes.GRID
+        return BoxDecode.GRID
     return None
 
 

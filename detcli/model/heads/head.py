@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from detcli.model.contract import Layout
 from detcli.model.graph import PRODUCTS
-from detcli.model.heads.decode import Decoded, Scores
+from detcli.model.heads.decode import Activation, Decoded
 from detcli.model.heads.queries import Queries
 
 Dims = list[int | str | None]
@@ -67,7 +67,7 @@ class Head:
     class_count: int | None
     anchors_first: bool
     decoded: Decoded | None
-    scores_are: Scores | None = Scores.SIGMOID
+    scores_are: Activation | None = Activation.SIGMOID
     layer: str = ""
     objectness: bool = False
     one_class: bool = False

@@ -5,9 +5,9 @@ from onnx import NodeProto
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute, known_size
 from detcli.model.heads.decode import (
-    Boxes,
+    Activation,
+    BoxDecode,
     Decoded,
-    Scores,
     boxes_of,
     columns,
     computed,
@@ -152,7 +152,7 @@ def _of_join(
         class_count=_class_count(index, head, scores, anchors_first=anchors_first),
         anchors_first=anchors_first,
         decoded=boxes_of(index, boxes) if boxes else None,
-        scores_are=scores_of(index, scores) if scores != head else Scores.SIGMOID,
+        scores_are=scores_of(index, scores) if scores != head else Activation.SIGMOID,
         layer=layer_of(index, boxes) if boxes else "",
     )
 
@@ -209,7 +209,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
             objectness = True
             if (
                 decoded is not None
-                and decoded.how is Boxes.DISTANCES
+                and decoded.how is BoxDecode.DISTANCES
                 and computed(index, rest[0][1])
             ):
                 raise Unrecognised("what the number between its boxes and scores is is not clear")
@@ -228,7 +228,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         class_count=classes,
         anchors_first=axis == 2,
         decoded=decoded,
-        scores_are=Scores.SIGMOID if objectness else scores_of(index, rest[0][1]),
+        scores_are=Activation.SIGMOID if objectness else scores_of(index, rest[0][1]),
         layer=layer,
         objectness=objectness,
     )
@@ -251,14 +251,14 @@ def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) ->
 
     Unless it was multiplied into the others before.
     """
-    if decoded is None or decoded.how not in {Boxes.GRID, Boxes.EXPONENTIAL}:
+    if decoded is None or decoded.how not in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}:
         return False
     return "Mul" not in {node.op_type for node in makers(index, scores)}
 
 
 def _is_final(index: GraphIndex, tensor: str) -> bool:
     """Whether a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
-    return scores_of(index, tensor) is Scores.SIGMOID or not computed(index, tensor)
+    return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
 def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first: bool) -> Head:

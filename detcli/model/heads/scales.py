@@ -5,9 +5,9 @@ from onnx import NodeProto
 from detcli.model.contract import BoxFormat, Layout
 from detcli.model.graph import CONVOLUTIONS, GraphIndex, known_size
 from detcli.model.heads.decode import (
-    Boxes,
+    Activation,
+    BoxDecode,
     Decoded,
-    Scores,
     computed,
     is_linear,
     layer_at,
@@ -42,7 +42,7 @@ def scales(index: GraphIndex) -> Head | None:
         tuple(Columns(scores) for _, scores in pairs),
         class_count=known_size(count),
         anchors_first=False,
-        decoded=Decoded(Boxes.DISTANCES, BoxFormat.XYXY),
+        decoded=Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY),
         scores_are=kind,
     )
 
@@ -60,7 +60,7 @@ def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
     """
     maps = [name for name in maps if not _is_sum(index, name, maps)]
     distances = [name for name in maps if _is_bare(index, name)]
-    final = [name for name in maps if scores_of(index, name) is Scores.SIGMOID]
+    final = [name for name in maps if scores_of(index, name) is Activation.SIGMOID]
     if len(maps) != 2 or len(distances) != 1 or len(final) != 1:
         return None
     known = index.shapes[distances[0]][1] in {4 * bins for bins in BINS}

@@ -9,8 +9,8 @@ from detcli.model.contract import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import (
-    Boxes,
-    Scores,
+    Activation,
+    BoxDecode,
     bins_of,
     boxes_of,
     layer_of,
@@ -32,7 +32,7 @@ def test_the_bins_of_distances_are_counted(bins):
     boxes = distances(graph, centres=True, bins=bins)
     index = read(graph, boxes)
     assert bins_of(index, boxes) == bins
-    assert boxes_of(index, boxes) == (Boxes.DISTANCES, BoxFormat.CXCYWH, None)
+    assert boxes_of(index, boxes) == (BoxDecode.DISTANCES, BoxFormat.CXCYWH, None)
     assert layer_of(index, boxes) == "Conv"  # of the maps, not the one that sums up the bins
 
 
@@ -41,7 +41,7 @@ def test_what_is_not_distributed_has_no_bins():
     boxes = refined(graph, graph.queries())
     index = read(graph, boxes)
     assert bins_of(index, boxes) is None
-    assert boxes_of(index, boxes) == (Boxes.REFINED, BoxFormat.CXCYWH, None)
+    assert boxes_of(index, boxes) == (BoxDecode.REFINED, BoxFormat.CXCYWH, None)
     assert layer_of(index, boxes) == "MatMul"
 
 
@@ -83,8 +83,8 @@ def test_what_scores_are():
     product = graph("Mul", final, final)
     halved = graph("Div", raw, graph("Abs", raw))
     index = read(graph, final, raw, shares, product, halved)
-    assert scores_of(index, final) is Scores.SIGMOID
-    assert scores_of(index, product) is Scores.SIGMOID
-    assert scores_of(index, raw) is Scores.LINEAR
-    assert scores_of(index, shares) is Scores.SOFTMAX
+    assert scores_of(index, final) is Activation.SIGMOID
+    assert scores_of(index, product) is Activation.SIGMOID
+    assert scores_of(index, raw) is Activation.LINEAR
+    assert scores_of(index, shares) is Activation.SOFTMAX
     assert scores_of(index, halved) is None

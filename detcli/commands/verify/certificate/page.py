@@ -54,7 +54,7 @@ MADE_WITH = {
 }
 """Titles of what a run was made with."""
 
-Row = tuple[str, object, object]
+TableRow = tuple[str, object, object]
 
 
 def lay_out(
@@ -150,7 +150,7 @@ def _summary(certificate: Certificate) -> str:
     return f"{certificate.date}: {pictures}{boxes}"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Row], *, mark: bool = True) -> str:
+def _table(titles: Sequence[str], rows: Iterable[TableRow], *, mark: bool = True) -> str:
     """A table of three columns; rows whose cells differ are marked."""
     head = "".join(f'<th scope="col">{_text(title)}</th>' for title in titles)
     body = [
@@ -169,7 +169,7 @@ def _cell(value: object, *, differs: bool) -> str:
     return f"<td{named}>{_text(text)}</td>"
 
 
-def _sides(certificate: Certificate) -> Iterable[Row]:
+def _sides(certificate: Certificate) -> Iterable[TableRow]:
     left, right = certificate.report.left, certificate.report.right
     titles = {
         "records": "records",
@@ -179,7 +179,7 @@ def _sides(certificate: Certificate) -> Iterable[Row]:
         "precision": "precision",
         "selection": "selection by",
     }
-    rows: list[Row] = [(title, *_both(name, left, right)) for name, title in titles.items()]
+    rows: list[TableRow] = [(title, *_both(name, left, right)) for name, title in titles.items()]
     hashes = certificate.left.records_sha256, certificate.right.records_sha256
     rows.insert(1, ("records SHA-256", *hashes))
     made = [side.provenance or {} for side in (certificate.left, certificate.right)]
@@ -191,7 +191,7 @@ def _both(name: str, left: SideReport, right: SideReport) -> tuple[object, objec
     return getattr(left, name), getattr(right, name)
 
 
-def _settings(certificate: Certificate) -> Iterable[Row]:
+def _settings(certificate: Certificate) -> Iterable[TableRow]:
     settings = [side.settings or {} for side in (certificate.left, certificate.right)]
     names = dict.fromkeys([*settings[0], *settings[1]])
     for name in names:
@@ -200,7 +200,7 @@ def _settings(certificate: Certificate) -> Iterable[Row]:
             yield name.replace("_", " "), left, right
 
 
-def _found(certificate: Certificate) -> Iterable[Row]:
+def _found(certificate: Certificate) -> Iterable[TableRow]:
     report, tolerance = certificate.report, certificate.report.tolerance
     found = report.detections
     yield "pictures", report.compared, None

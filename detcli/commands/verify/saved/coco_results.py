@@ -24,7 +24,7 @@ ROW = np.dtype([
 
 MALFORMED = (LookupError, TypeError, ValueError, OverflowError)
 
-Rows = list[tuple[list[float], float, int, str]]
+BoxRows = list[tuple[list[float], float, int, str]]
 """Boxes x1, y1, x2, y2 with their scores, class ids and names."""
 
 
@@ -72,7 +72,7 @@ class CocoResults:
         categories = set(np.unique(rows["category"]).tolist())
         self._classes = _classes(numbers, classes, categories)
 
-    def rows(self, fields: RecordJson) -> Rows:
+    def rows(self, fields: RecordJson) -> BoxRows:
         """The boxes of the picture of a record, best first.
 
         Raises:
@@ -84,7 +84,7 @@ class CocoResults:
         origin = Origin(fields["source"], frame=fields.get("frame"))
         image = self._numbers.image_id(Record(origin, index, "", ""))
         self.asked.add(image)
-        found: Rows = []
+        found: BoxRows = []
         for row in self._rows[slice(*self._places.get(image, (0, 0)))]:
             class_id, name = self._class(int(row["category"]))
             found.append((row["box"].tolist(), float(row["score"]), class_id, name))

@@ -20,7 +20,7 @@ from detcli.commands.verify.page import open_page
 from detcli.commands.verify.report import CertifiedSide, FailedInput, SideReport, VerifyReport
 from detcli.commands.verify.request import Outputs, VerifyRequest
 from detcli.commands.verify.results import Results, Verification, failures, is_evidence, titles
-from detcli.commands.verify.saved.coco_results import CocoResults, Rows, is_results
+from detcli.commands.verify.saved.coco_results import BoxRows, CocoResults, is_results
 from detcli.commands.verify.saved.keys import Keys, choose_keying
 from detcli.commands.verify.saved.runs import SavedRun, unlike
 from detcli.detections import Detections
@@ -295,7 +295,7 @@ class _Pairs:
             return
         self._add(left, _rows(right), hashes[0] or hashes[1])
 
-    def _add(self, left: RecordJson, right: Rows, digest: str | None) -> None:
+    def _add(self, left: RecordJson, right: BoxRows, digest: str | None) -> None:
         finder, source = self._finder, left["source"]
         origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
         names, other_names = self._classes
@@ -317,7 +317,7 @@ class _Pairs:
             self._results.page.fail(origin, InputError(error))
 
 
-def _rows(fields: RecordJson) -> Rows:
+def _rows(fields: RecordJson) -> BoxRows:
     return [
         (one["box"], one["score"], one["class_id"], one["class_name"])
         for one in fields["detections"]

@@ -13,10 +13,10 @@ STOP_S = 2.0
 
 T = TypeVar("T")
 
-Step = tuple[RunningTime, float, Callable[[], DetcliError]]
+TimedStep = tuple[RunningTime, float, Callable[[], DetcliError]]
 
 
-class Watch:
+class TimeLimit:
     """Runs a measurement on a thread of its own, and gives up if one of its steps never ends.
 
     A step may be in native code that nothing can interrupt. A thread for each step would be
@@ -24,7 +24,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._step: Step | None = None
+        self._step: TimedStep | None = None
         self._over = False
 
     def step(self, limit_s: float, error: Callable[[], DetcliError]) -> None:
