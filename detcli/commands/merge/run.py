@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import count, progress
-from detcli.commands.shared.records import Format, open_record_sink, open_target
+from detcli.commands.shared.records import Format, open_record_sink, open_target, require_file
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
@@ -30,11 +30,11 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
 
     Raises:
         CheckError: A part is missing or damaged; a file is then left as it was.
+        DependencyError: The library for the format is missing.
         UsageError: It is not the output of a run in shards.
         OutputError: The output cannot be written.
     """
-    if chosen is Format.PARQUET and target is None:
-        raise UsageError("--format parquet needs --output", "name a file for it")
+    require_file(chosen, target)
     if target is not None and any(one.fullmatch(_last(target)) for one in (NAME, PART)):
         raise UsageError(
             f"--output {target} has the name of a manifest or a part", "choose another name"

@@ -57,8 +57,6 @@ def check_gpu_decode(others: Mapping[str, bool]) -> None:
             )
 
 
-PART_FORMATS = (Format.JSONL, Format.PARQUET)
-
 ACTORS = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", re.ASCII)
 SHARE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
@@ -124,9 +122,10 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
                 f"{name} does not go with a run in shards (--output {output})",
                 f"leave it out{later}, or name a file with --output",
             )
-    if wanted not in {None, *PART_FORMATS}:
+    if wanted is not None and not wanted.traits.is_part:
+        possible = " or ".join(one for one in Format if one.traits.is_part)
         raise UsageError(
-            f"--format {wanted}: parts are {' or '.join(PART_FORMATS)}",
+            f"--format {wanted}: parts are {possible}",
             f"leave it out; detcli merge {output} --format {wanted} writes it from the parts",
         )
     from detcli.shards.engines import parse_engine

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,12 @@ from detcli.commands.shared.messages import is_pipe, is_terminal
 from detcli.commands.shared.options import Hiding
 from detcli.commands.shared.progress import count
 from detcli.commands.shared.records import (
-    RECORD_SINKS,
     Format,
     Target,
     is_special,
     open_record_sink,
     open_target,
+    require_file,
 )
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
@@ -44,7 +43,7 @@ class SinkOptions:
 
     Raises:
         UsageError: The options contradict each other.
-        DependencyError: The library for Parquet is missing.
+        DependencyError: The library for the format is missing.
     """
 
     format: Format
@@ -70,7 +69,7 @@ class SinkOptions:
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
     blur_with: Hiding = Hiding.BLUR
 
-    def __post_init__(self) -> None:  # noqa: C901 - one branch a contradiction
+    def __post_init__(self) -> None:
         if self.journal is not None and self.output is not None:
             raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
         if self.force and self.journal is None:
@@ -91,17 +90,14 @@ class SinkOptions:
                 "--save-mot with --resume would hold the tracks of this run only",
                 "write them in a separate run",
             )
-        if self.provenance and self.journal is None and self.format not in TELLING:
+        if self.provenance and self.journal is None and not self.format.traits.tells:
             raise UsageError(
                 f"--provenance is not part of the format {self.format}",
                 "add -o FILE.jsonl, --resume FILE or --format jsonl",
             )
         if self.coco is not None and self.coco == self.output:
             raise UsageError(f"{self.coco} is given twice", "write to two files")
-        if self.format is Format.PARQUET:
-            if self.output is None:
-                raise UsageError("--format parquet needs --output", "name a file for it")
-            import_module(RECORD_SINKS[self.format][0])  # pyarrow may be missing: say so at once
+        require_file(self.format, self.output)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -134,7 +130,7 @@ class SinkOptions:
         return (
             self.append
             and isinstance(self.output, Path)
-            and self.format in GROWING
+            and self.format.traits.grows
             and not is_special(self.output)
         )
 
@@ -153,13 +149,6 @@ class SinkOptions:
         if self.output.is_fifo():
             return True
         return self.output.is_char_device() and str(self.output) != os.devnull
-
-
-TELLING = {Format.JSONL, Format.JSON}
-"""Formats whose records can say what made them."""
-
-GROWING = {Format.TABLE, Format.JSONL, Format.CSV}
-"""Formats that are complete after each record."""
 
 
 class Account:

@@ -2,11 +2,12 @@
 
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from detcli.commands.shared.messages import is_terminal
 from detcli.errors import UsageError
@@ -18,24 +19,69 @@ if TYPE_CHECKING:
     from detcli.sink import Output, RecordSink
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a format of records.
+
+    Attributes:
+        sink: The class that writes it, made of an `Output`; imported when used, as rich alone takes
+            40 ms.
+        suffixes: Suffixes of --output that choose it.
+        grows: It is complete after each record, so that records can be added to a file.
+        tells: Its records can say what made them.
+        watched: It has columns that are there only with an option.
+        needs_file: It cannot be written to standard output.
+        is_part: The parts of a run in shards can have it.
+    """
+
+    sink: str
+    suffixes: tuple[str, ...] = ()
+    grows: bool = False
+    tells: bool = False
+    watched: bool = False
+    needs_file: bool = False
+    is_part: bool = False
+
+
 class Format(StrEnum):
-    """A format of records; the suffix of --output can choose it too."""
+    """A format of records, a row each; the suffix of --output can choose it too."""
 
-    TABLE = "table"
-    JSONL = "jsonl"
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-    LABELSTUDIO = "labelstudio"
+    traits: Traits
+
+    def __new__(cls, value: str, traits: Traits) -> Self:
+        """A member whose value is its name on the command line."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.traits = traits
+        return member
+
+    TABLE = "table", Traits("detcli.sink.table.TableSink", grows=True)
+    JSONL = (
+        "jsonl",
+        Traits(
+            "detcli.sink.json.JsonLinesSink",
+            (".jsonl", ".ndjson"),
+            grows=True,
+            tells=True,
+            is_part=True,
+        ),
+    )
+    JSON = "json", Traits("detcli.sink.json.JsonSink", (".json",), tells=True)
+    CSV = "csv", Traits("detcli.sink.csv.CsvSink", (".csv",), grows=True, watched=True)
+    PARQUET = (
+        "parquet",
+        Traits(
+            "detcli.sink.parquet.ParquetSink",
+            (".parquet",),
+            watched=True,
+            needs_file=True,
+            is_part=True,
+        ),
+    )
+    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labelstudio.LabelStudioSink")
 
 
-SUFFIXES = {
-    ".jsonl": Format.JSONL,
-    ".ndjson": Format.JSONL,
-    ".json": Format.JSON,
-    ".csv": Format.CSV,
-    ".parquet": Format.PARQUET,
-}
+SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
 
 
 Target: TypeAlias = "Path | Address"
@@ -123,15 +169,17 @@ def is_special(path: Target) -> bool:
         return False
 
 
-RECORD_SINKS = {
-    Format.TABLE: ("detcli.sink.table", "TableSink"),
-    Format.JSONL: ("detcli.sink.json", "JsonLinesSink"),
-    Format.JSON: ("detcli.sink.json", "JsonSink"),
-    Format.CSV: ("detcli.sink.csv", "CsvSink"),
-    Format.PARQUET: ("detcli.sink.parquet", "ParquetSink"),
-    Format.LABELSTUDIO: ("detcli.sink.labelstudio", "LabelStudioSink"),
-}
-"""Sinks of records, each made of an `Output`; imported when used, as rich alone takes 40 ms."""
+def require_file(chosen: Format, output: "Target | None") -> None:
+    """Refuse standard output for a format that needs a file.
+
+    Raises:
+        DependencyError: The library for the format is missing.
+        UsageError: It is standard output.
+    """
+    if chosen.traits.needs_file:
+        if output is None:
+            raise UsageError(f"--format {chosen} needs --output", "name a file for it")
+        _sink_class(chosen)  # its library may be missing: say so at once
 
 
 def open_record_sink(chosen: Format, output: "Output", watched: Sequence[str]) -> "RecordSink":
@@ -140,14 +188,17 @@ def open_record_sink(chosen: Format, output: "Output", watched: Sequence[str]) -
     Args:
         chosen: The format.
         output: What is written to.
-        watched: Columns of CSV and Parquet that are there only with an option.
+        watched: Columns that are there only with an option, in formats that have such columns.
 
     Raises:
-        DependencyError: The library for Parquet is missing.
+        DependencyError: The library for the format is missing.
         UsageError: A file that is added to has other columns.
     """
-    module, name = RECORD_SINKS[chosen]
-    make = getattr(import_module(module), name)
-    columns = chosen in {Format.CSV, Format.PARQUET}
-    sink: RecordSink = make(output, watched) if columns else make(output)
-    return sink
+    make = _sink_class(chosen)
+    return make(output, watched) if chosen.traits.watched else make(output)
+
+
+def _sink_class(chosen: Format) -> "Callable[..., RecordSink]":
+    module, _, name = chosen.traits.sink.rpartition(".")
+    made: Callable[..., RecordSink] = getattr(import_module(module), name)
+    return made

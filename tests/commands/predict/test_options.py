@@ -1,8 +1,6 @@
-"""The format of records, and conditions of --fail-if."""
+"""Labels, and conditions of --fail-if."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,46 +10,7 @@ from detcli.commands.predict.options import (
     parse_condition,
     parse_labels,
 )
-from detcli.commands.shared.records import Format, choose_format
 from detcli.errors import CheckError, UsageError
-
-
-@pytest.mark.parametrize(
-    ("name", "chosen"),
-    [
-        ("boxes.jsonl", Format.JSONL),
-        ("boxes.ndjson", Format.JSONL),
-        ("boxes.json", Format.JSON),
-        ("out.d/boxes.CSV", Format.CSV),
-        ("boxes.parquet", Format.PARQUET),
-        ("boxes", Format.JSONL),
-        (".boxes", Format.JSONL),
-        ("out.d/boxes", Format.JSONL),
-        ("/dev/null", Format.JSONL),
-        ("/dev/stdout", Format.JSONL),
-        ("/dev/fd/63", Format.JSONL),
-    ],
-)
-def test_the_suffix_chooses_the_format(name, chosen):
-    assert choose_format(None, Path(name)) is chosen
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["boxes.txt", "boxes.xlsx", "boxes.jsonl.gz", "street.jpg", "x.table", "1.5", "a" * 300 + ".x"],
-)
-def test_an_unknown_suffix_is_refused(name):
-    with pytest.raises(UsageError, match="names no format") as caught:
-        choose_format(None, Path(name))
-    assert ".jsonl, .ndjson, .json, .csv, .parquet" in caught.value.hint
-    assert choose_format(Format.TABLE, Path(name)) is Format.TABLE
-
-
-def test_a_pipe_may_be_called_anything(tmp_path):
-    for name, chosen in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
-        os.mkfifo(tmp_path / name)
-        assert choose_format(None, tmp_path / name) is chosen
-
 
 NAMES = ("person", "traffic light", "a>b")
 

@@ -1,0 +1,65 @@
+"""Formats of records: which one is meant, and what writes it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from sample_records import picture
+
+from detcli.commands.shared.records import Format, choose_format, open_record_sink, require_file
+from detcli.errors import UsageError
+from detcli.files import open_output
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("boxes.jsonl", Format.JSONL),
+        ("boxes.ndjson", Format.JSONL),
+        ("boxes.json", Format.JSON),
+        ("out.d/boxes.CSV", Format.CSV),
+        ("boxes.parquet", Format.PARQUET),
+        ("boxes", Format.JSONL),
+        (".boxes", Format.JSONL),
+        ("out.d/boxes", Format.JSONL),
+        ("/dev/null", Format.JSONL),
+        ("/dev/stdout", Format.JSONL),
+        ("/dev/fd/63", Format.JSONL),
+    ],
+)
+def test_the_suffix_chooses_the_format(name, chosen):
+    assert choose_format(None, Path(name)) is chosen
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["boxes.txt", "boxes.xlsx", "boxes.jsonl.gz", "street.jpg", "x.table", "1.5", "a" * 300 + ".x"],
+)
+def test_an_unknown_suffix_is_refused(name):
+    with pytest.raises(UsageError, match="names no format") as caught:
+        choose_format(None, Path(name))
+    assert ".jsonl, .ndjson, .json, .csv, .parquet" in caught.value.hint
+    assert choose_format(Format.TABLE, Path(name)) is Format.TABLE
+
+
+def test_a_pipe_may_be_called_anything(tmp_path):
+    for name, chosen in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
+        os.mkfifo(tmp_path / name)
+        assert choose_format(None, tmp_path / name) is chosen
+
+
+@pytest.mark.parametrize("chosen", Format)
+def test_each_format_has_a_sink(chosen, tmp_path):
+    path = tmp_path / "boxes"
+    sink = open_record_sink(chosen, open_output(path), ["track_id"])
+    sink.write(picture())
+    sink.close()
+    assert path.stat().st_size
+    assert (b"track_id" in path.read_bytes()) is chosen.traits.watched
+
+
+def test_parquet_needs_a_file():
+    with pytest.raises(UsageError, match="--format parquet needs --output"):
+        require_file(Format.PARQUET, None)
+    require_file(Format.PARQUET, Path("boxes.parquet"))
+    require_file(Format.CSV, None)
