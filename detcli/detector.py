@@ -22,7 +22,7 @@ from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
-from detcli.model.contract import Contract, Layout, Resize
+from detcli.model.contract import Layout, Resize
 from detcli.model.hub_cache import sha256
 from detcli.model.names import read_names
 from detcli.model.prepared import PreparedModel, prepare
@@ -103,7 +103,8 @@ class Detector:
                 "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225; "
                 "detcli inspect MODEL --try PICTURES may find it out",
             )
-        if contract.needs_nms and settings.nms is None:
+        self.nms = settings.suppression(contract.nms)
+        if contract.needs_nms and self.nms is None:
             raise ModelError(
                 f"{prepared.name} has a one-to-many head (several boxes for each object), which "
                 "needs non-maximum suppression",
@@ -142,7 +143,7 @@ class Detector:
             confidence=self.least_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
-            nms_iou=settings.nms,
+            nms_iou=self.nms,
             unique=settings.unique or contract.one_class,
             every_class=contract.every_class,
         )
@@ -155,7 +156,12 @@ class Detector:
             *(contract.class_count, contract.names_origin),
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
-        log.info("confidence: above %g (%s)", self.conf, _conf_origin(settings, contract))
+        log.info(
+            "confidence: above %g (%s); non-maximum suppression: %s (%s)",
+            *(self.conf, _origin(settings.conf, contract.conf)),
+            "none" if self.nms is None else f"IoU above {self.nms:g}",
+            _origin(settings.nms, contract.nms),
+        )
         log.info(
             "preprocessing: %s (%s)",
             written(contract.preprocessing),
@@ -397,10 +403,10 @@ class SharedWork:
         return [one for first in sorted(self._found) for one in self._found[first]]
 
 
-def _conf_origin(settings: Settings, contract: Contract) -> str:
-    if settings.conf is not None:
+def _origin(asked: float | None, recommended: float | None) -> str:
+    if asked is not None:
         return "as asked for"
-    return "usual" if contract.conf is None else "recommended by the model"
+    return "usual" if recommended is None else "recommended by the model"
 
 
 def _checked(image: Image) -> Picture:
@@ -450,7 +456,7 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         },
         "max_det": settings.max_det,
         "classes": sorted(class_ids(settings.classes, names) or ()),
-        "nms": settings.nms,
+        "nms": detector.nms,
         "unique": settings.unique,
         "imgsz": settings.imgsz,
         "rect": settings.rect,

@@ -44,8 +44,12 @@ def build(  # noqa: PLR0913 - one argument a property of the file
     keep: int = 16,
     metadata: dict[str, str] | None = None,
     opset: int = 17,
+    reach: float = 0.5,
 ) -> onnx.ModelProto:
-    """Build the graph with one of the TAILS; `size` or `batch` None makes that axis dynamic."""
+    """Build the graph with one of the TAILS; `size` or `batch` None makes that axis dynamic.
+
+    A cell's box reaches half a cell from its middle, or that many with `reach`.
+    """
     graph = _Graph(dtype)
     graph.add("AveragePool", ["images"], "cells", kernel_shape=[CELL, CELL], strides=[CELL, CELL])
     graph.add("Reshape", ["cells", graph.ints("flat", [0, 3, -1])], "scores")
@@ -61,7 +65,8 @@ def build(  # noqa: PLR0913 - one argument a property of the file
     graph.add("Sub", ["steps", graph.number("half", 0.5)], "centres")
     graph.add("Reshape", ["centres", graph.ints("flat2", [0, 2, -1])], "anchors")
     graph.add("Mul", ["anchors", "zero"], "no_distance")
-    graph.add("Add", ["no_distance", "half"], "distance")
+    far = "half" if reach == 0.5 else graph.number("reach", reach)
+    graph.add("Add", ["no_distance", far], "distance")
     graph.add("Sub", ["anchors", "distance"], "low")
     graph.add("Add", ["anchors", "distance"], "high")
     if tail == "one-to-many":

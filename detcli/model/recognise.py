@@ -47,6 +47,8 @@ BOX_FORMAT_KEY = "detcli.box_format"
 """The metadata entry that says what --box-format said."""
 CONF_KEY = "detcli.conf"
 """The metadata entry that recommends a confidence, from 0 to 1."""
+NMS_KEY = "detcli.nms"
+"""The metadata entry that recommends an IoU for non-maximum suppression, above 0 and at most 1."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -256,10 +258,14 @@ def _reading(
         swapped, fractions = swapped or shown[0], fractions or shown[1]
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
-    conf = _confidence(metadata.get(CONF_KEY))
-    if conf is None and CONF_KEY in metadata:
-        said = f"its metadata {CONF_KEY} is {metadata[CONF_KEY]!r:.80}"
-        warnings = (*warnings, f"{said}, not a number from 0 to 1, so it is ignored")
+    conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
+    for key, value, what in (
+        (CONF_KEY, conf, "a number from 0 to 1"),
+        (NMS_KEY, nms, "a number above 0 and at most 1"),
+    ):
+        if value is None and key in metadata:
+            said = f"its metadata {key} is {metadata[key]!r:.80}"
+            warnings = (*warnings, f"{said}, not {what}, so it is ignored")
     default = _size(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
@@ -299,6 +305,7 @@ def _reading(
         needs_nms=several or bool(family.needs_nms),
         every_class=family.every_class,
         conf=conf,
+        nms=nms,
         preprocessing=preprocessing or Preprocessing(),
         warnings=warnings,
     )
@@ -395,13 +402,13 @@ def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] 
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
 
-def _confidence(text: str | None) -> float | None:
+def _share(text: str | None) -> float | None:
     """The number, if the text is one from 0 to 1."""
     try:
-        conf = float(text or "")
+        share = float(text or "")
     except ValueError:
         return None
-    return conf if 0 <= conf <= 1 else None
+    return share if 0 <= share <= 1 else None
 
 
 def _integers(text: str | None, count: int) -> list[int]:

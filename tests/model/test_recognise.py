@@ -197,14 +197,28 @@ def test_a_confidence_comes_from_the_metadata():
     assert contract_of(colour_model.build(metadata={"names": names})).conf is None
 
 
+def test_an_iou_for_suppression_comes_from_the_metadata():
+    names = str(dict(enumerate(colour_model.NAMES)))
+    contract = contract_of(colour_model.build(metadata={"names": names, "detcli.nms": "0.7"}))
+    assert (contract.nms, contract.conf, contract.warnings) == (0.7, None, ())
+
+
+@pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms"])
 @pytest.mark.parametrize("text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000])
-def test_what_is_no_confidence_is_a_warning(text):
-    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.conf": text}
+def test_what_is_no_recommendation_is_a_warning(key, text):
+    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), key: text}
     contract = contract_of(colour_model.build(metadata=metadata))
-    assert contract.conf is None
+    assert (contract.conf, contract.nms) == (None, None)
     [warning] = contract.warnings
-    assert warning.startswith("its metadata detcli.conf is '")
+    assert warning.startswith(f"its metadata {key} is '")
     assert len(warning) < 200
+
+
+def test_an_iou_of_zero_is_none():
+    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.nms": "0"}
+    contract = contract_of(colour_model.build(metadata=metadata))
+    assert contract.nms is None
+    assert len(contract.warnings) == 1
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ class LabelledPictures:
             listed=len(self.dataset.samples),
             evaluated=len(samples),
             calibrated=known,
-            nms=settings.nms,
+            nms=old.nms,
             before=self._metrics(before),
             after=self._metrics(after),
         )

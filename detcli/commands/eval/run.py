@@ -261,7 +261,7 @@ class Evaluation:
                 conf,
                 settings.max_det,
                 PER_CLASS,
-                settings.nms,
+                detector.nms,
                 tile=None if settings.tile is None else str(settings.tile),
             ),
             metrics=overall.metrics,

@@ -63,7 +63,7 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    if detector.needs_nms:
+    if detector.needs_nms and detector.nms is None:
         yield ModelAdvice(
             "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
         )

@@ -180,6 +180,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         one_class=contract.one_class,
         needs_nms=contract.needs_nms,
         conf=contract.conf,
+        nms=contract.nms,
         preprocessing=written(contract.preprocessing),
         preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},
         unsettled=contract.unsettled,

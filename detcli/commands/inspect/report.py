@@ -84,8 +84,9 @@ class DetectorFacts:
         score_form: Whether the head's scores are final, or logits.
         score_reason: What they are made of.
         one_class: Only the best class of each anchor counts.
-        needs_nms: Several boxes are given for an object, so it needs --nms.
+        needs_nms: Several boxes are given for an object, so it needs non-maximum suppression.
         conf: The confidence that the metadata recommends, if any.
+        nms: The IoU for that suppression that the metadata recommends, if any.
         preprocessing: How pictures become the input, as --preprocess names it.
         preprocessing_origins: What settled each part of that; others are unsettled.
         unsettled: Parts of the preprocessing that nothing settles.
@@ -115,6 +116,7 @@ class DetectorFacts:
     one_class: bool
     needs_nms: bool
     conf: float | None
+    nms: float | None
     preprocessing: str
     preprocessing_origins: dict[str, str]
     unsettled: tuple[str, ...]

@@ -208,7 +208,10 @@ ConfidenceOption = Annotated[
 NmsOption = Annotated[
     float | None,
     option(
-        "IOU", "Drop a box that overlaps a better one of its class by more than this.", panel=KEEP
+        "IOU",
+        "Drop a box that overlaps a better one of its class by more than this; default: what the "
+        "model recommends, or none.",
+        panel=KEEP,
     ),
 ]
 UniqueOption = Annotated[bool, flag("Keep at most one class per anchor.", "--unique", panel=KEEP)]

@@ -47,6 +47,15 @@ def test_a_recommended_confidence_is_shown(detcli, make_model):
     assert "0.4 is recommended, and used unless --conf is given" in table
 
 
+def test_a_recommended_suppression_is_shown(detcli, make_model):
+    model = make_model(tail="one-to-many", metadata={"detcli.nms": "0.7"})
+    found = report(detcli("inspect", model))
+    assert (found["detector"]["nms"], found["detector"]["needs_nms"]) == (0.7, True)
+    assert "one-to-many" not in {advice["code"] for advice in found["warnings"]}
+    table = " ".join(detcli("inspect", model, "--format", "table").stdout.split())
+    assert "an IoU of 0.7 is recommended, and used unless --nms is given" in table
+
+
 @pytest.mark.slow
 def test_a_real_model(detcli, shared):
     """test_examine.py reads others."""

@@ -272,6 +272,19 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
     assert "confidence: above 0.25 (as asked for)" in detcli(*common, "-v", "--conf", 0.25).stderr
 
 
+def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
+    metadata = {"names": str(dict(enumerate(NAMES))), "detcli.nms": "0.4"}
+    model = make_model(metadata=metadata, reach=1.5)
+    picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
+    common = ["predict", picture, "-m", model, "--conf", 0.6, "-v"]
+    done = detcli(*common)
+    assert len(records(done)[0]["detections"]) == 1
+    assert "non-maximum suppression: IoU above 0.4 (recommended by the model)" in done.stderr
+    both = detcli(*common, "--nms", 1)
+    assert len(records(both)[0]["detections"]) == 2
+    assert "non-maximum suppression: IoU above 1 (as asked for)" in both.stderr
+
+
 def test_messages_never_land_on_stdout(make_model, make_picture):
     """Stderr is closed, as by `2>&-`."""
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png")), "none.png"]

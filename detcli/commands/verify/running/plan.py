@@ -162,9 +162,13 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     right = side(other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI)
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
     tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
-    conf = settings.confidence(first.contract.conf if first.contract else None)
+    contract = first.contract
+    conf = settings.confidence(contract.conf if contract else None)
+    nms = settings.suppression(contract.nms if contract else None)
+    if by_graph and settings.nms is None and contract and contract.nms and not contract.needs_nms:
+        nms = 1  # none: a graph's own selection does not follow the metadata
     rules = Rules(conf, request.iou, max_det, tolerance)
-    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det, nms=nms)
     return RunningPlan(request, left, right, rules, lowered)
 
 
