@@ -1,5 +1,6 @@
 """What all tests share: a cache of their own, small models, and the real ones where they are."""
 
+import gc
 import os
 import random as chances
 import subprocess
@@ -14,6 +15,7 @@ import forked
 import hub_server
 import hypothesis
 import numpy as np
+import patient_threads  # noqa: F401
 import pytest
 import warm
 
@@ -41,6 +43,9 @@ for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "
 # CI tries the same examples each time; new ones are looked for wherever somebody can act on them.
 hypothesis.settings.register_profile(
     "detcli", deadline=None, derandomize=bool(os.environ.get("CI"))
+)
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("detcli"), max_examples=25
 )
 hypothesis.settings.load_profile("detcli")
 
@@ -110,6 +115,12 @@ SLOW = {
 """Files whose tests `make quick` leaves out."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Try a quarter of the examples where the slow tests are left out."""
+    if config.option.markexpr == "not slow":
+        hypothesis.settings.load_profile("quick")
+
+
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker a core, and one more for slow tests: they wait for processes and servers."""
@@ -130,6 +141,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through all modules and tests again and again."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cut() -> Iterator[None]:
+    """Nothing waits for the disk; tests about that replace `os.fsync` themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,7 @@ IMPORTED = [
 """What commands import when they run. Not huggingface_hub: it reads the environment then."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(IMPORTED)
+CONTEXT.set_forkserver_preload(["patient_threads", *IMPORTED])
 
 READ_AT_THE_START = ("LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables that change nothing in a process that runs already."""

@@ -292,6 +292,18 @@ def test_a_disk_that_does_not_take_the_data_leaves_the_existing_file_alone(tmp_p
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_that_cannot_say_when_data_is_on_the_disk_will_do(
+    tmp_path, monkeypatch, code
+):
+    def refuse(_):
+        raise OSError(code, "Not supported")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("name", ["missing/a.json", "file/a.json", "folder", "x" * 300])
 def test_an_unwritable_place_is_an_output_error(tmp_path, name):
     (tmp_path / "file").write_text("")
