@@ -60,17 +60,21 @@ def promising(model, graph=None, **contract):
 
 @pytest.fixture
 def run(open_model):
-    """Detect in some pictures."""
+    """Detect in some pictures with a model that is opened for them."""
 
-    def detect(model, images, wanted=WANTED, canvas=(64, 64)):
+    def once(model, images, wanted=WANTED, canvas=(64, 64)):
         backend = open_model(model)
-        letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
-        buffer = backend.infer(backend.prepare(images, letterboxes))
-        found = backend.select(buffer, letterboxes, wanted)()
+        found = detect(backend, images, wanted, canvas)
         backend.close()
         return found
 
-    return detect
+    return once
+
+
+def detect(backend, images, wanted, canvas=(64, 64)):
+    letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
+    buffer = backend.infer(backend.prepare(images, letterboxes))
+    return backend.select(buffer, letterboxes, wanted)()
 
 
 def as_rows(detections):
@@ -146,29 +150,34 @@ def test_selection_equals_the_graphs_own_top_k(make_model, random, run):
 
 
 @pytest.mark.parametrize("tail", ["body", "transposed"])
-@pytest.mark.parametrize("options", LOGIT_OPTIONS)
-def test_logits_are_selected_by_themselves(tail, options, make_model, random, run):
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open_model):
     """The model's scores, 0 to 1, taken for logits: among them are many ties."""
     images = [random.integers(0, 256, (64, 64, 3), np.uint8), picture(("red", 2, 3))]
-    for dtype in (np.float32, np.float16):
-        file = make_model(tail=tail, dtype=dtype, batch=None)
-        found = run(promising(file, score_form=ScoreForm.LOGITS), images, options)
+    file = make_model(tail=tail, dtype=dtype, batch=None)
+    of_logits = open_model(promising(file, score_form=ScoreForm.LOGITS))
+    of_scores = open_model(file)
+    for options in LOGIT_OPTIONS:
+        found = detect(of_logits, images, options)
         as_scores = replace(options, confidence=logit_threshold(options.confidence))
-        assert options.confidence == 1 or len(found[0])
-        for own, wanted in zip(found, run(file, images, as_scores), strict=True):
-            np.testing.assert_array_equal(own.xyxy, wanted.xyxy)
-            np.testing.assert_array_equal(own.class_id, wanted.class_id)
-            np.testing.assert_array_equal(own.score, sigmoid(wanted.score))
-            assert (own.score > np.float32(options.confidence)).all()
+        assert options.confidence == 1 or len(found[0]), options
+        for own, wanted in zip(found, detect(of_scores, images, as_scores), strict=True):
+            np.testing.assert_array_equal(own.xyxy, wanted.xyxy, str(options))
+            np.testing.assert_array_equal(own.class_id, wanted.class_id, str(options))
+            np.testing.assert_array_equal(own.score, sigmoid(wanted.score), str(options))
+            assert (own.score > np.float32(options.confidence)).all(), options
+    of_logits.close()
+    of_scores.close()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("rows", [16, None])
-def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, run):
+def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_model):
     """As many rows as the contract says, or as only a run tells; three pictures, some batches."""
     file = make_model(tail="authors", batch=batch, dtype=dtype)
     model = promising(file, file.read_bytes(), layout=Layout.ROWS, anchor_count=rows)
+    backend = open_model(model)
     images = [picture(("red", 1, 1), ("blue", 5, 2)), picture(), picture(("green", 7, 7))]
     red, blue, green = (
         ("red", 1.0, cell_box(1, 1)),
@@ -182,8 +191,9 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, run):
         (replace(WANTED, nms_iou=0.5), [[red, blue], [], [green]]),
         (replace(WANTED, confidence=1), [[], [], []]),
     ):
-        found = run(model, images, wanted)
-        assert [as_rows(one) for one in found] == expected
+        found = detect(backend, images, wanted)
+        assert [as_rows(one) for one in found] == expected, wanted
+    backend.close()
 
 
 @pytest.mark.parametrize("output", [[1, 7, 0], [1, 0, 7], [1, 0, 6]])
