@@ -296,8 +296,7 @@ def test_without_labels_there_is_only_the_outline():
     assert (out[:48] == GREY).all()
 
 
-@pytest.mark.parametrize("class_id", range(0, 2000, 7))
-def test_text_is_legible_on_every_colour(class_id):
+def test_text_is_legible_on_every_colour():
     """At least 4:1, by the definition of WCAG 2 (for large text it asks for 3:1)."""
 
     def luminance(colour):
@@ -305,9 +304,10 @@ def test_text_is_legible_on_every_colour(class_id):
         linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
         return linear @ [0.2126, 0.7152, 0.0722] + 0.05
 
-    colour = class_colour(class_id)
-    low, high = sorted([luminance(colour), luminance(ink(colour))])
-    assert high / low >= 4
+    for class_id in range(0, 2000, 7):
+        colour = class_colour(class_id)
+        low, high = sorted([luminance(colour), luminance(ink(colour))])
+        assert high / low >= 4, class_id
 
 
 def test_a_name_with_control_codes_stays_in_its_label():
