@@ -12,14 +12,16 @@ from onnx import TensorProto, helper
 from report_schemas import validator
 
 WATCHED = """
-import sys
+import json, sys
 opened = []
 sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
-from detcli.__main__ import main
-try:
-    main()
-finally:
-    print("opened:", [name for name in opened if "pipe-outside" in name], file=sys.stderr)
+from typer.testing import CliRunner
+from detcli.app import app
+for arguments in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, arguments)
+    watched = [name for name in opened if "pipe-outside" in name]
+    print(json.dumps([done.exit_code, done.stdout, done.stderr, watched]))
+    opened.clear()
 """
 
 
@@ -31,8 +33,8 @@ def report(done):
 
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_json_in_a_pipe_follows_the_schema(detcli, make_model, tail, size):
-    done = detcli("inspect", make_model(tail=tail, size=size, batch=size and 1))
+def test_json_follows_the_schema(invoke, make_model, tail, size):
+    done = invoke("inspect", make_model(tail=tail, size=size, batch=size and 1))
     assert (done.returncode, done.stderr) == (0, "")
     found = report(done)
     assert found["detector"]["names"] == list(colour_model.NAMES)
@@ -40,10 +42,16 @@ def test_json_in_a_pipe_follows_the_schema(detcli, make_model, tail, size):
     assert (found["detector"]["cut"] is not None) == (tail in {"ultralytics", "authors"})
 
 
-def test_a_recommended_confidence_is_shown(detcli, make_model):
+def test_a_pipe_gets_json_and_nothing_else(detcli, make_model):
+    done = detcli("inspect", make_model(tail="ultralytics"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert report(done)["problem"] is None
+
+
+def test_a_recommended_confidence_is_shown(invoke, make_model):
     model = make_model(metadata={"detcli.conf": "0.4"})
-    assert report(detcli("inspect", model))["detector"]["conf"] == 0.4
-    table = detcli("inspect", model, "--format", "table").stdout
+    assert report(invoke("inspect", model))["detector"]["conf"] == 0.4
+    table = invoke("inspect", model, "--format", "table").stdout
     assert "0.4 is recommended, and used unless --conf is given" in table
 
 
@@ -57,9 +65,9 @@ def test_a_recommended_suppression_is_shown(detcli, make_model):
 
 
 @pytest.mark.slow
-def test_a_real_model(detcli, shared):
+def test_a_real_model(invoke, shared):
     """test_examine.py reads others."""
-    done = detcli("inspect", shared("models/yolov8n-320-int8.onnx"))
+    done = invoke("inspect", shared("models/yolov8n-320-int8.onnx"))
     assert done.returncode == 0, done.stderr
     found = report(done)
     assert found["parameters"] > 2_000_000
@@ -76,7 +84,7 @@ def test_a_table_on_request(detcli, make_model):
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_another_kind_of_model_is_reported_with_exit_code_4(detcli, tmp_path, form):
+def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path, form):
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 17]>
         classifier (float[1, 3, 8, 8] images) => (float[1, 192] scores) {
@@ -84,7 +92,7 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(detcli, tmp_path, fo
         }
     """)
     onnx.save_model(model, tmp_path / "classifier.onnx")
-    done = detcli("inspect", tmp_path / "classifier.onnx", "--format", form)
+    done = invoke("inspect", tmp_path / "classifier.onnx", "--format", form)
     assert done.returncode == 4
     assert "classifier.onnx is not a detector that detcli knows" in done.stderr
     assert "hint: expected pictures [B, 3, H, W]" in done.stderr
@@ -106,12 +114,12 @@ WHOLE = colour_model.build("authors").SerializeToString()
     [b"", b"#!/bin/sh\n", b"\x89PNG\r\n\x1a\n", WHOLE[:100], WHOLE[:-50], WHOLE[50:]],
     ids=["empty", "script", "picture", "100 bytes", "all but 50", "without its head"],
 )
-def test_an_unreadable_file_is_exit_code_4_without_a_traceback(detcli, tmp_path, content):
+def test_an_unreadable_file_is_exit_code_4_without_a_traceback(invoke, tmp_path, content):
     (tmp_path / "model.onnx").write_bytes(content)
-    done = detcli("inspect", tmp_path / "model.onnx", "-vv")
+    done = invoke("inspect", tmp_path / "model.onnx", "-vv")
     assert (done.returncode, done.stdout) == (4, "")
     assert "not an ONNX model, or is truncated" in done.stderr
-    quiet = detcli("inspect", tmp_path / "model.onnx")
+    quiet = invoke("inspect", tmp_path / "model.onnx")
     assert "Traceback" not in quiet.stderr
     assert "hint: " in quiet.stderr
 
@@ -119,14 +127,14 @@ def test_an_unreadable_file_is_exit_code_4_without_a_traceback(detcli, tmp_path,
 @pytest.mark.parametrize(
     "arguments", [[], ["a", "b"], ["a", "--format", "xml"], ["a", "--device", "x"]]
 )
-def test_wrong_usage_is_exit_code_2(detcli, arguments):
-    assert detcli("inspect", *arguments).returncode == 2
+def test_wrong_usage_is_exit_code_2(invoke, arguments):
+    assert invoke("inspect", *arguments).returncode == 2
 
 
-def test_options_that_do_not_fit_are_exit_code_2(detcli, make_model, tmp_path):
+def test_options_that_do_not_fit_are_exit_code_2(invoke, make_model, tmp_path):
     (tmp_path / "names").write_text("a\n")
-    assert detcli("inspect", make_model(), "--names", tmp_path / "names").returncode == 2
-    assert detcli("inspect", make_model(), "--imgsz", 96).returncode == 2
+    assert invoke("inspect", make_model(), "--names", tmp_path / "names").returncode == 2
+    assert invoke("inspect", make_model(), "--imgsz", 96).returncode == 2
 
 
 def poisoned(path, location):
@@ -142,58 +150,41 @@ def poisoned(path, location):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
-@pytest.mark.parametrize(
-    ("command", "way"),
-    [
-        *(("inspect", way) for way in ("parent", "absolute", "link", "linked folder")),
-        ("predict", "parent"),
-    ],
-)
-def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture, command, way):
+def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture):
     """Opening the pipe, in Python or in a library, would wait for a writer forever."""
-    outside, folder = tmp_path / "outside", tmp_path / "models"
-    outside.mkdir()
-    folder.mkdir()
-    os.mkfifo(outside / "pipe-outside")
-    location = {
+    (tmp_path / "outside").mkdir()
+    os.mkfifo(tmp_path / "outside" / "pipe-outside")
+    models = {}
+    for way, location in {
         "parent": "../outside/pipe-outside",
-        "absolute": str(outside / "pipe-outside"),
+        "absolute": str(tmp_path / "outside" / "pipe-outside"),
         "link": "pipe-outside",
         "linked folder": "linked/pipe-outside",
-    }[way]
-    if way == "link":
-        (folder / "pipe-outside").symlink_to("../outside/pipe-outside")
-    (folder / "linked").symlink_to("../outside")
-    model = poisoned(folder / "model.onnx", location)
-    arguments = [model] if command == "inspect" else [make_picture("a.png"), "--model", model]
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, command, *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
+        "inside": "pipe-outside",
+    }.items():
+        (tmp_path / way).mkdir()
+        models[way] = poisoned(tmp_path / way / "model.onnx", location)
+    (tmp_path / "link" / "pipe-outside").symlink_to("../outside/pipe-outside")
+    (tmp_path / "linked folder" / "linked").symlink_to("../outside")
+    (tmp_path / "inside" / "pipe-outside").write_bytes(bytes(8))
+    runs = [
+        ["predict", make_picture("a.png"), "--model", models["parent"]],
+        *(["inspect", model] for model in models.values()),
+    ]
+    finished = subprocess.run(
+        [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)],
+        check=True,
+        stdout=subprocess.PIPE,
         timeout=60,
     )
-    assert done.returncode == 4
-    assert done.stdout == ""
-    assert "the external data of" in done.stderr
-    assert "opened: []" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_audit_hook_sees_opened_files(tmp_path):
-    folder = tmp_path / "models"
-    folder.mkdir()
-    (folder / "pipe-outside").write_bytes(bytes(8))
-    model = poisoned(folder / "model.onnx", "pipe-outside")
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "inspect", str(model)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0
-    assert str(folder / "pipe-outside") in done.stderr
+    *refused, inside = map(json.loads, finished.stdout.splitlines())
+    for code, printed, said, opened in refused:
+        assert (code, printed, opened) == (4, "", [])
+        assert "the external data of" in said
+        assert "Traceback" not in said
+    code, _, _, opened = inside
+    assert code == 0
+    assert str(tmp_path / "inside" / "pipe-outside") in opened
 
 
 def test_missing_external_data_is_named(detcli, tmp_path):
@@ -206,5 +197,5 @@ def test_missing_external_data_is_named(detcli, tmp_path):
     assert [file["name"] for file in found["external"]] == ["weights.bin"]
 
 
-def test_the_schema_command_prints_it(detcli):
-    assert json.loads(detcli("schema", "inspect").stdout) == validator("inspect").schema
+def test_the_schema_command_prints_it(invoke):
+    assert json.loads(invoke("schema", "inspect").stdout) == validator("inspect").schema

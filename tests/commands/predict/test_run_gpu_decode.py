@@ -13,8 +13,8 @@ def predict(invoke, make_model):
     """Run the command: its records, what it says, and its exit code."""
     model = make_model(batch=2)
 
-    def run(*arguments):
-        options = ["--model", model, "--conf", "0.4", "--format", "jsonl"]
+    def run(*arguments, conf=0.4):
+        options = ["--model", model, "--conf", conf, "--format", "jsonl"]
         done = invoke("predict", *arguments, *options)
         return lines(done.stdout), done.stderr, done.returncode
 
@@ -59,15 +59,16 @@ def test_pictures_are_copied_to_the_host_for_those_who_look_at_them(
     predict, gpu_decoders, folder, tmp_path
 ):
     options = ["--save-crops", tmp_path / "crops", "--save", tmp_path / "saved", "--tile", "64"]
-    found, _, _ = predict(folder, "--device", "cuda", "--gpu-decode", *options)
+    # Of less certain ones there are thousands in the noise, each a file.
+    found, _, _ = predict(folder, "--device", "cuda", "--gpu-decode", *options, conf=0.9)
     assert [one.get("decoder") for one in found] == [*["gpu"] * 5, "cpu", None]
     by_gpu = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*/*.jpg")}
     for path in by_gpu:
         if path.parts[0] != "pictures":
             (tmp_path / path).unlink()
-    predict(folder, "--device", "cuda", *options)
+    predict(folder, "--device", "cuda", *options, conf=0.9)
     written = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*/*.jpg")}
-    assert len(written) > 10
+    assert len(written) > 100
     assert by_gpu == written
     assert gpu_decoders
 
