@@ -340,11 +340,11 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         sinks.append(keeper(DatasetSink(options.dataset, class_names)))
     if options.report is not None:
         from detcli.commands.shared.page import about_run
-        from detcli.sink.report import ReportSink
+        from detcli.sink.page.page import PageSink
 
         about = about_run("predict", settings)
         resumed = options.journal is not None
-        page = ReportSink(
+        page = PageSink(
             options.report,
             about,
             guard,

@@ -137,7 +137,7 @@ def open_target(target: Target) -> "AtomicFile | DirectFile":
         from detcli.files import open_output
 
         return open_output(target)
-    from detcli.sink.object import ObjectFile
+    from detcli.objects.file import ObjectFile
 
     return ObjectFile(target)
 

@@ -7,12 +7,11 @@ import pytest
 from sample_records import FILM, failed_frame, failure, frame, picture
 
 from detcli.errors import UsageError
-from detcli.sink.page.page import About
-from detcli.sink.report import ReportSink
+from detcli.sink.page.page import About, PageSink
 
 
 def save(place, *records, **options):
-    sink = ReportSink(place, About("predict"), **options)
+    sink = PageSink(place, About("predict"), **options)
     for record in records:
         sink.write(record)
     sink.close()

@@ -6,7 +6,7 @@ import pytest
 
 from detcli.errors import OutputError
 from detcli.objects.address import Address
-from detcli.sink.object import ObjectFile
+from detcli.objects.file import ObjectFile
 
 TARGET = Address("s3", "photos", "a b/all.jsonl")
 
