@@ -19,7 +19,7 @@ from detcli.commands.doctor.report import DoctorReport
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
-from detcli.commands.shared.dataset import Kind
+from detcli.commands.shared.labelled.dataset import Kind
 from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
 from detcli.record import RecordJson
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detcli.commands.shared.dataset import OBJECT, Object
-from detcli.commands.shared.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.shared.labelled.dataset import OBJECT, Object
+from detcli.commands.shared.labelled.evaluator import FOUND, EvaluatedPicture
 
 
 def compared(image_id, labels, detections):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from detcli.commands.convert.report import Accuracy
-from detcli.commands.shared.dataset import (
+from detcli.commands.shared.labelled.dataset import (
     ClassMapping,
     Dataset,
     Findings,
@@ -15,13 +15,13 @@ from detcli.commands.shared.dataset import (
     Sample,
     map_classes,
 )
-from detcli.commands.shared.evaluator import (
+from detcli.commands.shared.labelled.evaluator import (
     EvaluatedPicture,
     Evaluator,
     Metrics,
     require_evaluator,
 )
-from detcli.commands.shared.labels import beside_labels, open_dataset
+from detcli.commands.shared.labelled.reading import beside_labels, open_dataset
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, SourceError
 from detcli.geometry import Picture

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from detcli.commands.shared.evaluator import Metrics
+from detcli.commands.shared.labelled.evaluator import Metrics
 
 StepName = Literal[
     "names", "metadata", "imgsz", "batch", "cut", "half", "int8", "end-to-end", "guard-transpose"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detcli.commands.shared.dataset import ClassMapping
-from detcli.commands.shared.evaluator import Curve
+from detcli.commands.shared.labelled.dataset import ClassMapping
+from detcli.commands.shared.labelled.evaluator import Curve
 
 FEW = 10
 """Boxes of a class; a confidence that rests on fewer may be chance."""

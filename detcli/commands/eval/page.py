@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from detcli.commands.eval.report import EvalReport
-from detcli.commands.shared.dataset import ClassMapping
-from detcli.commands.shared.evaluator import IOU, PictureOutcome
+from detcli.commands.shared.labelled.dataset import ClassMapping
+from detcli.commands.shared.labelled.evaluator import IOU, PictureOutcome
 from detcli.commands.shared.page import versions
 from detcli.record import Record, RecordJson
 from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render

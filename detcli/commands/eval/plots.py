@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.report import Confusions
-from detcli.commands.shared.evaluator import IOU, Curve, Doubles, Score
+from detcli.commands.shared.labelled.evaluator import IOU, Curve, Doubles, Score
 from detcli.files import make_folder, write_file
 from detcli.text import printable
 

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from detcli.commands.eval.advice import FEW, ConfidenceAdvice, Quality
 from detcli.commands.eval.report import Confusions, EvalReport
-from detcli.commands.shared.dataset import Finding, Level
-from detcli.commands.shared.evaluator import IOU, Metrics
+from detcli.commands.shared.labelled.dataset import Finding, Level
+from detcli.commands.shared.labelled.evaluator import IOU, Metrics
 from detcli.commands.shared.reports import facts, line
 from detcli.text import printable
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.commands.eval.advice import ConfidenceAdvice
-from detcli.commands.shared.dataset import Finding, Form, MappedBy
-from detcli.commands.shared.evaluator import Metrics
+from detcli.commands.shared.labelled.dataset import Finding, Form, MappedBy
+from detcli.commands.shared.labelled.evaluator import Metrics
 
 
 @dataclass(frozen=True, slots=True)

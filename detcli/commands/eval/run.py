@@ -22,7 +22,7 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.commands.shared.dataset import (
+from detcli.commands.shared.labelled.dataset import (
     ClassMapping,
     Dataset,
     Findings,
@@ -30,7 +30,7 @@ from detcli.commands.shared.dataset import (
     Sample,
     map_classes,
 )
-from detcli.commands.shared.evaluator import (
+from detcli.commands.shared.labelled.evaluator import (
     IOU,
     PER_CLASS,
     EvaluatedPicture,
@@ -38,7 +38,7 @@ from detcli.commands.shared.evaluator import (
     Score,
     require_evaluator,
 )
-from detcli.commands.shared.labels import beside_labels, open_dataset
+from detcli.commands.shared.labelled.reading import beside_labels, open_dataset
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
 from detcli.errors import UsageError, loading

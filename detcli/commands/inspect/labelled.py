@@ -8,9 +8,15 @@ import numpy as np
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
 from detcli.commands.inspect.trial import Standing, Tick
-from detcli.commands.shared.dataset import ClassMapping, Dataset, Findings, Sample, map_classes
-from detcli.commands.shared.evaluator import EvaluatedPicture, Evaluator, require_evaluator
-from detcli.commands.shared.labels import beside_labels, open_dataset
+from detcli.commands.shared.labelled.dataset import (
+    ClassMapping,
+    Dataset,
+    Findings,
+    Sample,
+    map_classes,
+)
+from detcli.commands.shared.labelled.evaluator import EvaluatedPicture, Evaluator, require_evaluator
+from detcli.commands.shared.labelled.reading import beside_labels, open_dataset
 from detcli.detector import Detector
 from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.commands.eval.advice import advise, best_confidence, decimal
-from detcli.commands.shared.dataset import ClassMapping
-from detcli.commands.shared.evaluator import Curve
+from detcli.commands.shared.labelled.dataset import ClassMapping
+from detcli.commands.shared.labelled.evaluator import Curve
 from detcli.commands.shared.options import parse_confidence
 from detcli.settings import class_thresholds
 

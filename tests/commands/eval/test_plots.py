@@ -5,7 +5,7 @@ from comparisons import compared, random_pictures
 
 from detcli.commands.eval.plots import FILES, Plotted, plot
 from detcli.commands.eval.report import Confusion, Confusions
-from detcli.commands.shared.evaluator import IOU, Evaluator
+from detcli.commands.shared.labelled.evaluator import IOU, Evaluator
 from detcli.errors import OutputError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.eval.run import Collector
-from detcli.commands.shared.dataset import (
+from detcli.commands.shared.labelled.dataset import (
     OBJECT,
     Category,
     ClassMapping,

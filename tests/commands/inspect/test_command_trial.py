@@ -173,7 +173,11 @@ def test_plain_inspect_loads_nothing_of_it(seeker):
     assert "detcli.commands.inspect.report" in loaded
     unused = {"trial", "consistency", "labelled"}
     assert not loaded & {f"detcli.commands.inspect.{name}" for name in unused}
-    assert not loaded & {"hotcoco", "detcli.commands.shared.dataset", "detcli.source.sources"}
+    assert not loaded & {
+        "hotcoco",
+        "detcli.commands.shared.labelled.dataset",
+        "detcli.source.sources",
+    }
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
-from detcli.commands.shared.dataset import Findings
-from detcli.commands.shared.labels import open_dataset
+from detcli.commands.shared.labelled.dataset import Findings
+from detcli.commands.shared.labelled.reading import open_dataset
 from detcli.errors import UsageError
 
 

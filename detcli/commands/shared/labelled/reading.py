@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.commands.shared.coco_data import read_coco
-from detcli.commands.shared.dataset import ClassMapping, Dataset, Findings, Kind, Sample
-from detcli.commands.shared.evaluator import FOUND, EvaluatedPicture
-from detcli.commands.shared.yolo_data import read_yolo
+from detcli.commands.shared.labelled.coco import read_coco
+from detcli.commands.shared.labelled.dataset import ClassMapping, Dataset, Findings, Kind, Sample
+from detcli.commands.shared.labelled.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.shared.labelled.yolo import read_yolo
 from detcli.detections import Detections
 from detcli.errors import UsageError
 

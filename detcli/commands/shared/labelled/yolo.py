@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.shared.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
+from detcli.commands.shared.labelled.dataset import (
+    OBJECT,
+    Category,
+    Dataset,
+    Findings,
+    Kind,
+    Object,
+    Sample,
+)
 from detcli.errors import SourceError, UsageError
 from detcli.model.names import COCO, COCO_IDS, parse_names
 from detcli.source.folders import is_video, search

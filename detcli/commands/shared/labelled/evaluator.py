@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.shared.dataset import OBJECT, StructuredRows
+from detcli.commands.shared.labelled.dataset import OBJECT, StructuredRows
 from detcli.errors import loading
 
 if TYPE_CHECKING:

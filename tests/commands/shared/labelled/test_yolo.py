@@ -1,8 +1,8 @@
 import pytest
 from labelled import MIXED, Scene, write_yolo
 
-from detcli.commands.shared.dataset import Findings
-from detcli.commands.shared.labels import open_dataset
+from detcli.commands.shared.labelled.dataset import Findings
+from detcli.commands.shared.labelled.reading import open_dataset
 from detcli.errors import UsageError
 
 

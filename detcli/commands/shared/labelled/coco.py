@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from detcli.commands.shared.dataset import OBJECT, Category, Dataset, Findings, Kind, Object, Sample
+from detcli.commands.shared.labelled.dataset import (
+    OBJECT,
+    Category,
+    Dataset,
+    Findings,
+    Kind,
+    Object,
+    Sample,
+)
 from detcli.errors import UsageError
 from detcli.files import read_json
 
