@@ -261,6 +261,23 @@ def test_the_product_does_not_import_what_trains_its_model():
     assert not imported & {"codes", "models", "torch", "segno", "skimage", "sklearn"}
 
 
+LARGE = [
+    path
+    for path in FILES
+    if path.name == "__init__.py"
+    and path.parent not in {PACKAGE, PACKAGE / "commands"}
+    and len([*path.parent.rglob("*.py")]) > 9
+]
+
+
+@pytest.mark.parametrize("path", LARGE, ids=structure.module_name)
+def test_the_docstring_of_a_large_folder_lists_what_is_in_it(path):
+    text = ast.get_docstring(nodes(path)[0])
+    modules = {other.name for other in path.parent.glob("*.py")} - {"__init__.py"}
+    folders = {f"{other.parent.name}/" for other in path.parent.glob("*/__init__.py")}
+    assert {*re.findall(r"\b\w+(?:\.py\b|/(?!\w))", text)} == modules | folders
+
+
 def test_tests_mirror_the_package():
     """Each test file tests the module that its name begins with, or one of these wider things."""
     wider = {

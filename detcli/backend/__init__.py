@@ -1,5 +1,14 @@
 """Backends: each runs a prepared model on one kind of device.
 
+    device.py                     where to run, and how
+    protocol.py                   what every backend offers
+    preprocess.py, resample.py    the specification, in NumPy: from a picture to the input,
+    postprocess.py, logits.py     and from the head to rows
+    cpu.py, cuda/, openvino/      the backends
+    runtime/                      ONNX Runtime, for all of them
+    failures.py                   what goes wrong in a network
+    nvidia.py, architectures.py   which GPUs there are, and what runs on them
+
 Importing this is cheap; what a device needs is imported when one is opened.
 """
 

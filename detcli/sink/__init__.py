@@ -1,4 +1,12 @@
-"""Sinks: where records go, one file per format."""
+"""Sinks: where records go, one file per format.
+
+records     table.py, json.py, csv.py, parquet.py, labelstudio.py; journal.py with --resume
+pictures    image.py, window.py; draw.py, placement.py: how; privacy.py: what they must not show
+videos      video.py, h264.py, sound.py
+data sets   yolo.py, dataset.py, coco.py, mot.py
+page/       what --report writes
+folder.py, index.py    folders of files with unique names, made from known inputs
+"""
 
 from typing import Protocol
 

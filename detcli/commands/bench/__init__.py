@@ -1,9 +1,11 @@
 """`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
 
-command     options and output                          request   what to measure
-run         one measurement: latency or throughput      sweep     combinations, each in a process
-topk        top-k beside other libraries                cold_start  whole processes
-sampling    clocks, warm-up, turns, intervals           inputs    the pictures, over and over
-machine     hardware, versions, what disturbed it       baseline  comparison with an earlier run
-report      the results, as JSON                        render, plot  tables and charts
+command.py, request.py     options and output; what to measure
+run.py, sweep.py           one measurement, latency or throughput; combinations of settings
+cold_start.py, topk.py     whole processes; top-k beside other libraries
+sampling.py, inputs.py     clocks, warm-up, turns, intervals; the pictures, over and over
+time_limit.py              for each step of a measurement
+machine.py, baseline.py    hardware, versions, what disturbed it; an earlier run
+report.py                  the results, as JSON
+render.py, plot.py         as tables and charts
 """

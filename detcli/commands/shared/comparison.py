@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from detcli.detections import Detections
 from detcli.errors import UsageError
+from detcli.geometry import Boxes
 from detcli.record import Origin
 
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
 box two pixels wide or one cut to nothing by the edge of the picture."""
 
-Boxes = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.float64]
 
 

@@ -14,16 +14,15 @@ the nearest inputs do differ, the search continues there.
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto
 
 from detcli.commands.verify.report import BisectReport, NodeReport, TensorReport
 from detcli.commands.verify.running.tensors import (
     OutputComparison,
     Probe,
+    Tensor,
     TensorPair,
     badness,
     compare_tensors,
@@ -31,7 +30,6 @@ from detcli.commands.verify.running.tensors import (
 from detcli.geometry import Picture
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, needed_nodes, reads
 
-Tensor = npt.NDArray[Any]
 Nodes = Sequence[NodeProto]
 
 HALF_LIMIT = float(np.finfo(np.float16).max)
