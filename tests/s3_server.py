@@ -73,6 +73,8 @@ class S3:
             region_name="us-east-1",
         )
         self._lock = threading.Lock()
+        # moto looks whether a key is taken, and then takes it; a store does both at once.
+        self._one_at_a_time = threading.Lock()
         self.reset()
 
     def reset(self):
@@ -122,7 +124,8 @@ class S3:
                 return self._refuse(environ, start, "503 Slow Down", "SlowDown")
             if faults.status:
                 return self._refuse(environ, start, *faults.status)
-            content = b"".join(self._moto(environ, start))
+            with self._one_at_a_time:
+                content = b"".join(self._moto(environ, start))
         finally:
             with self._lock:
                 self._under_way -= 1
