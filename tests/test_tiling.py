@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.detections import Detections
@@ -68,7 +68,6 @@ def test_what_is_no_tiling_is_refused_with_what_to_write(text, says):
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
-@settings(max_examples=200)
 def test_tiles_cover_the_picture_and_overlap(height, width, size, overlap):
     *tiles, whole = Tiling(size, overlap).areas((height, width))
     assert whole == (0, 0, width, height)
@@ -227,7 +226,6 @@ def scenes(draw):
     return size, tiling, objects
 
 
-@settings(max_examples=100)
 @given(scenes(), st.booleans())
 def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
     size, tiling, objects = scene

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -67,7 +67,6 @@ SIDES = st.integers(1, 300)
     interpolation=st.sampled_from(KINDS),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=100)
 def test_any_sizes(before, after, interpolation, seed):
     check(noise(np.random.default_rng(seed), *before), after, interpolation)
 

@@ -48,7 +48,6 @@ def test_no_points():
     assert inside(np.empty((0, 2), np.float32), SQUARE).shape == (0,)
 
 
-@settings(max_examples=200)
 @given(corners, st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=20))
 def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
     """Also where edges cross: shapely mends such a polygon by the even-odd rule."""
