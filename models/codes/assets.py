@@ -1,6 +1,6 @@
 """What pictures are made of: one store for training, a disjoint one for the held-out set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 
 from codes import negatives, textures
-from codes.textures import Lettering, Picture, Random
+from codes.surfaces import Surface
+from codes.textures import Cover, Lettering, Picture, Random
 
 SIDE = 768  # of a stored background
 VIEWS = 3  # of each photograph, besides itself
@@ -18,6 +19,15 @@ COLLAGES = 30
 TRAINING_PHOTOGRAPHS = (
     "astronaut.png chelsea.png coffee.png rocket.jpg motorcycle_left.png brick.png grass.png "
     "hubble_deep_field.jpg china.jpg clock_motion.png retina.jpg microaneurysms.png"
+).split()
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}  # of pictures in a folder
+# Shorter sides of these: photographs (smaller ones are left out), things at most.
+MIN_PHOTOGRAPH_SIDE, PHOTOGRAPH_SIDE, THING_SIDE = 200, 512, 256
+# Typefaces of matplotlib (DejaVu, STIX and Computer Modern, all under free licences), most of them
+# bold: strokes of bold print are what is mistaken for bars.
+TYPEFACES = (
+    "DejaVuSans-Bold DejaVuSans DejaVuSansMono-Bold DejaVuSerif-Bold DejaVuSerif STIXGeneralBol "
+    "cmb10"
 ).split()
 HELD_OUT_PHOTOGRAPHS = "flower.jpg coins.png camera.png gravel.png text.png moon.png".split()
 
@@ -30,15 +40,22 @@ class Assets:
         backgrounds: Each `[768, 768, 3]` or smaller.
         lettering: Lines of text.
         negatives: Makers of lookalikes, which are not symbols.
+        photographs: More backgrounds, used as often as all the others together; may be empty.
+        things: Pictures of things cut out, and where they are opaque; may be empty.
     """
 
     backgrounds: list[Picture]
     lettering: Lettering
     negatives: tuple[negatives.Maker, ...]
+    photographs: list[Picture] = field(default_factory=list)
+    things: list[tuple[Picture, Cover]] = field(default_factory=list)
 
     def crop(self, random: Random, height: int, width: int) -> Picture:
         """A part of a background at a random size, turn and tint, `[height, width, 3]`."""
-        stored = self.backgrounds[random.integers(len(self.backgrounds))]
+        store = self.backgrounds
+        if self.photographs and random.random() < 0.5:
+            store = self.photographs
+        stored = store[random.integers(len(store))]
         most = min(stored.shape[:2]) / max(height, width)
         share = random.uniform(0.4, 1) * min(most, 1.6)
         tall, wide = max(int(height * share), 4), max(int(width * share), 4)
@@ -54,12 +71,35 @@ class Assets:
         steps = np.arange(256)[:, None] * gain + offset  # [256, 3]
         return cv2.LUT(out, np.clip(steps, 0, 255).astype(np.uint8).reshape(1, 256, 3))
 
+    def thing(self, random: Random, size: int) -> Surface:
+        """One of the things, its longer side `size` pixels."""
+        picture, cover = self.things[random.integers(len(self.things))]
+        scale = size / max(cover.shape)
+        wide, tall = (max(round(side * scale), 4) for side in cover.shape[::-1])
+        area = cv2.INTER_AREA
+        picture = cv2.resize(picture, (wide, tall), interpolation=area)
+        return Surface(picture, cv2.resize(cover, (wide, tall), interpolation=area), [])
 
-def training_assets(seed: int) -> Assets:
-    """What training draws from."""
+
+def training_assets(seed: int, folder: str = "") -> Assets:
+    """What training draws from.
+
+    Args:
+        seed: Seed of what is drawn by chance.
+        folder: Pictures without symbols, in this folder and below; those with transparent parts
+            are things to lay into the scenes. Empty for none.
+    """
     random = np.random.default_rng([seed, 1])
-    fonts = (("sans", (200, 400, 500)), ("italic", (400,)))
-    return _assets(random, TRAINING_PHOTOGRAPHS, fonts, textures.TRAINING, negatives.TRAINING)
+    fonts = (
+        ("sans", (200, 400, 500, 600)),
+        ("italic", (400,)),
+        *((str(typeface(name)), (400,)) for name in TYPEFACES),
+    )
+    assets = _assets(random, TRAINING_PHOTOGRAPHS, fonts, textures.TRAINING, negatives.TRAINING)
+    if not folder:
+        return assets
+    photographs, things = _pictures(Path(folder))
+    return replace(assets, photographs=photographs, things=things)
 
 
 def held_out_assets(seed: int) -> Assets:
@@ -82,6 +122,38 @@ def _assets(random, names, fonts, makers, kinds) -> Assets:  # type: ignore[no-u
             backgrounds.append(makers[number % len(makers)](random, SIDE))
     backgrounds += [textures.collage(random, backgrounds, SIDE) for _ in range(COLLAGES)]
     return Assets(backgrounds, lettering, kinds)
+
+
+def _pictures(folder: Path) -> tuple[list[Picture], list[tuple[Picture, Cover]]]:
+    """The photographs and the things cut out that are in a folder."""
+    photographs, things = [], []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+        picture = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        if picture is None or picture.dtype != np.uint8 or picture.ndim < 3:
+            continue
+        if picture.shape[2] == 4 and picture[..., 3].min() < 128:
+            left, top, wide, tall = cv2.boundingRect((picture[..., 3] > 0).astype(np.uint8))
+            picture = _shrunk(picture[top : top + tall, left : left + wide], THING_SIDE)
+            things.append((np.ascontiguousarray(picture[..., :3]), picture[..., 3].copy()))
+        elif min(picture.shape[:2]) >= MIN_PHOTOGRAPH_SIDE:
+            photographs.append(_shrunk(picture[..., :3], PHOTOGRAPH_SIDE))
+    if not photographs and not things:
+        raise FileNotFoundError(f"{folder}: no pictures are in it")
+    return photographs, things
+
+
+def _shrunk(picture: Picture, side: int) -> Picture:
+    scale = min(side / min(picture.shape[:2]), 1)
+    return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+
+
+def typeface(name: str) -> Path:
+    """A TrueType file of matplotlib."""
+    found = find_spec("matplotlib")
+    path = Path((found and found.origin) or "").parent / "mpl-data/fonts/ttf" / f"{name}.ttf"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name}: install matplotlib (the `train` extra)")
+    return path
 
 
 def photograph(name: str) -> Picture:

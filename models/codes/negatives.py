@@ -36,6 +36,15 @@ def text_block(random: Random, side: int, lettering: Lettering) -> Cover:
     return cover
 
 
+def headline(random: Random, side: int, lettering: Lettering) -> Cover:
+    """A word or two in letters as high as a bar code: brands, headlines, signs."""
+    size = int(side * random.uniform(0.15, 0.6)) + 4
+    cover = np.zeros((int(size * random.integers(1, 3) * 1.15) + 4, side), np.uint8)
+    for y in range(2, len(cover) - size + 1, int(size * 1.1)):
+        lettering.line(random, cover, 2, y, size, side - 4)
+    return cover
+
+
 def chessboard(random: Random, side: int, _: Lettering) -> Cover:
     """Squares of alternating colour, at least five pixels wide: smaller ones blur to grey."""
     cell = int(random.integers(5, max(side // 5, 6) + 1))
@@ -127,18 +136,11 @@ def emblem(random: Random, side: int, lettering: Lettering) -> Cover:
 
 
 def other_code(random: Random, side: int, _: Lettering) -> Cover:
-    """Symbologies outside the classes: MaxiCode, and what resembles Han Xin and DotCode."""
-    part = random.random()
-    if part < 0.5:
-        drawn = zxingcpp.write_barcode_to_image(
-            zxingcpp.create_barcode(text(random, MIXED, 10, 60), Format.MaxiCode), scale=1
-        )
-        cover = np.pad((np.array(drawn) < 128).astype(np.uint8) * np.uint8(255), 8)
-        return cv2.resize(cover, (side, side), interpolation=cv2.INTER_LINEAR)
+    """Symbologies outside the classes: what resembles Han Xin and DotCode."""
     count = int(random.integers(15, 40))
     cells = (random.random((count, count)) < 0.5).astype(np.uint8)
     scale = max(side // count, 2)
-    if part < 0.8:  # DotCode: dots on every other place, as on a chessboard
+    if random.random() < 0.6:  # DotCode: dots on every other place, as on a chessboard
         cells[np.indices(cells.shape).sum(0) % 2 == 0] = 0
         cover = np.kron(cells * np.uint8(255), np.ones((scale, scale), np.uint8))
         return cv2.GaussianBlur(cover, (0, 0), scale * 0.3)
@@ -148,6 +150,64 @@ def other_code(random: Random, side: int, _: Lettering) -> Cover:
     for turn, (y, x) in enumerate(((0, 0), (-8, 0), (-8, -8), (0, -8))):
         cells[y : y + 8 or None, x : x + 8 or None] = np.rot90(corner, turn)
     return np.kron(cells * np.uint8(255), np.ones((scale, scale), np.uint8))
+
+
+def maxicode(random: Random, side: int, _: Lettering) -> Cover:
+    """Rings in a field of hexagons, which resemble Aztec Codes."""
+    drawn = zxingcpp.write_barcode_to_image(
+        zxingcpp.create_barcode(text(random, MIXED, 10, 60), Format.MaxiCode), scale=4
+    )
+    cover = np.pad((np.array(drawn) < 128).astype(np.uint8) * np.uint8(255), 8)
+    height = max(side * len(cover) // cover.shape[1], 4)
+    return cv2.resize(cover, (side, height), interpolation=cv2.INTER_AREA)
+
+
+def cloth(random: Random, side: int, _: Lettering) -> Cover:
+    """Threads in rows that lean left and right in turn, or cross: tweed, wicker, parquet."""
+    height = max(int(side * random.uniform(0.5, MAX_HEIGHT_RATIO)), 12)
+    pitch, band = random.uniform(4, max(side / 14, 5)), random.uniform(10, max(side / 3, 14))
+    y, x = np.mgrid[:height, :side].astype(np.float32)
+    lean = np.abs((y / band) % 2 - 1) * np.float32(band * random.uniform(0, 1.5))
+    lean += np.float32(pitch / 2) * ((y // band) % 2)
+    threads = np.sin((x + lean) * np.float32(2 * np.pi / pitch))
+    if random.random() < 0.5:
+        threads *= np.sin(y * np.float32(2 * np.pi / (pitch * random.uniform(0.5, 2))))
+    worn = cv2.resize(cloud(random, 128, random.uniform(8, 60), 2), (side, height)) * 2 - 1
+    shades = 127 + 127 * random.uniform(0.5, 3) * (threads + random.uniform(0.2, 1.5) * worn)
+    return np.clip(shades, 0, 255).astype(np.uint8)
+
+
+def scribble(random: Random, side: int, _: Lettering) -> Cover:
+    """Curls and strokes: handwriting, drawings, arabesques, cables, twigs."""
+    cover = _blank(random, side)
+    height = len(cover)
+    for _ in range(int(random.integers(1, 12))):
+        turns = np.cumsum(random.normal(0, 0.25, 60)) + random.uniform(0, 7)
+        step = random.uniform(0.01, 0.05) * side
+        course = np.cumsum(np.column_stack([np.cos(turns), np.sin(turns)]) * step, 0)
+        course = (course + random.uniform(0, 1, 2) * (side, height)).astype(np.int32)
+        thick = max(int(side * random.uniform(0.005, 0.04)), 1)
+        cv2.polylines(cover, [course], isClosed=False, color=255, thickness=thick)
+    return cover
+
+
+def dial(random: Random, side: int, lettering: Lettering) -> Cover:
+    """A clock, a gauge or a wheel: marks or spokes around a middle, with hands."""
+    cover = np.zeros((side, side), np.uint8)
+    middle, reach = np.array([side / 2, side / 2]), side * 0.47
+    cv2.circle(cover, (side // 2, side // 2), int(reach), 255, max(side // 25, 1), cv2.LINE_AA)
+    inner = random.uniform(0.05, 0.9)
+    for angle in np.arange(0, 2 * np.pi, 2 * np.pi / random.choice([4, 8, 12, 12, 24, 60])):
+        way = np.array([np.sin(angle), -np.cos(angle)]) * reach
+        ends = (middle + way * inner).astype(int), (middle + way * 0.95).astype(int)
+        cv2.line(cover, ends[0].tolist(), ends[1].tolist(), 255, max(side // 60, 1), cv2.LINE_AA)
+    for far in random.uniform(0.2, 0.9, int(random.integers(0, 4))).tolist():
+        angle = random.uniform(0, 2 * np.pi)
+        end = middle + np.array([np.sin(angle), -np.cos(angle)]) * reach * far
+        start = middle.astype(int).tolist()
+        cv2.line(cover, start, end.astype(int).tolist(), 255, max(side // 30, 1), cv2.LINE_AA)
+    lettering.line(random, cover, side // 3, side * 3 // 5, side // 10 + 3, side // 3)
+    return cover
 
 
 def postal(random: Random, side: int, _: Lettering) -> Cover:
@@ -392,12 +452,13 @@ def maze(random: Random, side: int, _: Lettering) -> Cover:
 
 
 TRAINING: tuple[Maker, ...] = (
-    text_block, text_block, chessboard, fence, windows, noise_grid, table, emblem, other_code,
-    other_code, staves, dots, keyboard, crossword, ruler, remote, water, sausages, stars,
-    halftone, columns, almost_qr, postal, few_bars,
+    text_block, text_block, headline, headline, headline, chessboard, fence, fence, windows,
+    noise_grid, table, emblem, other_code, maxicode, maxicode, staves, dots, keyboard, crossword,
+    ruler, remote, water, water, cloth, cloth, scribble, dial, sausages, stars, halftone, columns,
+    almost_qr, postal, few_bars,
 )  # fmt: skip
 # Pianos, bookshelves and mazes are never seen in training.
 HELD_OUT: tuple[Maker, ...] = (
-    text_block, chessboard, fence, windows, noise_grid, emblem, other_code, keyboard, crossword,
-    remote, halftone, almost_qr, piano, bookshelf, maze,
+    text_block, headline, chessboard, fence, windows, noise_grid, emblem, other_code, maxicode,
+    keyboard, crossword, remote, halftone, cloth, almost_qr, piano, bookshelf, maze,
 )  # fmt: skip

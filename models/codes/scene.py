@@ -30,7 +30,7 @@ MAX_SOURCE = 800  # pixels of a symbol before it is placed
 MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
 MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
-WEIGHTS = np.array([0.16, 0.09, 0.19, 0.21, 0.12, 0.08, 0.15])  # of the classes
+WEIGHTS = np.array([0.16, 0.08, 0.18, 0.23, 0.16, 0.06, 0.13])  # of the classes
 ATTEMPTS = 8
 METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
@@ -78,7 +78,10 @@ def render(  # noqa: PLR0913 - which scene, of what, how large
         count = int(random.integers(0, 3))
     elif count:
         count += int(min(random.exponential(2.6), 11) * min(height * width / 330**2, 1.5))
-    decoys = int(random.integers(1, 6)) if not easel.seen and not count else 0
+    empty = not easel.seen and not count
+    if empty and random.random() < 0.3:
+        easel.add_decoy(alone=True)
+    decoys = int(random.integers(1, 6)) if empty else 0
     decoys = decoys or int(random.integers(0, 4) * (random.random() < 0.6))
     for kind in random.permutation([True] * count + [False] * decoys):
         if kind:
@@ -147,18 +150,26 @@ class _Easel:
         thin = (MIN_BOX + 1) * max(made.aspect, 1 / made.aspect)
         return float(max(MIN_SIDE, thin, longest) / tilt.least)
 
-    def add_decoy(self) -> None:
-        """Put something into the picture that is not a symbol."""
+    def add_decoy(self, *, alone: bool = False) -> None:
+        """Put something into the picture that is not a symbol.
+
+        `alone` is what the picture is of: large, perhaps larger than the picture.
+        """
         random = self.random
-        size = float(np.exp(random.uniform(np.log(24), np.log(0.9 * min(self.taken.shape)))))
-        if random.random() < 0.15:  # a picture in the picture
-            part = self.assets.crop(random, int(size), int(size * random.uniform(0.6, 1)) + 4)
-            surface = Surface(part, None, [])
+        side = min(self.taken.shape)
+        low, high = (side / 2, side * LARGE) if alone else (24, 0.9 * side)
+        size = float(np.exp(random.uniform(np.log(low), np.log(high))))
+        part = random.random()
+        if part < 0.15:  # a picture in the picture
+            crop = self.assets.crop(random, int(size), int(size * random.uniform(0.6, 1)) + 4)
+            surface = Surface(crop, None, [])
+        elif part < 0.35 and self.assets.things:
+            surface = self.assets.thing(random, int(size))
         else:
             surface = negatives.negative(
                 random, int(size), self.assets.lettering, self.assets.negatives
             )
-        self._place(surface, 1.0, Tilt(random, flat=self.lens.ideal))
+        self._place(surface, 1.0, Tilt(random, flat=self.lens.ideal), alone=alone)
 
     def _place(self, surface: Surface, scale: float, tilt: Tilt, *, alone: bool = False) -> None:
         """Find a place where no symbol is covered and draw the surface there."""

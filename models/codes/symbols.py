@@ -70,7 +70,7 @@ def written(content: str, kind: Format, **options: str) -> Cells:
 
 
 def _qr_code(random: Random) -> Symbol:
-    longest = int(np.exp(random.uniform(np.log(8), np.log(260))))
+    longest = int(np.exp(random.uniform(np.log(8), np.log(900))))
     content = text(random, MIXED, max(longest // 2, 4), longest)
     if random.random() < 0.5:
         content = "https://" + content.replace(" ", "")
@@ -93,7 +93,7 @@ def _data_matrix(random: Random) -> Symbol:
         return _matrix(
             2, written(content, Format.DataMatrix, options=f"version={random.integers(26, 31)}"), 1
         )
-    longest = int(np.exp(random.uniform(np.log(4), np.log(150))))
+    longest = int(np.exp(random.uniform(np.log(4), np.log(900))))
     content = text(random, MIXED, max(longest // 2, 2), longest)
     return _matrix(2, written(content, Format.DataMatrix), 1)
 
@@ -139,14 +139,20 @@ def _barcode(random: Random) -> Symbol:
 
 
 def _pdf417(random: Random) -> Symbol:
-    content = text(random, MIXED, 6, int(np.exp(random.uniform(np.log(12), np.log(300)))))
+    """PDF417 with rows two to five modules high; zxing-cpp writes three, and two if it is small."""
+    content = text(random, MIXED, 6, int(np.exp(random.uniform(np.log(12), np.log(900)))))
+    high = int(random.choice([2, 3, 4, 5], p=[0.3, 0.4, 0.2, 0.1]))
     part = random.random()
-    if part < 0.1:
-        return _matrix(4, written(content[:60], Format.MicroPDF417), 1)
+    if part < 0.12:
+        small = written(content[:60], Format.MicroPDF417)
+        return _matrix(4, np.repeat(small[::2], high, 0), 1)
     if part < 0.25:
-        return _matrix(4, written(content, Format.CompactPDF417), 2)
-    columns = int(random.integers(2, 9))
-    return _matrix(4, written(content, Format.PDF417, options=f"columns={columns}"), 2)
+        compact = written(content[:300], Format.CompactPDF417)
+        return _matrix(4, np.repeat(compact[::3], high, 0), 2)
+    least = max(len(content) // 80, 1)  # columns, or there would be more rows than the standard has
+    columns = int(random.integers(least, least + 9))
+    cells = written(content, Format.PDF417, options=f"columns={columns}")
+    return _matrix(4, np.repeat(cells[::3], high, 0), 2)
 
 
 def _aruco(random: Random) -> Symbol:
@@ -162,7 +168,7 @@ def _aruco(random: Random) -> Symbol:
 
 
 def _aztec(random: Random) -> Symbol:
-    longest = int(np.exp(random.uniform(np.log(4), np.log(150))))
+    longest = int(np.exp(random.uniform(np.log(4), np.log(900))))
     return _matrix(6, written(text(random, MIXED, max(longest // 2, 2), longest), Format.Aztec), 1)
 
 

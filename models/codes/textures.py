@@ -13,8 +13,8 @@ Cover = NDArray[Any]  # uint8, [H, W], 255 where there is ink
 Field = NDArray[Any]  # float32, [H, W], about 0 to 1
 Random = np.random.Generator
 
-LINE_HEIGHT = 40  # pixels of a stored line of text
-LINES = 240
+LINE_HEIGHT = 64  # pixels of a stored line of text
+LINES = 320
 LETTERS = np.array(list("aaabcdeeeeefghiiijklmnnnoooprrrssstttuuvwyzABCDEGHKLMNPRSTW"))
 FIGURES = np.array(list("0123456789"))
 
@@ -24,7 +24,7 @@ class Lettering:
 
     Args:
         random: Where the words come from.
-        fonts: Names of `cv2.FontFace` and the weights (100 to 800) to draw each with.
+        fonts: Names or files of `cv2.FontFace` and the weights (100 to 800) to draw each with.
     """
 
     def __init__(self, random: Random, fonts: tuple[tuple[str, tuple[int, ...]], ...]) -> None:
@@ -61,9 +61,10 @@ def _words(random: Random) -> str:
 
 
 def _drawn(text: str, face: cv2.FontFace, weight: int) -> Cover:
-    cover = np.zeros((LINE_HEIGHT, 18 * len(text) + 60, 3), np.uint8)
+    size = LINE_HEIGHT * 3 // 4
+    cover = np.zeros((LINE_HEIGHT, size * len(text) + size, 3), np.uint8)
     end, _ = cv2.putText(
-        cover, text, (2, 30), (255, 255, 255), face, 30, weight, cv2.PUT_TEXT_ALIGN_LEFT
+        cover, text, (2, size), (255, 255, 255), face, size, weight, cv2.PUT_TEXT_ALIGN_LEFT
     )
     del end
     columns = np.flatnonzero(cover[..., 0].any(0))

@@ -60,6 +60,8 @@ class Settings:
         checkpoint_every: Steps between two checkpoints.
         stop_at: Step to stop at early, to be resumed later; 0 to run to the end.
         start: An exported file whose weights a new run starts from; empty to start from nothing.
+        photographs: A folder of pictures without symbols, for backgrounds and things that lie
+            about; empty for those that come with scikit-image and scikit-learn alone.
     """
 
     steps: int = 14000
@@ -79,6 +81,7 @@ class Settings:
     checkpoint_every: int = 100
     stop_at: int = 0
     start: str = ""
+    photographs: str = ""
 
 
 class Trainer:
@@ -212,7 +215,8 @@ def train(settings: Settings, folder: Path, device: torch.device, part: int = 0)
     """
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, device)
-    series = (settings.seed, training_assets(settings.seed), settings.batch_size, stages(settings))
+    assets = training_assets(settings.seed, settings.photographs)
+    series = (settings.seed, assets, settings.batch_size, stages(settings))
     if (folder / LAST).exists():
         trainer.load(folder / LAST)
     elif settings.start:  # the whole batch, so that all processes start alike

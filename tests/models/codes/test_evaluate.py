@@ -6,6 +6,7 @@ pytest.importorskip("torch", reason="torch is not installed; it is in the extra 
 pytest.importorskip("pycocotools", reason="pycocotools is not installed; it is in `train`")
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
 pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
 import cv2

@@ -4,6 +4,7 @@ zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; i
 pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
 
 import numpy as np
 from codes import assets as store

@@ -57,6 +57,19 @@ def test_contents_vary_and_repeat_with_the_seed():
         assert not np.array_equal(first, other)
 
 
+def test_rows_of_pdf417_are_two_to_five_modules_high_and_as_many_as_are_needed():
+    random = np.random.default_rng(4)
+    heights, widths = set(), set()
+    for _ in range(120):
+        cells = symbol(random, "pdf417").cells
+        edges = np.flatnonzero((cells[1:] != cells[:-1]).any(1)) + 1
+        heights.add(int(np.gcd.reduce([*edges, len(cells)])))
+        widths.add(cells.shape[1])
+    assert heights == {2, 3, 4, 5}
+    assert min(widths) < 60  # MicroPDF417
+    assert max(widths) > 300
+
+
 def test_bars_are_of_any_length_and_stacked_ones_have_rows():
     random = np.random.default_rng(3)
     made = [symbol(random, "barcode") for _ in range(300)]

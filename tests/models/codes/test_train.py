@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed; it is in the extra `train`")
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
 pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
 from codes.assets import training_assets
