@@ -26,8 +26,8 @@ class Settings:
         max_det: Maximum number of detections in a picture.
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
-            score; required for one-to-many heads. None means what the model recommends, or no
-            suppression; 1 means none.
+            score; required for one-to-many heads that recommend none. None means what the model
+            recommends, or no suppression.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one per line, that replace the model's own.
         box_format: Format of the head's boxes, where the graph does not show it.
@@ -81,7 +81,7 @@ class Settings:
         return next(conf for conf in (self.conf, recommended, USUAL_CONF) if conf is not None)
 
     def suppression(self, recommended: float | None) -> float | None:
-        """`nms` where it is given, else what the model recommends, if anything."""
+        """`nms` where it is given, else what a one-to-many head recommends, if anything."""
         return recommended if self.nms is None else self.nms
 
 

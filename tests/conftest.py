@@ -116,7 +116,7 @@ SLOW = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try a quarter of the examples where the slow tests are left out."""
+    """Try a quarter of the usual number of examples where the slow tests are left out."""
     if config.option.markexpr == "not slow":
         hypothesis.settings.load_profile("quick")
 
@@ -146,6 +146,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from looking through all modules and tests again and again."""
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let it find them at the end: libraries report what is left then as leaked."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

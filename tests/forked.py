@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import patient_threads  # noqa: F401 - children import this module before they run a command
+
 IMPORTED = [
     *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table", "tomllib"),
     *("detcli.app", "detcli.pipeline", "detcli.backend.cpu", "detcli.backend.runtime.session"),
@@ -21,7 +23,7 @@ IMPORTED = [
 """What commands import when they run. Not huggingface_hub: it reads the environment then."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["patient_threads", *IMPORTED])
+CONTEXT.set_forkserver_preload(IMPORTED)
 
 READ_AT_THE_START = ("LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables that change nothing in a process that runs already."""

@@ -147,7 +147,7 @@ class Contract:
         needs_nms: There are several boxes for each object, for non-maximum suppression.
         every_class: Each class of an anchor is a candidate for that, not only its best.
         conf: The confidence that the model's metadata recommends, if any.
-        nms: The IoU for non-maximum suppression that it recommends, if any.
+        nms: The IoU for non-maximum suppression that it recommends, if any and if it is needed.
         preprocessing: How a picture becomes the input.
         settled: Parts of the contract, and what settled each.
         unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.

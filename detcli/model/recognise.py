@@ -48,7 +48,8 @@ BOX_FORMAT_KEY = "detcli.box_format"
 CONF_KEY = "detcli.conf"
 """The metadata entry that recommends a confidence, from 0 to 1."""
 NMS_KEY = "detcli.nms"
-"""The metadata entry that recommends an IoU for non-maximum suppression, above 0 and at most 1."""
+"""The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
+that a one-to-many head needs."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -258,14 +259,6 @@ def _reading(
         swapped, fractions = swapped or shown[0], fractions or shown[1]
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
-    conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
-    for key, value, what in (
-        (CONF_KEY, conf, "a number from 0 to 1"),
-        (NMS_KEY, nms, "a number above 0 and at most 1"),
-    ):
-        if value is None and key in metadata:
-            said = f"its metadata {key} is {metadata[key]!r:.80}"
-            warnings = (*warnings, f"{said}, not {what}, so it is ignored")
     default = _size(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
@@ -275,6 +268,8 @@ def _reading(
     several = family.needs_nms is None and head.layout is not Layout.END_TO_END
     several = several and _says_several(metadata, found)
     layout = Layout.ONE_TO_MANY if several else head.layout
+    needs_nms = several or bool(family.needs_nms)
+    conf, nms, ignored = _recommended(metadata, needs_nms=needs_nms)
     # An end-to-end graph selects among classes, so the one of no object is gone already.
     no_object = None if head.layout is Layout.END_TO_END else family.no_object
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
@@ -302,12 +297,12 @@ def _reading(
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
         clips=family.clips,
-        needs_nms=several or bool(family.needs_nms),
+        needs_nms=needs_nms,
         every_class=family.every_class,
         conf=conf,
         nms=nms,
         preprocessing=preprocessing or Preprocessing(),
-        warnings=warnings,
+        warnings=(*warnings, *ignored),
     )
     return Reading(contract, adaptation, preprocessing)
 
@@ -400,6 +395,27 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
     sides = known_size(height), known_size(width)
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
+
+
+def _recommended(
+    metadata: dict[str, str], *, needs_nms: bool
+) -> tuple[float | None, float | None, list[str]]:
+    """The confidence and the IoU that the metadata recommends, and what is ignored of it."""
+    conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
+    ignored = []
+    for key, value, what in (
+        (CONF_KEY, conf, "a number from 0 to 1"),
+        (NMS_KEY, nms, "a number above 0 and at most 1"),
+    ):
+        if value is None and key in metadata:
+            said = f"its metadata {key} is {metadata[key]!r:.80}"
+            ignored.append(f"{said}, not {what}, so it is ignored")
+    if nms is not None and not needs_nms:
+        ignored.append(
+            f"its metadata {NMS_KEY} is ignored: its head gives one box for each object; use --nms"
+        )
+        nms = None
+    return conf, nms, ignored
 
 
 def _share(text: str | None) -> float | None:

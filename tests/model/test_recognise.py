@@ -197,10 +197,14 @@ def test_a_confidence_comes_from_the_metadata():
     assert contract_of(colour_model.build(metadata={"names": names})).conf is None
 
 
-def test_an_iou_for_suppression_comes_from_the_metadata():
-    names = str(dict(enumerate(colour_model.NAMES)))
-    contract = contract_of(colour_model.build(metadata={"names": names, "detcli.nms": "0.7"}))
+def test_an_iou_for_suppression_comes_from_the_metadata_if_the_head_needs_it():
+    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.nms": "0.7"}
+    contract = contract_of(colour_model.build("one-to-many", metadata=metadata))
     assert (contract.nms, contract.conf, contract.warnings) == (0.7, None, ())
+    contract = contract_of(colour_model.build(metadata=metadata))
+    assert contract.nms is None
+    [warning] = contract.warnings
+    assert "one box for each object" in warning
 
 
 @pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms"])
@@ -216,7 +220,7 @@ def test_what_is_no_recommendation_is_a_warning(key, text):
 
 def test_an_iou_of_zero_is_none():
     metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.nms": "0"}
-    contract = contract_of(colour_model.build(metadata=metadata))
+    contract = contract_of(colour_model.build("one-to-many", metadata=metadata))
     assert contract.nms is None
     assert len(contract.warnings) == 1
 

@@ -93,8 +93,9 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         else:
             again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
             runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
-            measure = partial(measure_latency, runner, request.seconds, noise)
-            latency, samples = time_limit.run(measure)
+            latency, samples = time_limit.run(
+                partial(measure_latency, runner, request.seconds, noise)
+            )
             wall = latency.undisturbed
         host_peak = peak_memory()
         states = gpu.stop()

@@ -4,7 +4,7 @@ Each picture runs as it is, mirrored, and moved and shrunk, for it lies at the c
 one. A network that sees what it was trained on is sure, and finds the same objects in all three.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Standing, Tick
+from detcli.commands.inspect.trial import Standing
 from detcli.commands.shared.comparison import match
 from detcli.detections import Detections
 from detcli.detector import Detector
@@ -66,7 +66,7 @@ class SelfConsistency:
             )
         return cls(tuple(sources), tuple(failed), tuple(images))
 
-    def measure(self, detector: Detector, advance: Tick) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
         """Rank by scores that all views confirm, less those that they do not.
 
         A score that the detections of an unrelated picture confirm equally well does not count.

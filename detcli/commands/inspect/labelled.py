@@ -1,13 +1,13 @@
 """Ranks ways of reading a model by mAP on labelled pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Standing, Tick
+from detcli.commands.inspect.trial import Standing
 from detcli.commands.shared.labelled.dataset import (
     ClassMapping,
     Dataset,
@@ -74,7 +74,7 @@ class Labelled:
         names = tuple(one.name for one in samples)
         return cls(names, tuple(failed), tuple(samples), dataset, mapping)
 
-    def measure(self, detector: Detector, advance: Tick) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
         """Rank by the mAP of all pictures; the scores are those of each alone."""
         compared, found = list[EvaluatedPicture](), 0.0
         for sample in self.samples:

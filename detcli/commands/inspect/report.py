@@ -86,7 +86,7 @@ class DetectorFacts:
         one_class: Only the best class of each anchor counts.
         needs_nms: Several boxes are given for an object, so it needs non-maximum suppression.
         conf: The confidence that the metadata recommends, if any.
-        nms: The IoU for that suppression that the metadata recommends, if any.
+        nms: The IoU that the metadata recommends for that, if any.
         preprocessing: How pictures become the input, as --preprocess names it.
         preprocessing_origins: What settled each part of that; others are unsettled.
         unsettled: Parts of the preprocessing that nothing settles.

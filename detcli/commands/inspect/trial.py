@@ -31,9 +31,6 @@ from detcli.model.preprocessing import change, named_parts, written
 from detcli.model.zoo import LocatedModel
 from detcli.settings import Settings
 
-Tick = Callable[[], None]
-"""Moves a bar."""
-
 IOU = 0.45
 """Of the suppression that a head of several boxes for an object needs."""
 
@@ -94,7 +91,7 @@ class Evidence(Protocol):
     def failed(self) -> tuple[FailedPicture, ...]:
         """What cannot be read."""
 
-    def measure(self, detector: Detector, advance: Tick) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
         """Run a model on all pictures; `advance` is called after each."""
 
 
@@ -174,7 +171,7 @@ class Trial:
         rounds = ([part for part in members if part in self.parts] for members in ROUNDS)
         return [free for free in rounds if free]
 
-    def run(self, evidence: Evidence, advance: Tick = lambda: None) -> TrialReport:
+    def run(self, evidence: Evidence, advance: Callable[[], None] = lambda: None) -> TrialReport:
         """Run all ways on the evidence, and rank them.
 
         Raises:
@@ -219,7 +216,7 @@ class Trial:
             candidates=tuple(map(_describe, tried)),
         )
 
-    def _measure(self, way: Way, evidence: Evidence, advance: Tick) -> Standing:
+    def _measure(self, way: Way, evidence: Evidence, advance: Callable[[], None]) -> Standing:
         nms = self.contract.needs_nms or "boxes" in self.parts
         settings = replace(
             self.settings,

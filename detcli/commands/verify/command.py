@@ -204,6 +204,11 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         raise UsageError(
             "missing argument 'MODEL'", "name an ONNX file, a model, or records that predict saved"
         )
+    if certificate is not None and (tensors or bisect or random is not None):
+        raise UsageError(
+            "--certificate is about detections",
+            "leave out --tensors, --bisect and --random, or leave out --certificate",
+        )
     request = VerifyRequest(
         model=model,
         other=other,
@@ -225,11 +230,6 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         bisect=bisect,
         gpu_decode=gpu_decode,
     )
-    if certificate is not None and (tensors or bisect or random is not None):
-        raise UsageError(
-            "--certificate is about detections",
-            "leave out --tensors, --bisect and --random, or leave out --certificate",
-        )
     with open_certificate(certificate) as files:
         outputs = Outputs(save, report_page, () if files is None else files.paths)
         verification = _compare(request, outputs, certify=files is not None, quiet=quiet)

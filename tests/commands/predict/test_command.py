@@ -274,7 +274,7 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
 
 def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
     metadata = {"names": str(dict(enumerate(NAMES))), "detcli.nms": "0.4"}
-    model = make_model(metadata=metadata, reach=1.5)
+    model = make_model(tail="one-to-many", metadata=metadata, reach=1.5)
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
     common = ["predict", picture, "-m", model, "--conf", 0.6, "-v"]
     done = detcli(*common)

@@ -54,17 +54,6 @@ def test_own_selection_against_the_graphs(verify, make_model, pictures):
     assert report["detections"]["pairs"] == 3
 
 
-def test_a_graphs_own_selection_does_not_follow_the_metadata(verify, make_model, make_picture):
-    """Two boxes whose IoU is 0.5: detcli's side keeps both, as the graph does."""
-    metadata = {"names": "['red', 'green', 'blue']", "detcli.nms": "0.4"}
-    model = make_model(tail="ultralytics", metadata=metadata, reach=1.5)
-    picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
-    found = report_of(verify(model, "--images", picture, "--conf", 0.6))["detections"]
-    assert (found["left"], found["right"]) == (2, 2)
-    asked = verify(model, "--images", picture, "--conf", 0.6, "--nms", 0.4)
-    assert report_of(asked)["detections"]["left"] == 1
-
-
 def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6, "--bisect"]
     done = verify(*arguments, "--save", tmp_path / "out")

@@ -123,7 +123,7 @@ def _certified(side: SidePlan, plan: RunningPlan, *, gpu_decode: bool) -> Certif
     depend_on: dict[str, Any] = {
         "conf": settings.conf,
         "max_det": settings.max_det,
-        "nms": settings.nms,
+        "nms": settings.suppression(contract.nms if contract else None),
         "imgsz": settings.imgsz,
         "box_format": settings.box_format,
         "preprocess": contract and written(contract.preprocessing),

@@ -165,8 +165,6 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     contract = first.contract
     conf = settings.confidence(contract.conf if contract else None)
     nms = settings.suppression(contract.nms if contract else None)
-    if by_graph and settings.nms is None and contract and contract.nms and not contract.needs_nms:
-        nms = 1  # none: a graph's own selection does not follow the metadata
     rules = Rules(conf, request.iou, max_det, tolerance)
     lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det, nms=nms)
     return RunningPlan(request, left, right, rules, lowered)
