@@ -117,7 +117,9 @@ def test_real_pictures_count_by_what_their_labels_say(tmp_path):
     def predict(pictures):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
         bright = pictures[0, :, 320, 320].mean() > 0.5
-        body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = CONF
+        body[0, 4 + NAMES.index("qr_code" if bright else "aztec"), : 2 if bright else 1] = (
+            CONF + 0.01
+        )
         return body
 
     figures = on_samples(predict, tmp_path, 0)
@@ -135,7 +137,7 @@ def test_false_alarms_are_counted_per_picture(tmp_path):
 
     def predict(_):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        body[0, 4, :3] = (0.9, 0.5, CONF)
+        body[0, 4, :3] = (0.9, 0.5, CONF + 0.01)
         return body
 
     alarms = on_others(predict, tmp_path)
@@ -144,6 +146,6 @@ def test_false_alarms_are_counted_per_picture(tmp_path):
 
 def test_duplicates_are_what_nms_would_drop():
     first = (0, 0, 10, 10, 0.9, 0)  # the last is below the recommended confidence
-    rows = np.array([first, (0, 0, 10, 9, 0.5, 1), (0, 0, 10, 5, 0.4, 0), (0, 0, 10, 10, 0.2, 0)])
+    rows = np.array([first, (0, 0, 10, 9, 0.8, 1), (0, 0, 10, 5, 0.7, 0), (0, 0, 10, 10, 0.2, 0)])
     assert duplicates([rows, np.array([first])]) == 1 / 4
     assert duplicates([]) == 0
