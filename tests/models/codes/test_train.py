@@ -116,5 +116,10 @@ def test_processes_average_their_gradients(tmp_path):
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         ours.grad = (ours.grad + theirs.grad) / 2
     trainers[0].update()
-    for name, weights in first.named_parameters():
-        assert torch.allclose(saved["network"][name], weights, atol=1e-6), name
+    # Weights would show little more than the signs of gradients after the first step, and bfloat16
+    # rounds each gradient differently.  A gradient of one process alone is far more than 5% off.
+    ours, theirs = saved["optimiser"]["state"], trainers[0].optimiser.state_dict()["state"]
+    assert len(ours) == len(list(first.parameters()))
+    for number, state in theirs.items():
+        apart = (ours[number]["exp_avg"] - state["exp_avg"]).norm()
+        assert apart <= 0.05 * state["exp_avg"].norm() + 1e-9, number
