@@ -122,9 +122,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker a core, and one more for slow tests: they wait for processes and servers."""
-    return (os.cpu_count() or 1) + (config.option.markexpr != "not slow")
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker a core, and one more: tests wait for processes and servers."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
