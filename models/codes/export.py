@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils.hooks import RemovableHandle
 
+from codes.loss import overlap
 from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, decode_boxes
 from codes.symbols import NAMES
 
@@ -26,6 +27,7 @@ CONF = 0.45  # recommended: above the best F1 on the held-out pictures, for fewe
 # Enlarged, a small picture would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
+SAME = 0.6  # IoU above which boxes of two scales are of one symbol
 
 
 class Deployed(nn.Module):
@@ -44,20 +46,64 @@ class Deployed(nn.Module):
         """Boxes and scores `[B, 4 + K, N]` of pictures `[B, 3, H, W]`, RGB from 0 to 1."""
         maps = self.neck(self.backbone(pictures))
         sides, logits = self.head.branches(maps)
-        centres, sizes = anchors([part.shape[2:] for part in maps], STRIDES)
-        boxes = decode_boxes(torch.cat([part.flatten(2) for part in sides], 2), centres, sizes)
-        scores = [peaks(part.sigmoid()).flatten(2) for part in logits]
-        return torch.cat([boxes, torch.cat(scores, 2)], 1)
+        boxes, scores = [], []
+        for side, logit, stride in zip(sides, logits, STRIDES, strict=True):
+            shape = logit.shape[2:]
+            centres, sizes = anchors([shape], [stride])
+            boxes.append(decode_boxes(side.flatten(2), centres, sizes).unflatten(2, shape))
+            scores.append(peaks(logit.sigmoid()))
+        for scale in range(len(STRIDES) - 1):
+            pair = slice(scale, scale + 2)
+            scores[pair] = better_scale(*boxes[pair], *scores[pair])
+        rows = zip(boxes, scores, strict=True)
+        return torch.cat([torch.cat(part, 1).flatten(2) for part in rows], 2)
 
 
 def peaks(scores: Tensor) -> Tensor:
-    """Scores `[B, K, H, W]` of the cells none of whose eight neighbours has a higher one, else 0.
+    """What a cell of `[B, K, H, W]` and its eight neighbours score together, if it scores best.
 
-    Two symbols are never in adjacent cells of the scale that finds them, but one that lies between
-    two cells would sometimes be found by both.
+    Training gives each symbol to one cell, and two symbols are never in adjacent cells of the scale
+    that finds them. So cells between which one lies share its score; all but the best get 0.
     """
     best = scores.amax(1, keepdim=True)  # [B, 1, H, W]
-    return scores * (best >= functional.max_pool2d(best, 3, 1, 1))
+    together = 9 * functional.avg_pool2d(scores, 3, 1, 1)
+    return together.clamp(max=1) * (best >= functional.max_pool2d(best, 3, 1, 1))
+
+
+def better_scale(
+    fine_boxes: Tensor, coarse_boxes: Tensor, fine_scores: Tensor, coarse_scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The scores of two scales without those of symbols that the other finds with a higher one.
+
+    A fine cell is compared with the four coarse cells that lie nearest, so this is faster than
+    `--nms`, and leaves little for it to do.
+
+    Args:
+        fine_boxes: `[B, 4, 2H, 2W]`, xyxy.
+        coarse_boxes: `[B, 4, H, W]`.
+        fine_scores: `[B, K, 2H, 2W]`.
+        coarse_scores: `[B, K, H, W]`.
+    """
+    height, width = coarse_boxes.shape[2:]
+    fine_best = functional.pixel_unshuffle(fine_scores.amax(1, keepdim=True), 2)  # [B, 4, H, W]
+    coarse_best = coarse_scores.amax(1, keepdim=True)
+    fine = functional.pixel_unshuffle(fine_boxes, 2).reshape(-1, 4, 4, 1, height, width)
+    coarse = functional.pad(torch.cat([coarse_boxes, coarse_best], 1), (1, 1, 1, 1))
+    # By row and column of a fine cell in its coarse one, those of the coarse cells in a 3 x 3.
+    near = [(a + p, b + q) for a in (0, 1) for b in (0, 1) for p in (0, 1) for q in (0, 1)]
+    around = torch.stack([coarse[:, :, y : y + height, x : x + width] for y, x in near], 2)
+    around = around.reshape(-1, 5, 4, 4, height, width)
+    same = overlap(fine, around[:, :4], 1) > SAME  # [B, fine cell, coarse cell, H, W]
+    fine_rival = (same * around[:, 4]).amax(2)
+    rivals = functional.pad((same * fine_best[:, :, None]).flatten(1, 2), (1, 1, 1, 1))
+    coarse_rival = torch.stack(
+        [
+            rivals[:, number, 2 - y : 2 - y + height, 2 - x : 2 - x + width]
+            for number, (y, x) in enumerate(near)
+        ]
+    ).amax(0)
+    fine_kept = functional.pixel_shuffle((fine_best >= fine_rival).to(fine_scores), 2)
+    return fine_scores * fine_kept, coarse_scores * (coarse_best > coarse_rival[:, None])
 
 
 def folded(network: Network) -> Network:

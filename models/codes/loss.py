@@ -23,12 +23,13 @@ BOX, CLASS, DISTRIBUTION = 7.5, 0.5, 1.5
 MANY, ONE = 10, 1  # anchors for each object in the one-to-many and in the one-to-one head
 
 
-def overlap(first: Tensor, second: Tensor) -> Tensor:
-    """Intersection over union, `[...]`."""
-    near = torch.maximum(first[..., :2], second[..., :2])
-    far = torch.minimum(first[..., 2:], second[..., 2:])
-    shared = (far - near).clamp(min=0).prod(-1)
-    return shared / (_area(first) + _area(second) - shared).clamp(min=1e-9)
+def overlap(first: Tensor, second: Tensor, axis: int = -1) -> Tensor:
+    """Intersection over union of boxes whose xyxy is along an axis; the axis is gone."""
+    (near, far), (other_near, other_far) = first.chunk(2, axis), second.chunk(2, axis)
+    sides = torch.minimum(far, other_far) - torch.maximum(near, other_near)
+    shared = sides.clamp(min=0).prod(axis)
+    areas = (far - near).prod(axis) + (other_far - other_near).prod(axis)
+    return shared / (areas - shared).clamp(min=1e-9)
 
 
 def complete_iou(first: Tensor, second: Tensor) -> Tensor:
@@ -43,10 +44,6 @@ def complete_iou(first: Tensor, second: Tensor) -> Tensor:
     with torch.no_grad():  # the paper's trade-off weight is not differentiated
         weight = unlike / (1 - iou + unlike).clamp(min=1e-9)
     return iou - distance - weight * unlike
-
-
-def _area(box: Tensor) -> Tensor:
-    return (box[..., 2:] - box[..., :2]).clamp(min=0).prod(-1)
 
 
 def _slope(box: Tensor) -> Tensor:

@@ -37,9 +37,16 @@ def in_terminal(script):
 
 
 def until_ctrl_c(script, sign):
-    """What a script says on a terminal of its own; Ctrl-C is pressed when the sign appears."""
+    """What a script says on a terminal of its own; Ctrl-C is pressed when the sign appears.
+
+    With the real `detcli`: a warm one would hear of it later than the reader of its pipe.
+    """
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with subprocess.Popen(
-        [*ON_TERMINAL, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*ON_TERMINAL, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PATH": path},
     ) as process:
         said = b""
         while not re.search(sign, plain(said.decode(errors="ignore"))):

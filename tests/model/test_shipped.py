@@ -51,7 +51,7 @@ def test_the_model_is_small_and_describes_itself():
 
 
 def test_every_symbol_of_the_demo_picture_is_found_once_and_nothing_else():
-    with Detector(FILE, device="cpu", settings=Settings(nms=0.7)) as detector:
+    with Detector(FILE, device="cpu") as detector:
         found = detector(cv2.imread(str(DEMO)))
     places = [(class_id, place) for class_id, name in enumerate(SYMBOLS) for place in SYMBOLS[name]]
     for class_id, (x, y) in places:
