@@ -74,16 +74,16 @@ SLOW = {
     "commands/inspect/test_trial_real_models.py",
     "commands/models/test_command.py",
     "commands/predict/test_command_faults.py",
-    "commands/predict/test_command_objects.py",
+    "commands/predict/test_command_object_store.py",
     "commands/predict/test_run.py",
-    "commands/predict/test_shards_objects.py",
+    "commands/predict/test_shards_object_store.py",
     "commands/shared/test_messages_stderr.py",
     "commands/shared/test_setup_fetching.py",
     "commands/verify/running/test_bisect.py",
     "commands/verify/test_command.py",
     "model/test_prepared.py",
-    "objects/test_bucket.py",
-    "objects/test_credentials.py",
+    "object_store/test_bucket.py",
+    "object_store/test_credentials.py",
     "shards/test_ray.py",
     "sink/page/test_page_browser.py",
     "sink/test_dataset.py",
@@ -260,7 +260,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("detcli.objects.credentials.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("detcli.object_store.credentials.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()

@@ -17,8 +17,8 @@ HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "hugging
 CLOUD = {
     "obstore",
     "botocore",
-    "detcli.objects.bucket",
-    "detcli.source.objects",
+    "detcli.object_store.bucket",
+    "detcli.source.object_store",
     "detcli.source.fetch",
 }
 

@@ -29,7 +29,7 @@ LAYERS = [
         "files",
         "geometry",
         "interrupts",
-        "objects",
+        "object_store",
         "opencv",
         "places",
         "record",

@@ -6,7 +6,7 @@ The manifest is written down first. Engines only work shards, in processes of th
 elsewhere; whatever dies, each part is published once.
 
     names.py, manifest.py, begin.py     what there is to do
-    store.py, objects.py                where manifest and parts are: on a disk, in an object store
+    store.py, object_store.py           where manifest and parts are: on a disk, in an object store
     engines.py, local.py, ray.py        what works shards
     workers.py, work.py                 one worker, and how it works a shard
     schedule.py                         which worker gets which shard

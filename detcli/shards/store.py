@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, cast
 
 from detcli.errors import StoreError, UsageError, system_reason
 from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
-from detcli.objects.address import is_object
+from detcli.object_store.address import is_object
 from detcli.text import public_name
 
 CHUNK = 1 << 20
@@ -65,7 +65,7 @@ def open_store(place: str) -> Store:
         UsageError: The address is malformed.
     """
     if is_object(place):
-        from detcli.shards.objects import ObjectFolder
+        from detcli.shards.object_store import ObjectFolder
 
         return ObjectFolder(place)
     if "://" in place:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.device import available_cores
 from detcli.errors import InputError, SourceError, StoreError, UsageError
-from detcli.objects.address import Address, is_object
+from detcli.object_store.address import Address, is_object
 from detcli.record import Origin
 from detcli.source.address import (
     check_address,
@@ -40,7 +40,7 @@ from detcli.text import public_name
 if TYPE_CHECKING:
     from detcli.source.capture import Capture
     from detcli.source.fetch import Fetches
-    from detcli.source.objects import ObjectReader
+    from detcli.source.object_store import ObjectReader
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
@@ -213,7 +213,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     @cached_property
     def _objects(self) -> "ObjectReader":
-        from detcli.source.objects import ObjectReader
+        from detcli.source.object_store import ObjectReader
 
         return ObjectReader(self._fetches)
 
@@ -323,7 +323,7 @@ def _nothing_in_folder(*, recursive: bool) -> SourceError:
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
     if any(is_object(name) or is_web_folder(name) for name in names):
-        from detcli.objects.credentials import require_obstore
+        from detcli.object_store.credentials import require_obstore
 
         require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote, urlsplit
 
 from detcli.errors import SourceError
-from detcli.objects.credentials import client_settings
-from detcli.objects.failures import explained
+from detcli.object_store.credentials import client_settings
+from detcli.object_store.failures import explained
 from detcli.source.address import check_address
 from detcli.source.folders import is_media
 

@@ -120,7 +120,7 @@ def failure(name):
 
 def test_other_servers_are_refused(server, monkeypatch):
     monkeypatch.delattr(Handler, "do_PROPFIND")
-    monkeypatch.setattr("detcli.objects.credentials.RETRY_S", 0)
+    monkeypatch.setattr("detcli.object_store.credentials.RETRY_S", 0)
     reason = failure(f"http://{server.host}/pics/")[1]
     assert reason == "cannot be listed: the store answers 501 Not Implemented"
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.formats import Format, choose_format, read_target
 from detcli.commands.shared.layout import GOES
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
-from detcli.commands.shared.records import Format, choose_format, read_target
 from detcli.errors import UsageError
 
 EXAMPLES = """

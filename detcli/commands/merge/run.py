@@ -3,9 +3,9 @@
 import os
 from typing import TYPE_CHECKING
 
+from detcli.commands.shared.formats import Format, open_record_sink, open_target, require_file
 from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import count, progress
-from detcli.commands.shared.records import Format, open_record_sink, open_target, require_file
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
@@ -16,7 +16,7 @@ from detcli.shards.parts import DAMAGE, Stored
 from detcli.shards.store import open_store
 
 if TYPE_CHECKING:
-    from detcli.commands.shared.records import Target
+    from detcli.commands.shared.formats import Target
 
 
 def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: bool) -> None:

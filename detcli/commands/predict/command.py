@@ -7,10 +7,10 @@ import typer
 
 from detcli.commands.predict.options import check_gpu_decode, parse_labels, read_shard_options
 from detcli.commands.shared import options
+from detcli.commands.shared.formats import Format, choose_format, read_target, require_disk
 from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SCENE, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
-from detcli.commands.shared.records import Format, choose_format, read_target, require_disk
 from detcli.errors import InputError, UsageError
 from detcli.model.zoo import DEFAULT
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
-from detcli.commands.shared.records import Format
+from detcli.commands.shared.formats import Format
 from detcli.errors import CheckError, UsageError
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.commands.predict.options import LABEL_PARTS
-from detcli.commands.shared.messages import is_pipe, is_terminal
-from detcli.commands.shared.options import Hiding
-from detcli.commands.shared.progress import count
-from detcli.commands.shared.records import (
+from detcli.commands.shared.formats import (
     Format,
     Target,
     is_special,
@@ -21,6 +18,9 @@ from detcli.commands.shared.records import (
     open_target,
     require_file,
 )
+from detcli.commands.shared.messages import is_pipe, is_terminal
+from detcli.commands.shared.options import Hiding
+from detcli.commands.shared.progress import count
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.interrupts import interrupts

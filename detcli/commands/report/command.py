@@ -62,7 +62,7 @@ def report(  # noqa: PLR0913 - one parameter an option
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.commands.report.run import Blur, make_page  # which load OpenCV
-    from detcli.commands.shared.records import require_disk
+    from detcli.commands.shared.formats import require_disk
     from detcli.commands.shared.setup import set_up_process
     from detcli.source.decode import DecodeOptions
 

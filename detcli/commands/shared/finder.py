@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from detcli.backend.device import available_cores
 from detcli.errors import InputError
 from detcli.geometry import Image, Picture
-from detcli.objects.address import is_object
+from detcli.object_store.address import is_object
 from detcli.record import Origin, RecordJson
 from detcli.sink.page.page import Rendering, render
 from detcli.source.address import is_address, is_camera

@@ -17,7 +17,7 @@ import terminals
 from json_lines import lines
 
 from detcli.commands.predict.sinks import SinkOptions, open_sinks
-from detcli.commands.shared.records import Format
+from detcli.commands.shared.formats import Format
 from detcli.record import Clip, Origin
 from detcli.source.item import Item
 

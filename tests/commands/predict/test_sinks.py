@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from detcli.commands.predict.sinks import SinkOptions
-from detcli.commands.shared.records import Format
+from detcli.commands.shared.formats import Format
 from detcli.errors import UsageError
 
 OUTPUT = Path("boxes")

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from detcli.objects.failures import ObjectError
+from detcli.object_store.failures import ObjectError
 from detcli.text import OBJECT_SCHEMES
 
 

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from detcli.errors import DeviceError
-from detcli.objects import credentials
-from detcli.objects.bucket import Bucket
-from detcli.objects.credentials import open_store
-from detcli.objects.failures import ObjectError, ObjectMissingError
+from detcli.object_store import credentials
+from detcli.object_store.bucket import Bucket
+from detcli.object_store.credentials import open_store
+from detcli.object_store.failures import ObjectError, ObjectMissingError
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 

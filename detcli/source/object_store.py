@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 from detcli.errors import SourceError
-from detcli.objects.address import Address
-from detcli.objects.bucket import Bucket
-from detcli.objects.failures import ObjectError
+from detcli.object_store.address import Address
+from detcli.object_store.bucket import Bucket
+from detcli.object_store.failures import ObjectError
 from detcli.source.fetch import Fetches
 from detcli.source.folders import is_media
 from detcli.source.item import Item

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from detcli.errors import OutputError
 from detcli.files import AtomicFile
-from detcli.objects.address import Address
-from detcli.objects.bucket import Bucket
-from detcli.objects.failures import ObjectError
+from detcli.object_store.address import Address
+from detcli.object_store.bucket import Bucket
+from detcli.object_store.failures import ObjectError
 
 
 class ObjectFile(AtomicFile):

@@ -15,7 +15,7 @@ from detcli.text import OBJECT_SCHEMES, public_name
 
 if TYPE_CHECKING:
     from detcli.files import AtomicFile, DirectFile
-    from detcli.objects.address import Address
+    from detcli.object_store.address import Address
     from detcli.sink import Output, RecordSink
 
 
@@ -96,8 +96,8 @@ def read_target(output: str | None) -> "Target | None":
     """
     if output is None or output == "-":
         return None
-    from detcli.objects.address import Address, is_object
-    from detcli.objects.failures import ObjectError
+    from detcli.object_store.address import Address, is_object
+    from detcli.object_store.failures import ObjectError
 
     if not is_object(output):
         return Path(output)
@@ -137,7 +137,7 @@ def open_target(target: Target) -> "AtomicFile | DirectFile":
         from detcli.files import open_output
 
         return open_output(target)
-    from detcli.objects.file import ObjectFile
+    from detcli.object_store.file import ObjectFile
 
     return ObjectFile(target)
 

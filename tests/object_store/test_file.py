@@ -5,8 +5,8 @@ import tempfile
 import pytest
 
 from detcli.errors import OutputError
-from detcli.objects.address import Address
-from detcli.objects.file import ObjectFile
+from detcli.object_store.address import Address
+from detcli.object_store.file import ObjectFile
 
 TARGET = Address("s3", "photos", "a b/all.jsonl")
 

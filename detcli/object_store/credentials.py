@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from detcli.errors import DeviceError, loading
-from detcli.objects.failures import SIGN_IN, ObjectError, explained
+from detcli.object_store.failures import SIGN_IN, ObjectError, explained
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO
 
-from detcli.objects.credentials import open_store
-from detcli.objects.failures import (
+from detcli.object_store.credentials import open_store
+from detcli.object_store.failures import (
     ObjectDeniedError,
     ObjectError,
     ObjectMissingError,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from detcli.objects.address import Address, is_object
-from detcli.objects.failures import ObjectError
+from detcli.object_store.address import Address, is_object
+from detcli.object_store.failures import ObjectError
 
 
 @pytest.mark.parametrize("name", ["s3://a/b", "S3://a/b", "gs://a", "az://a/"])
