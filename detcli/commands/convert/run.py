@@ -13,9 +13,10 @@ from onnx import ModelProto
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.accuracy import OpenLabels
+from detcli.commands.convert.calibration import Pictures, Tensor, tensor_of
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Conversion, Difference, File
-from detcli.commands.convert.steps import Pictures, Steps, Tensor, serialised, tensor_of
+from detcli.commands.convert.steps import Steps, serialised
 from detcli.commands.shared.comparison import (
     DetectionsReport,
     Rules,
