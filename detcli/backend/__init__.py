@@ -161,7 +161,7 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
 
 
 def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Opened:
-    """Open something with a device's engine: the only branch on the device in the package."""
+    """Open something with a device's engine: the only place that chooses one."""
     engine: Engine
     match device.kind:
         case DeviceKind.AUTO:

@@ -166,7 +166,8 @@ def open_camera(number: int) -> Capture:
 
 def _open(name: str, parameters: list[int]) -> Capture | None:
     # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
-    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do.
+    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
+    # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
     capture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
     return capture if capture.isOpened() else None
 
