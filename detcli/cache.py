@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detcli.errors import OutputError
 from detcli.files import make_folder, write_file
-from detcli.trust import distrust, warn_once
+from detcli.trust import warn_once, why_untrusted
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
 def is_cache_trusted(*paths: Path) -> bool:
     """Whether only the user can write to these parts of the cache; if not, a warning says so."""
-    reason = next(filter(None, map(distrust, paths)), "")
+    reason = next(filter(None, map(why_untrusted, paths)), "")
     if reason:
         warn_once(
             f"the cache is not used, since {reason}; "

@@ -122,21 +122,21 @@ def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
         yield from found
 
 
-def feet(boxes: Boxes, size: tuple[int, int]) -> Points:
-    """Where objects stand: the middle of each box's lower side.
+def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
+    """The bottom centre of each box, where its object stands.
 
-    Of a box that reaches beyond the picture, the part inside counts; one outside stands nowhere.
+    A box that reaches beyond the picture is clipped to it first.
 
     Args:
         boxes: `(N, 4)` in pixels of the picture.
         size: Its height and width.
 
     Returns:
-        `(N, 2)` float32 pixels, NaN for boxes outside.
+        `(N, 2)` float32 pixels, x and y; NaN for boxes outside the picture.
     """
     height, width = size
-    within = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))
-    points = np.stack([(within[:, 0] + within[:, 2]) / 2, within[:, 3]], axis=1)
+    clipped = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))  # (N, 4)
+    points = np.stack([(clipped[:, 0] + clipped[:, 2]) / 2, clipped[:, 3]], axis=1)  # (N, 2)
     points[~shown(boxes, size)] = np.nan
     return points.astype(np.float32)
 

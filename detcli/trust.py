@@ -9,12 +9,12 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 
-def distrust(path: Path) -> str:
-    """Why others may have written to a file or folder; empty if only its owner can.
+def why_untrusted(path: Path) -> str:
+    """Why a file or folder is not trusted: others can write to it; empty if only its owner can.
 
     It must belong to the user or to root, and its group or others must not be able to write to it.
-    The user's private group may: where every user has one, files are made group-writable. What
-    does not exist, or is neither a file nor a folder, is not distrusted.
+    The user's private group may: where every user has one, files are made group-writable. A path
+    that does not exist, or is neither a file nor a folder, is trusted.
     """
     if os.name != "posix":
         return ""

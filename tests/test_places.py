@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detcli.errors import UsageError
-from detcli.places import Shape, feet, read_places
+from detcli.places import Shape, bottom_centres, read_places
 
 
 def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
@@ -84,7 +84,7 @@ def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("box", "foot"),
+    ("box", "point"),
     [
         ((10, 20, 30, 40), (20, 40)),
         ((10, 20, 30, 80), (20, 50)),  # cut off at the lower edge, where the picture ends
@@ -94,7 +94,7 @@ def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
         ((-3e38, -3e38, 3e38, 3e38), (50, 50)),
     ],
 )
-def test_an_object_stands_where_its_box_ends_below(box, foot):
-    points = feet(np.array([box], np.float32), (50, 100))
-    np.testing.assert_array_equal(points, np.array([foot], np.float32))
-    assert feet(np.empty((0, 4), np.float32), (50, 100)).shape == (0, 2)
+def test_bottom_centres(box, point):
+    points = bottom_centres(np.array([box], np.float32), (50, 100))
+    np.testing.assert_array_equal(points, np.array([point], np.float32))
+    assert bottom_centres(np.empty((0, 4), np.float32), (50, 100)).shape == (0, 2)

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from detcli import trust
-from detcli.trust import distrust
+from detcli.trust import why_untrusted
 
 USER = pwd.getpwuid(os.geteuid())
 
@@ -22,13 +22,13 @@ def mine(request, tmp_path):
 
 
 def test_what_only_the_user_can_write_to_is_trusted(mine):
-    assert distrust(mine) == ""
-    assert distrust(mine.with_name("missing")) == ""
+    assert why_untrusted(mine) == ""
+    assert why_untrusted(mine.with_name("missing")) == ""
 
 
 def test_what_others_can_write_to_is_not(mine):
     mine.chmod(0o757)
-    assert distrust(mine) == f"others can write to {mine}"
+    assert why_untrusted(mine) == f"others can write to {mine}"
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def test_only_a_private_group_may_write(mine, monkeypatch, name, members, truste
     monkeypatch.setattr(grp, "getgrgid", lambda _: group)
     user = types.SimpleNamespace(pw_name=USER.pw_name, pw_gid=mine.stat().st_gid)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
-    assert distrust(mine) == ("" if trusted else f"its group can write to {mine}")
+    assert why_untrusted(mine) == ("" if trusted else f"its group can write to {mine}")
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"], raising=False)
-    assert distrust(mine) == f"its group can write to {mine}"
+    assert why_untrusted(mine) == f"its group can write to {mine}"
 
 
 def test_what_belongs_to_another_user_is_not(mine, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: mine.stat().st_uid + 1)
     expected = "" if mine.stat().st_uid == 0 else f"{mine} belongs to another user"
-    assert distrust(mine) == expected
+    assert why_untrusted(mine) == expected
 
 
 def test_root_is_trusted(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert distrust(trust.Path("/")) == ""
+    assert why_untrusted(trust.Path("/")) == ""

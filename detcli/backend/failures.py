@@ -1,4 +1,4 @@
-"""What the failures of a network become, and how long it may take, on any runtime."""
+"""Errors for a network that fails, and the time limits on it, on any runtime."""
 
 import threading
 from collections.abc import Callable
@@ -19,28 +19,31 @@ OUT_OF_MEMORY = (
 )
 
 LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 120, 600
-"""What a network may take on the CPU to load, and for a batch; real ones take seconds.
+"""How long a network may take on the CPU to load, and to run a batch; detectors take seconds.
 
-The pipeline watches its batches itself."""
+The pipeline limits its batches itself."""
 
 MORE_MEMORY = "try a smaller --imgsz or --batch, end other programs, or check what the model is"
 
 T = TypeVar("T")
 
 
-def within(limit_s: int, title: str, task: Callable[[], T]) -> T:
-    """Do something with a network that may never end, such as folding its constants.
+def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
+    """Run a task on a network that may never finish, such as folding its constants.
 
-    It runs on a thread of its own, which is abandoned past the limit, since nothing can interrupt
-    a library; meanwhile Ctrl-C works.
+    The task runs on a thread of its own, which is abandoned past the limit, since nothing can
+    interrupt a library; meanwhile Ctrl-C works.
 
     Args:
         limit_s: Seconds that it may take; those in which the process is suspended do not count.
         title: The model's name in errors.
-        task: What to do.
+        task: The task; its errors are raised as they are.
+
+    Returns:
+        The task's result.
 
     Raises:
-        ModelError: It takes longer.
+        ModelError: The task did not finish within the limit.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -61,18 +64,18 @@ def within(limit_s: int, title: str, task: Callable[[], T]) -> T:
         raise failed[0]
     if done:
         return done[0]
-    raise endless(title, limit_s)
+    raise timeout_error(title, limit_s)
 
 
-def endless(title: str, limit_s: int) -> ModelError:
-    """The error for a network that does not end within its limit."""
+def timeout_error(title: str, limit_s: int) -> ModelError:
+    """The error for a network that did not finish within its limit."""
     return ModelError(
-        f"{title} takes more than {limit_s} seconds, as no detector does",
+        f"{title} did not finish within {limit_s} seconds, far longer than any detector needs",
         "check where the file comes from, or try it on a faster machine",
     )
 
 
-def closed() -> InferenceError:
+def closed_error() -> InferenceError:
     """The error for a session that has been closed."""
     return InferenceError("the detector has been closed", "use it inside its with block")
 
@@ -95,7 +98,7 @@ def is_out_of_memory(reason: str) -> bool:
 
 
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
-    """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph needs this B."""
+    """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph fixes B."""
     batch = shape[0]
     pictures, first = f"{batch} pictures", f"a batch of {batch // 2}"
     if batch == 1:

@@ -135,7 +135,7 @@ class Tensors(Protocol):
 
         Raises:
             InferenceError: The runtime failed.
-            ModelError: The run takes more than ten minutes.
+            ModelError: The run did not finish within ten minutes.
         """
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from detcli.cache import cache_folder
 from detcli.errors import ModelError, OutputError, system_reason
 from detcli.files import make_folder, write_file
-from detcli.trust import distrust, warn_once
+from detcli.trust import warn_once, why_untrusted
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_REF = 1000
@@ -63,13 +63,13 @@ class HubFile:
             OutputError: Others can write to it, and to detcli's own cache.
         """
         shared = hub_folder()
-        if not (reason := distrusted(shared, self.folder)):
+        if not (reason := why_folder_untrusted(shared, self.folder)):
             return shared / self.folder
         own = cache_folder() / "hub"
         warn_once(
             f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"
         )
-        if reason := distrusted(own, self.folder):
+        if reason := why_folder_untrusted(own, self.folder):
             raise OutputError(
                 f"no place for models: {reason}", "set HF_HOME to a folder that only you write to"
             )
@@ -182,12 +182,12 @@ def hub_folder() -> Path:
     return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
 
 
-def distrusted(hub: Path, name: str) -> str:
-    """Why a repository's folder in a cache, or anything in it, is not trusted; empty if it is."""
+def why_folder_untrusted(hub: Path, name: str) -> str:
+    """Why a repository's folder in a cache, or a file in it, is not trusted; empty if all are."""
     paths = [hub, hub / name]
     for folder, folders, files in os.walk(hub / name):
         paths.extend(Path(folder, entry) for entry in (*folders, *files))
-    return next(filter(None, map(distrust, paths)), "")
+    return next(filter(None, map(why_untrusted, paths)), "")
 
 
 def _branch(ref: Path) -> str | None:

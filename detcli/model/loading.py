@@ -20,7 +20,7 @@ from detcli.errors import DetcliError, ModelError
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.preprocessing import overridden
 from detcli.model.sidecar import Sidecar
-from detcli.model.zoo import stands_alone
+from detcli.model.zoo import has_no_sidecar
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -157,7 +157,7 @@ class ModelFile:
 
         Other programs may fetch more of its repository into the same cache at any time.
         """
-        return None if stands_alone(self.path) else Sidecar.read(self.path)
+        return None if has_no_sidecar(self.path) else Sidecar.read(self.path)
 
     def files(self) -> dict[str, bytes]:
         """What the model consists of: contents by names relative to its folder.

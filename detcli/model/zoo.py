@@ -159,7 +159,7 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
             return LocatedModel(path, path.stem)
         named = MODELS[str(model)]
     half = half and named.repository is not None
-    path = there(named, half=half) or _fetch(named, half=half, show=show)
+    path = local_path(named, half=half) or _fetch(named, half=half, show=show)
     return LocatedModel(path, named.title(half=half), half)
 
 
@@ -188,21 +188,21 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
     )
 
 
-def stands_alone(path: Path) -> bool:
-    """Whether a file is of a named model in the cache that nothing beside it belongs to."""
+def has_no_sidecar(path: Path) -> bool:
+    """Whether a file is the cached file of a zoo model that has no other files."""
     alone = [model for model in MODELS.values() if not model.beside]
     folders = {file.folder for model in alone if (file := model.file(half=False))}
     return not folders.isdisjoint(path.absolute().parts)
 
 
-def where(name: str, *, half: bool = False) -> Path:
-    """Path of a model's file.
+def model_path(name: str, *, half: bool = False) -> Path:
+    """Path of a named model's file, which must not need fetching.
 
     Raises:
         ModelError: No model has this name, or it has not been fetched.
     """
     model = by_name(name)
-    path = there(model, half=half)
+    path = local_path(model, half=half)
     if path is None:
         command = f"detcli models pull {name}{' --half' if half else ''}"
         raise ModelError(f"{model.title(half=half)} has not been fetched", f"run: {command}")
@@ -224,7 +224,7 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
         OutputError: The cache cannot be written to.
     """
     model = by_name(name)
-    path = there(model, half=half)
+    path = local_path(model, half=half)
     file = model.file(half=half)
     if path and file and not is_intact(path):
         log.warning("%s is damaged; fetching it again", path)
@@ -263,8 +263,8 @@ def remove(name: str) -> int:
     return freed
 
 
-def there(model: ZooModel, *, half: bool) -> Path | None:
-    """Path of a model's file; None if it has to be fetched.
+def local_path(model: ZooModel, *, half: bool) -> Path | None:
+    """Path of a model's file, bundled or cached; None if it has to be fetched.
 
     Raises:
         ModelError: A bundled model has no float16 file, or is missing from the installation.

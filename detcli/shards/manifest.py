@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypedDict
 from detcli.errors import StoreError, UsageError, system_reason
 from detcli.record import SettingsJson
 from detcli.shards.names import Hashes, Name, from_json, hash_of, sorted_hashes, to_json
-from detcli.shards.store import Store, temporary, told
+from detcli.shards.store import Store, temporary, temporary_file_errors
 
 FIRST = "manifest.jsonl"
 NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
@@ -269,7 +269,7 @@ def publish(
         OutputError: It cannot be written.
     """
     remaining, shards, count = iter(names), 0, 0
-    with told(), temporary() as file:
+    with temporary_file_errors(), temporary() as file:
         _write(file, header)
         while lot := [*islice(remaining, header["shard_size"])]:
             _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.errors import InputError, SourceError
-from detcli.shards.store import temporary, told
+from detcli.shards.store import temporary, temporary_file_errors
 from detcli.source.item import Item, failed
 from detcli.source.sources import SourceEntry
 from detcli.text import public_name
@@ -107,9 +107,9 @@ class Names(contextlib.AbstractContextManager["Names"]):
             while lot := [*islice(remaining, LOT)]:
                 for name in lot:
                     hashes += hash_of(name)
-                with told():
+                with temporary_file_errors():
                     self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
-            with told():
+            with temporary_file_errors():
                 self._file.flush()
         except BaseException:
             self.__exit__()

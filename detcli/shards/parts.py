@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from detcli.errors import StoreError, system_reason
 from detcli.record import WATCHED, PartJson, RecordJson
 from detcli.shards.manifest import Shard
-from detcli.shards.store import Store, temporary, told
+from detcli.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.json import encode
 
 PARQUET = ".parquet"
@@ -55,7 +55,7 @@ class Lines(AbstractContextManager["Lines"]):
         Raises:
             OutputError: The disk for temporary files is full.
         """
-        with told():
+        with temporary_file_errors():
             self._write(self._last)
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_line(_plain(self._last)))
@@ -63,7 +63,7 @@ class Lines(AbstractContextManager["Lines"]):
 
     def content(self) -> bytes:
         """All records, as JSON Lines."""
-        with told():
+        with temporary_file_errors():
             self._write(self._last)
             self._last = None
             self._file.seek(0)
@@ -79,7 +79,7 @@ class Lines(AbstractContextManager["Lines"]):
             OutputError: It cannot be written.
         """
         part = self._part()
-        with told():
+        with temporary_file_errors():
             if name.endswith(PARQUET):
                 with temporary() as content:
                     _to_parquet(self.content().splitlines(), part, content)
@@ -185,7 +185,7 @@ class _Target:
         self._file = file
 
     def write(self, data: bytes) -> None:
-        with told():
+        with temporary_file_errors():
             self._file.write(data)
 
     def commit(self) -> None:

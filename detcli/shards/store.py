@@ -1,7 +1,8 @@
 """Stores: where the manifest and the parts of a run are, each written once and never changed.
 
-What is published is complete and stays as it is: of two processes that publish the same name, one
-wins, and the other is told. So no locks are needed, and a shard that is worked twice does no harm.
+A published file is complete and never changes: of two processes that publish the same name, one
+wins, and the other learns that it lost. So no locks are needed, and a shard that is worked twice
+does no harm.
 """
 
 import contextlib
@@ -51,7 +52,7 @@ class Store(Protocol):
         The folder is made if need be. After True, the file survives a power cut.
 
         Returns:
-            Whether this call has written it; False if it was there, which is then untouched.
+            Whether this call has written it; False if it existed, and was left as it was.
 
         Raises:
             OutputError: It cannot be written.
@@ -81,13 +82,13 @@ IN_MEMORY = 8 << 20
 
 
 def temporary() -> BinaryIO:
-    """An unnamed file, which vanishes if the process dies; see `told`."""
+    """An unnamed file, gone if the process dies; use it within `temporary_file_errors`."""
     return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Say of errors that they are those of a temporary file; a store has errors of its own.
+def temporary_file_errors() -> Iterator[None]:
+    """Raise an OSError as one that names the folder for temporary files, not the store.
 
     Raises:
         OutputError: The disk for temporary files is full.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from detcli.detections import Detections
 from detcli.geometry import Picture
-from detcli.places import Points, Shape, feet
+from detcli.places import Points, Shape, bottom_centres
 from detcli.record import Record
 from detcli.sink.folder import PerClip
 
@@ -31,7 +31,7 @@ class CrossedLines:
         if record.origin.frame is None or found.track_id is None:
             return record
         counts = self._clips.of(record)
-        points = feet(found.xyxy, picture.size)
+        points = bottom_centres(found.xyxy, picture.size)
         crossed = np.empty(len(found), np.object_)
         crossed[:] = [() for _ in crossed]
         shown = []

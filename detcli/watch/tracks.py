@@ -15,7 +15,7 @@ import numpy.typing as npt
 from detcli.detections import Detections
 from detcli.errors import DependencyError, InferenceError, loading
 from detcli.geometry import Picture, clipped
-from detcli.places import feet
+from detcli.places import bottom_centres
 from detcli.record import Record
 from detcli.sink.folder import PerClip
 from detcli.watch.options import TrackOptions
@@ -119,10 +119,10 @@ class ClipTracks:
     ) -> dict[int, npt.NDArray[np.float32]]:
         """Where the objects in this frame stood, the newest last."""
         seen = {}
-        for number, foot in zip(numbers.tolist(), feet(found.xyxy, size), strict=True):
+        for number, point in zip(numbers.tolist(), bottom_centres(found.xyxy, size), strict=True):
             if number > 0:
                 trail = seen[number] = self._trails.pop(number, deque(maxlen=TRAIL))
-                trail.append(foot)
+                trail.append(point)
         self._trails = {**self._trails, **seen}
         while len(self._trails) > TRAIL * max(1, len(seen)):  # those not seen for long come first
             del self._trails[next(iter(self._trails))]

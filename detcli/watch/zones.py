@@ -12,7 +12,7 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning
 from detcli.geometry import Picture
 from detcli.opencv import cv2
-from detcli.places import Points, Shape, feet
+from detcli.places import Points, Shape, bottom_centres
 from detcli.record import Record
 
 
@@ -25,7 +25,8 @@ class Zones:
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with the zones of its detections, and how many are in each."""
-        points, names = feet(found.xyxy, picture.size), [zone.name for zone in self._zones]
+        points = bottom_centres(found.xyxy, picture.size)
+        names = [zone.name for zone in self._zones]
         polygons = [zone.pixels(picture.size) for zone in self._zones]
         self._tell_outside(record, picture.size, polygons)
         within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)

@@ -4,19 +4,19 @@ import threading
 
 import pytest
 
-from detcli.backend.failures import is_out_of_memory, out_of_memory, within
+from detcli.backend.failures import is_out_of_memory, out_of_memory, run_with_timeout
 from detcli.errors import ModelError
 
 
 def test_what_never_ends_is_abandoned():
-    with pytest.raises(ModelError, match="endless takes more than 1 seconds"):
-        within(1, "endless", threading.Event().wait)
+    with pytest.raises(ModelError, match="endless did not finish within 1 seconds"):
+        run_with_timeout(1, "endless", threading.Event().wait)
 
 
 def test_within_the_limit_results_and_errors_are_passed_on():
-    assert within(1, "quick", lambda: 5) == 5
+    assert run_with_timeout(1, "quick", lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        within(1, "broken", lambda: 1 / 0)
+        run_with_timeout(1, "broken", lambda: 1 / 0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from detcli.model import zoo
 from detcli.model.contract import Interpolation
 from detcli.model.hub_cache import hub_folder
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import LocatedModel, find, pull, remove, where
+from detcli.model.zoo import LocatedModel, find, model_path, pull, remove
 
 
 @pytest.fixture
@@ -98,18 +98,18 @@ def test_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
 def test_the_bundled_model_needs_no_hub(bundled, hub):
     for half in (False, True):
         assert find("codes", half=half) == LocatedModel(bundled, "codes")
-    assert pull("codes") == where("codes") == bundled
+    assert pull("codes") == model_path("codes") == bundled
     assert hub.requests == []
 
 
-@pytest.mark.parametrize("act", [pull, where])
+@pytest.mark.parametrize("act", [pull, model_path])
 def test_the_bundled_model_has_no_float16_file(act, bundled):
     with pytest.raises(ModelError, match="codes has no float16 file"):
         act("codes", half=True)
     assert bundled.exists()
 
 
-@pytest.mark.parametrize("act", [find, pull, where])
+@pytest.mark.parametrize("act", [find, pull, model_path])
 def test_a_missing_bundled_model_is_reported(act, bundled):
     bundled.unlink()
     with pytest.raises(ModelError, match=r"codes\.onnx is missing") as error:
@@ -117,7 +117,7 @@ def test_a_missing_bundled_model_is_reported(act, bundled):
     assert "reinstall detcli" in error.value.hint
 
 
-@pytest.mark.parametrize("act", [pull, where, remove])
+@pytest.mark.parametrize("act", [pull, model_path, remove])
 def test_only_names_can_be_pulled_located_and_removed(act):
     with pytest.raises(ModelError, match=r"^'/etc/hosts': no model has that name") as error:
         act("/etc/hosts")  # which exists
@@ -126,10 +126,10 @@ def test_only_names_can_be_pulled_located_and_removed(act):
 
 def test_where_does_not_fetch(hub):
     with pytest.raises(ModelError, match="yolov10n-fp16 has not been fetched") as error:
-        where("yolov10n", half=True)
+        model_path("yolov10n", half=True)
     assert error.value.hint == "run: detcli models pull yolov10n --half"
     assert hub.requests == []
-    assert pull("yolov10n", half=True) == where("yolov10n", half=True)
+    assert pull("yolov10n", half=True) == model_path("yolov10n", half=True)
 
 
 def test_pull_updates_only_files_of_a_branch(hub):
@@ -207,8 +207,8 @@ def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
 
 def test_a_named_model_in_the_cache_is_known_by_any_path():
     named = zoo.MODELS["yolov10n"].file(half=False)
-    assert zoo.stands_alone(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
-    assert not zoo.stands_alone(Path("yolov10n.onnx"))
+    assert zoo.has_no_sidecar(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
+    assert not zoo.has_no_sidecar(Path("yolov10n.onnx"))
 
 
 @pytest.fixture
@@ -239,9 +239,9 @@ def test_what_belongs_to_a_model_is_fetched_with_it(hub):
 def test_a_model_without_what_belongs_to_it_is_not_complete(queries):
     path = find("queries").path
     queries.neighbours()[0].cached().unlink()
-    assert zoo.there(queries, half=False) is None
+    assert zoo.local_path(queries, half=False) is None
     with pytest.raises(ModelError, match="has not been fetched"):
-        where("queries")
+        model_path("queries")
     assert find("queries").path == path
     remove("queries")
     assert not list(hub_folder().glob("models--*queries/**/*.json"))

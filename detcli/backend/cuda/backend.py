@@ -16,7 +16,7 @@ from detcli.backend.cuda.pictures import PictureMemory
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, take, top_k, upload
-from detcli.backend.failures import closed, out_of_memory
+from detcli.backend.failures import closed_error, out_of_memory
 from detcli.backend.postprocess import (
     Floats,
     HeadArray,
@@ -238,7 +238,7 @@ class CudaBackend:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise closed()
+            raise closed_error()
 
     def _owned(self, buffer: Batch) -> Slot:
         """The batch's slot, unless it has been handed out again."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
-from detcli.backend.failures import closed, is_out_of_memory, out_of_memory, run_error
+from detcli.backend.failures import closed_error, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
@@ -242,7 +242,7 @@ class Network:
     def _failures(self, shape: tuple[int, ...]) -> Iterator[None]:
         """Translate ONNX Runtime's failures on an input of this shape."""
         if self._session is None:
-            raise closed()
+            raise closed_error()
         try:
             yield
         except FAILURES as error:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from detcli.backend.failures import closed, run_error
+from detcli.backend.failures import closed_error, run_error
 from detcli.backend.openvino.library import FAILURES, reason
 from detcli.backend.openvino.network import OpenvinoNetwork, Tensor
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
@@ -66,7 +66,7 @@ class OpenvinoBackend:
     def infer(self, buffer: Tensor) -> Runs:
         """Start the network body on `(B, 3, H, W)`."""
         if self.network is None:
-            raise closed()
+            raise closed_error()
         runs = Runs(len(buffer), [])
         for part in in_batches(buffer, self._contract):
             request = self.idle.pop() if self.idle else self.network.request()

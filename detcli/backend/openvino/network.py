@@ -18,7 +18,7 @@ from detcli.backend.failures import (
     RUN_TIMEOUT_S,
     is_out_of_memory,
     run_error,
-    within,
+    run_with_timeout,
 )
 from detcli.backend.openvino.library import FAILURES, library, open_core, reason
 from detcli.cache import cached
@@ -151,7 +151,7 @@ def _load(
 
 def _compiled(load: Callable[[], Any], title: str) -> Any:  # noqa: ANN401
     try:
-        return within(LOAD_TIMEOUT_S, title, load)
+        return run_with_timeout(LOAD_TIMEOUT_S, title, load)
     except FAILURES as error:
         why = reason(error)
         if is_out_of_memory(why):
@@ -296,4 +296,4 @@ class OpenvinoTensors:
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
-        return within(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
+        return run_with_timeout(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))

@@ -19,10 +19,10 @@ from detcli.backend.failures import (
     LOAD_TIMEOUT_S,
     MORE_MEMORY,
     RUN_TIMEOUT_S,
-    closed,
+    closed_error,
     is_out_of_memory,
     run_error,
-    within,
+    run_with_timeout,
 )
 from detcli.backend.runtime import onnxruntime, runtime_errors
 from detcli.errors import DeviceError, DeviceMemoryError, ModelError
@@ -100,7 +100,8 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
                 onnxruntime.InferenceSession, graph, options, list(providers), enable_fallback=0
             )
             # TensorRT takes minutes to build an engine.
-            session = within(LOAD_TIMEOUT_S, title, create) if providers is CPU else create()
+            on_cpu = providers is CPU
+            session = run_with_timeout(LOAD_TIMEOUT_S, title, create) if on_cpu else create()
     except (*FAILURES, ValueError) as error:
         raise _creation_error(reason(error), title, on_cpu=providers is CPU) from error
     if providers is not CPU:
@@ -209,7 +210,7 @@ class TensorSession:
         InferenceError: The runtime failed, or the session has been closed.
         """
         if self._session is None:
-            raise closed()
+            raise closed_error()
         try:
             outputs = self._session.run(None, {name: tensor})
         except FAILURES as error:
@@ -222,7 +223,7 @@ class TensorSession:
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
-        return within(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
+        return run_with_timeout(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
 
     def close(self) -> None:
         """Drop the session with its memory."""

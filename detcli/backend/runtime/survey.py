@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from detcli.backend.failures import LOAD_TIMEOUT_S, within
+from detcli.backend.failures import LOAD_TIMEOUT_S, run_with_timeout
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.session import (
     CPU,
@@ -91,7 +91,7 @@ def simplified(graph: bytes) -> bytes | None:
                 providers=["CPUExecutionProvider"],
                 enable_fallback=0,
             )
-            within(LOAD_TIMEOUT_S, "the graph", create)
+            run_with_timeout(LOAD_TIMEOUT_S, "the graph", create)
             return file.read_bytes()
         except (*FAILURES, DetcliError, ValueError, OSError):
             return None

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from detcli.backend.failures import RUN_TIMEOUT_S, endless
+from detcli.backend.failures import RUN_TIMEOUT_S, timeout_error
 from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
@@ -159,7 +159,7 @@ class BatchRunner:
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
         self._time_limit = time_limit or TimeLimit()
-        self._endless = partial(endless, detector.model_name, RUN_TIMEOUT_S)
+        self._timeout_error = partial(timeout_error, detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
 
@@ -184,7 +184,7 @@ class BatchRunner:
             self._detector.observe(None)
 
     def _detect(self, pictures: Sequence[Picture]) -> None:
-        self._time_limit.step(RUN_TIMEOUT_S, self._endless)
+        self._time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from detcli.backend.failures import RUN_TIMEOUT_S, within
+from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.convert.calibration import (
     OUTLYING,
     Pictures,
@@ -176,7 +176,7 @@ class Steps:
         exact = decode | behind | overflowing
         keep = self._options.keep_io
         run = partial(to_half, self.model, exact, keep_inputs_and_outputs=keep)
-        half = within(RUN_TIMEOUT_S, self._title, run)
+        half = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
         kept = sum(node.output[0] in exact for node in known.graph.node)
         finding = f"{kept} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
@@ -213,7 +213,7 @@ class Steps:
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
         ranges = self._observed(known, reading, sorted(tensors), OUTLYING)
         run = partial(to_int8, self.model, ranges, exact)
-        quantised = within(RUN_TIMEOUT_S, self._title, run)
+        quantised = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
         share = f"{len(chosen)} of {len(convolutions)} convolutions"
         return quantised, f"{share}, calibrated on {self._seen_pictures}"
 

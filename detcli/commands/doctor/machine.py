@@ -30,10 +30,10 @@ from detcli.commands.shared.defaults_file import DefaultsContext, defaults_file
 from detcli.commands.shared.messages import is_terminal
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import OutputError, UsageError
-from detcli.model.hub_cache import distrusted, hub_folder
+from detcli.model.hub_cache import hub_folder, why_folder_untrusted
 from detcli.model.zoo import MODELS
 from detcli.text import public_name, public_text
-from detcli.trust import distrust
+from detcli.trust import why_untrusted
 
 # Instruction sets that decide how fast a network runs, on x86 and Arm, as Linux names them.
 FEATURES = re.compile(
@@ -198,7 +198,7 @@ def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
     """Why detcli's own cache, and that of fetched models, is not used."""
     paths = [folder, *(folder / name for name in CACHE_FOLDERS)]
     paths.extend(path for name in CACHE_FOLDERS for path, _ in _cached_files(folder, name))
-    if reason := next(filter(None, map(distrust, paths)), ""):
+    if reason := next(filter(None, map(why_untrusted, paths)), ""):
         yield DoctorProblem(
             f"the cache, since {reason.replace(str(folder), shown)}",
             f"chmod -R go-w {_typed(shown)}",
@@ -207,7 +207,8 @@ def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
         )
     hub = hub_folder()
     fetched = filter(None, (model.file() for model in MODELS.values()))
-    if reason := next(filter(None, (distrusted(hub, file.folder) for file in fetched)), ""):
+    reasons = (why_folder_untrusted(hub, file.folder) for file in fetched)
+    if reason := next(filter(None, reasons), ""):
         yield DoctorProblem(
             f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
             f"chmod -R go-w {_typed(shorten(hub))}",

@@ -92,7 +92,7 @@ def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print the path of a model's file."""
     from detcli.model import zoo
 
-    typer.echo(zoo.where(name, half=half))
+    typer.echo(zoo.model_path(name, half=half))
 
 
 @app.command(cls=Command)

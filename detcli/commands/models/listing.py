@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.errors import ModelError, UsageError
-from detcli.model.zoo import MODELS, ZooModel, there
+from detcli.model.zoo import MODELS, ZooModel, local_path
 
 
 class FileState(StrEnum):
@@ -90,7 +90,7 @@ def _files(model: ZooModel) -> Iterator[ListedFile]:
     for half in (False, True) if model.repository else (False,):
         file = model.file(half=half)
         try:
-            path = there(model, half=half)
+            path = local_path(model, half=half)
         except ModelError:
             yield ListedFile(half, FileState.MISSING, None, None, None)
             continue

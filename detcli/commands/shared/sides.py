@@ -7,7 +7,7 @@ from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
 from detcli.backend.device import Device
-from detcli.backend.failures import RUN_TIMEOUT_S, within
+from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
 from detcli.commands.shared.comparison import Precision
@@ -40,7 +40,7 @@ class DetectorSide:
             started = [self._detector.submit(part) for part in parts]
             return [found for wait in started for found in wait()]
 
-        return within(RUN_TIMEOUT_S, self._detector.model_name, run)
+        return run_with_timeout(RUN_TIMEOUT_S, self._detector.model_name, run)
 
 
 class GraphSide:

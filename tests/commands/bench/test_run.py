@@ -146,5 +146,5 @@ def test_a_picture_that_never_loads_is_an_error(
 def test_a_network_that_never_ends_is_an_error(make_model, make_picture, monkeypatch, hang):
     monkeypatch.setattr(run, "RUN_TIMEOUT_S", 1)
     monkeypatch.setattr(Detector, "submit", hang)
-    with pytest.raises(ModelError, match="colours takes more than 1 seconds"):
+    with pytest.raises(ModelError, match="colours did not finish within 1 seconds"):
         measure(asked(make_model(), sources=(str(make_picture("a.png")),)))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, NodeProto
 
-from detcli.backend.failures import RUN_TIMEOUT_S, within
+from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
 from detcli.backend.runtime.session import CPU, open_session
 from detcli.commands.convert.passes.batch import picture_input
 from detcli.errors import ModelError
@@ -254,5 +254,5 @@ def _constants(model: ModelProto, computed: set[str]) -> dict[str, Array]:
         constants, opset_imports=list(model.opset_import), ir_version=model.ir_version
     )
     session = open_session(part.SerializeToString(), CPU, "the constants")
-    values = within(RUN_TIMEOUT_S, "the constants", lambda: session.run(None, {}))
+    values = run_with_timeout(RUN_TIMEOUT_S, "the constants", lambda: session.run(None, {}))
     return known | dict(zip(wanted, values, strict=True))
