@@ -95,13 +95,13 @@ class DetectionJson(TypedDict):
     corners: NotRequired[list[list[float]]]
 
 
-WATCHED = {
+OPTIONAL_FIELDS = {
     "track_id": "track",
     "zones": "zones",
     "crossed": "lines",
     **dict.fromkeys(("text", "symbology", "bytes", "corners"), "read"),
 }
-"""Fields of a detection that are there only with an option, and the setting that it makes."""
+"""Fields of a detection that only an option adds, and the setting that this option makes."""
 
 
 class FailureJson(TypedDict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from detcli.errors import StoreError, system_reason
-from detcli.record import WATCHED, PartJson, RecordJson
+from detcli.record import OPTIONAL_FIELDS, PartJson, RecordJson
 from detcli.shards.manifest import Shard
 from detcli.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.json import encode
@@ -171,7 +171,7 @@ def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
     """Write records as Parquet."""
     from detcli.sink.parquet import ParquetSink
 
-    sink = ParquetSink(_Target(file), [*WATCHED])
+    sink = ParquetSink(_Target(file), [*OPTIONAL_FIELDS])
     for line in lines:
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})

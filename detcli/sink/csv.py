@@ -34,15 +34,15 @@ class CsvSink(TextSink):
         UsageError: A file that is added to has other columns.
     """
 
-    def __init__(self, output: Output, watched: Sequence[str] = ()) -> None:
+    def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
         """Write the header.
 
         Args:
             output: What is written to.
-            watched: Those of `WATCHED` that are wanted.
+            optional_columns: The `OPTIONAL_FIELDS` that are wanted.
         """
         super().__init__(output)
-        self._columns = [*COLUMNS, *watched]
+        self._columns = [*COLUMNS, *optional_columns]
         header = ",".join(self._columns) + "\n"
         if not isinstance(output, AppendedFile) or not output.first_line:
             output.write(header)

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
-from detcli.record import SCHEMA_VERSION, WATCHED, DetectionJson, RecordJson, iso_time
+from detcli.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
 from detcli.sink import Encodable
 from detcli.sink.csv import BOX
 
@@ -36,33 +36,33 @@ def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
     return pa.struct(_fields(kind))
 
 
-def _fields(kind: Any, watched: Sequence[str] = ()) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
+def _fields(kind: Any, optional_columns: Sequence[str] = ()) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
     """A column for each field of a JSON object; a box is four, as in CSV."""
     hints = typing.get_type_hints(kind)
     columns = {
         name: _type(annotation)
         for name, annotation in hints.items()
-        if name not in {*LEFT_OUT, *WATCHED}
+        if name not in {*LEFT_OUT, *OPTIONAL_FIELDS}
     }
     if "time" in columns:
         columns["time"] = pa.timestamp("ms", "UTC")
     if kind is DetectionJson:
         columns = {name: columns[name] for name in columns if name != "box"}
         columns |= dict.fromkeys(BOX, pa.float64())
-        columns |= {name: _type(hints[name]) for name in watched}
-    if watched and kind is RecordJson:
-        columns["detections"] = pa.list_(pa.struct(_fields(DetectionJson, watched)))
+        columns |= {name: _type(hints[name]) for name in optional_columns}
+    if optional_columns and kind is RecordJson:
+        columns["detections"] = pa.list_(pa.struct(_fields(DetectionJson, optional_columns)))
     return [pa.field(name, column) for name, column in columns.items()]
 
 
-def schema(watched: Sequence[str] = ()) -> pa.Schema:
+def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     """The columns, which are the fields of a record in JSON.
 
     Args:
-        watched: Those of `WATCHED` that a detection has.
+        optional_columns: The `OPTIONAL_FIELDS` that a detection has.
     """
     metadata = {"detcli.schema_version": str(SCHEMA_VERSION)}
-    return pa.schema(_fields(RecordJson, watched), metadata)
+    return pa.schema(_fields(RecordJson, optional_columns), metadata)
 
 
 class BytesOutput(Protocol):
@@ -84,15 +84,15 @@ class ParquetSink:
     The file can be read once it is complete: the end of a Parquet file says where its parts are.
     """
 
-    def __init__(self, output: BytesOutput, watched: Sequence[str] = ()) -> None:
+    def __init__(self, output: BytesOutput, optional_columns: Sequence[str] = ()) -> None:
         """Begin a file.
 
         Args:
             output: What is written to.
-            watched: Those of `WATCHED` that a detection has.
+            optional_columns: The `OPTIONAL_FIELDS` that a detection has.
         """
         self._output = output
-        self._schema = schema(watched)
+        self._schema = schema(optional_columns)
         self._writer = _ParquetWriter(_Stream(output), self._schema, compression="zstd")
         self._rows: list[Any] = []
         self._size = 0  # records and detections in `_rows`
@@ -181,9 +181,9 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
         OSError: It cannot be read.
     """
     reader = parquet.ParquetFile(file)
-    options = [*dict.fromkeys(WATCHED.values())]
+    options = [*dict.fromkeys(OPTIONAL_FIELDS.values())]
     choices = (
-        [column for column, option in WATCHED.items() if option in some]
+        [column for column, option in OPTIONAL_FIELDS.items() if option in some]
         for number in range(len(options) + 1)
         for some in combinations(options, number)
     )

@@ -9,7 +9,7 @@ from detcli.commands.shared.progress import count, progress
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
-from detcli.record import WATCHED
+from detcli.record import OPTIONAL_FIELDS
 from detcli.shards.manifest import NAME, PART, Manifest
 from detcli.shards.merging import Merge
 from detcli.shards.parts import DAMAGE, Stored
@@ -46,8 +46,8 @@ def merge_parts(folder: str, chosen: Format, target: "Target | None", *, quiet: 
     output = StandardOutput() if target is None else open_target(target)
     try:
         settings = manifest.header["settings"]
-        watched = [column for column, setting in WATCHED.items() if settings.get(setting)]
-        sink = open_record_sink(chosen, output, watched)
+        optional = [column for column, setting in OPTIONAL_FIELDS.items() if settings.get(setting)]
+        sink = open_record_sink(chosen, output, optional)
         shown = progress(lambda: manifest.names, wanted=not quiet and target is not None)
         records = iter(merge)
         try:

@@ -122,8 +122,8 @@ def read_shard_options(  # noqa: PLR0913 - one parameter an option
                 f"{name} does not go with a run in shards (--output {output})",
                 f"leave it out{later}, or name a file with --output",
             )
-    if wanted is not None and not wanted.traits.is_part:
-        possible = " or ".join(one for one in Format if one.traits.is_part)
+    if wanted is not None and not wanted.traits.can_be_part:
+        possible = " or ".join(one for one in Format if one.traits.can_be_part)
         raise UsageError(
             f"--format {wanted}: parts are {possible}",
             f"leave it out; detcli merge {output} --format {wanted} writes it from the parts",

@@ -24,7 +24,7 @@ from detcli.commands.shared.progress import count
 from detcli.errors import UsageError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.interrupts import interrupts
-from detcli.record import WATCHED, Record, SettingsJson
+from detcli.record import OPTIONAL_FIELDS, Record, SettingsJson
 from detcli.settings import class_ids
 from detcli.sink import Output, Sink
 from detcli.source.item import Item
@@ -90,7 +90,7 @@ class SinkOptions:
                 "--save-mot with --resume would hold the tracks of this run only",
                 "write them in a separate run",
             )
-        if self.provenance and self.journal is None and not self.format.traits.tells:
+        if self.provenance and self.journal is None and not self.format.traits.has_provenance:
             raise UsageError(
                 f"--provenance is not part of the format {self.format}",
                 "add -o FILE.jsonl, --resume FILE or --format jsonl",
@@ -125,12 +125,12 @@ class SinkOptions:
         return self.format is Format.TABLE and self.output is None and self.journal is None
 
     @property
-    def grows(self) -> bool:
+    def appends(self) -> bool:
         """Whether records are added to what is in `output`."""
         return (
             self.append
             and isinstance(self.output, Path)
-            and self.format.traits.grows
+            and self.format.traits.appendable
             and not is_special(self.output)
         )
 
@@ -186,7 +186,7 @@ class Account:
         if options.journal is not None:
             known = f"; it had {count(skipped, 'input')} already" if skipped else ""
             yield f"added {records} to {options.journal}{known}"
-        if options.output is not None and options.grows:
+        if options.output is not None and options.appends:
             yield f"added {records} to {options.output}"
         elif options.output is not None and not is_special(options.output):
             yield f"wrote {records} to {options.output}{self._instead_of(options.output)}"
@@ -369,8 +369,10 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
         return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
-    watched = [column for column, setting in WATCHED.items() if getattr(options.watch, setting)]
-    records: Sink = open_record_sink(options.format, _open_output(options, open_file), watched)
+    optional = [
+        column for column, setting in OPTIONAL_FIELDS.items() if getattr(options.watch, setting)
+    ]
+    records: Sink = open_record_sink(options.format, _open_output(options, open_file), optional)
     return [*sinks, records, *windows], lambda _: False
 
 
@@ -380,6 +382,6 @@ def _open_output(
     """What records are written to."""
     if options.output is None:
         return StandardOutput()
-    if options.grows and isinstance(options.output, Path):
+    if options.appends and isinstance(options.output, Path):
         return AppendedFile(options.output)
     return open_file(options.output)

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of a format of records.
+    """The properties of a format of records.
 
     Attributes:
         sink: The class that writes it, made of an `Output`; imported when used, as rich alone takes
             40 ms.
         suffixes: Suffixes of --output that choose it.
-        grows: It is complete after each record, so that records can be added to a file.
-        tells: Its records can say what made them.
-        watched: It has columns that are there only with an option.
+        appendable: It is complete after each record, so that records can be added to a file.
+        has_provenance: Its records can carry their provenance, what made them.
+        has_optional_columns: It has columns that only some options add.
         needs_file: It cannot be written to standard output.
-        is_part: The parts of a run in shards can have it.
+        can_be_part: The parts of a run in shards can have it.
     """
 
     sink: str
     suffixes: tuple[str, ...] = ()
-    grows: bool = False
-    tells: bool = False
-    watched: bool = False
+    appendable: bool = False
+    has_provenance: bool = False
+    has_optional_columns: bool = False
     needs_file: bool = False
-    is_part: bool = False
+    can_be_part: bool = False
 
 
 class Format(StrEnum):
@@ -55,27 +55,30 @@ class Format(StrEnum):
         member.traits = traits
         return member
 
-    TABLE = "table", Traits("detcli.sink.table.TableSink", grows=True)
+    TABLE = "table", Traits("detcli.sink.table.TableSink", appendable=True)
     JSONL = (
         "jsonl",
         Traits(
             "detcli.sink.json.JsonLinesSink",
             (".jsonl", ".ndjson"),
-            grows=True,
-            tells=True,
-            is_part=True,
+            appendable=True,
+            has_provenance=True,
+            can_be_part=True,
         ),
     )
-    JSON = "json", Traits("detcli.sink.json.JsonSink", (".json",), tells=True)
-    CSV = "csv", Traits("detcli.sink.csv.CsvSink", (".csv",), grows=True, watched=True)
+    JSON = "json", Traits("detcli.sink.json.JsonSink", (".json",), has_provenance=True)
+    CSV = (
+        "csv",
+        Traits("detcli.sink.csv.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
+    )
     PARQUET = (
         "parquet",
         Traits(
             "detcli.sink.parquet.ParquetSink",
             (".parquet",),
-            watched=True,
+            has_optional_columns=True,
             needs_file=True,
-            is_part=True,
+            can_be_part=True,
         ),
     )
     LABELSTUDIO = "labelstudio", Traits("detcli.sink.labelstudio.LabelStudioSink")
@@ -182,20 +185,22 @@ def require_file(chosen: Format, output: "Target | None") -> None:
         _sink_class(chosen)  # its library may be missing: say so at once
 
 
-def open_record_sink(chosen: Format, output: "Output", watched: Sequence[str]) -> "RecordSink":
+def open_record_sink(
+    chosen: Format, output: "Output", optional_columns: Sequence[str]
+) -> "RecordSink":
     """What writes records in a format.
 
     Args:
         chosen: The format.
         output: What is written to.
-        watched: Columns that are there only with an option, in formats that have such columns.
+        optional_columns: Columns that options add, in formats that have such columns.
 
     Raises:
         DependencyError: The library for the format is missing.
         UsageError: A file that is added to has other columns.
     """
     make = _sink_class(chosen)
-    return make(output, watched) if chosen.traits.watched else make(output)
+    return make(output, optional_columns) if chosen.traits.has_optional_columns else make(output)
 
 
 def _sink_class(chosen: Format) -> "Callable[..., RecordSink]":

@@ -10,9 +10,9 @@ OUTPUT = Path("boxes")
 
 
 def test_an_endless_run_adds_to_files_that_are_complete_after_each_record():
-    grow = {one for one in Format if SinkOptions(one, output=OUTPUT, append=True).grows}
+    grow = {one for one in Format if SinkOptions(one, output=OUTPUT, append=True).appends}
     assert grow == {Format.TABLE, Format.JSONL, Format.CSV}
-    assert not any(SinkOptions(one, output=OUTPUT).grows for one in Format)
+    assert not any(SinkOptions(one, output=OUTPUT).appends for one in Format)
 
 
 def test_json_alone_can_say_what_made_the_records():

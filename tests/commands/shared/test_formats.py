@@ -55,7 +55,7 @@ def test_each_format_has_a_sink(chosen, tmp_path):
     sink.write(picture())
     sink.close()
     assert path.stat().st_size
-    assert (b"track_id" in path.read_bytes()) is chosen.traits.watched
+    assert (b"track_id" in path.read_bytes()) is chosen.traits.has_optional_columns
 
 
 def test_parquet_needs_a_file():
