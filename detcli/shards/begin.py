@@ -1,4 +1,4 @@
-"""Begins a run in shards, or goes on with one that has begun, here or elsewhere."""
+"""Opens a run in shards: begins it, or continues one that was begun here or elsewhere."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A run that may be worked.
+class OpenedRun:
+    """A run in shards that workers can now work.
 
     Attributes:
         manifest: What there is to do.
-        added: How many names this call has written down.
-        repeated: How many names of the source came again, and count once.
-        gone: How many names of the manifest the source has no more.
+        added: Number of names that this call added to the manifest.
+        repeated: Number of names that the inputs repeat; each counts once.
+        gone: Number of names in the manifest that the inputs no longer have.
     """
 
     manifest: Manifest
@@ -38,15 +38,15 @@ class Begun:
     gone: int = 0
 
 
-def begin(
+def open_run(
     store: Store,
     header: HeaderJson,
     entries: Iterable[SourceEntry] | None,
     *,
     shard_size: int | None = None,
     extend: bool = False,
-) -> Begun:
-    """Write the manifest, or hold the one that is there beside what would be written now.
+) -> OpenedRun:
+    """Write the manifest, or compare the existing one with what would be written now.
 
     Args:
         store: Where manifest and parts are.
@@ -57,7 +57,7 @@ def begin(
 
     Raises:
         UsageError: The manifest was made with other settings or names; or there are parts without
-            a manifest; or there is nothing to begin with.
+            a manifest; or there are neither inputs nor a manifest.
         StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
@@ -69,7 +69,7 @@ def begin(
             )
         manifest = Manifest(store)
         _require_same(store, manifest.header, header, shard_size)
-        return Begun(manifest)
+        return OpenedRun(manifest)
     with Names(_checked(entries)) as names:
         begun = not store.exists(FIRST)
         if begun:
@@ -79,11 +79,11 @@ def begin(
         manifest = Manifest(store)
         _require_same(store, manifest.header, header, shard_size)
         if begun:
-            return Begun(manifest, added=len(names), repeated=names.repeated)
+            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
         return _go_on(store, manifest, names, extend=extend)
 
 
-def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> Begun:
+def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
     """Compare the names, and write down those that are new if that is wanted."""
     added = 0
     while not np.array_equal(names.hashes, manifest.hashes):
@@ -103,12 +103,12 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> B
                 "name the same inputs, or make new ones further shards with --extend",
             )
         if not len(new):
-            return Begun(manifest, added, names.repeated, len(gone))
+            return OpenedRun(manifest, added, names.repeated, len(gone))
         added = len(new)
         if not publish(store, manifest.next_file, manifest.header, only(names, new), len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
-    return Begun(manifest, added, names.repeated)
+    return OpenedRun(manifest, added, names.repeated)
 
 
 def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:

@@ -1,4 +1,4 @@
-"""Merges the parts of a run: each name of the manifest is there once, in order, or is listed."""
+"""Merges the parts of a run, in the manifest's order, and lists what is missing or wrong."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from detcli.source.address import is_address, path_of
 from detcli.source.folders import is_video
 
 EXAMPLES = 3
-"""Names that are shown of a part."""
+"""Names of a part that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that lacks records, or has others.
+    """A part that is missing or damaged.
 
     Attributes:
         part: Its name.
         reason: What is wrong with it.
-        names: How many names it should have.
-        missing: Whether it is not there at all.
+        names: Number of names it should have.
+        missing: Whether the part does not exist.
     """
 
     part: str
@@ -36,12 +36,12 @@ class Merge:
     """The records of all parts, one after the other; memory does not grow with their number.
 
     Attributes:
-        faults: What is wrong, as far as has been seen; complete when the records have ended.
-        count: How many records there were.
+        faults: The faults seen so far; complete after the last record.
+        count: Number of records so far.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Look which parts are missing; if any are, there are faults at once."""
+        """Note as faults which parts are missing."""
         self.count = 0
         self._store, self._manifest = store, manifest
         self.faults: list[Fault] = []
@@ -68,7 +68,7 @@ class Merge:
                 self.faults.append(Fault(part, str(error), len(shard.names), missing=False))
 
     def _records(self, shard: Shard, part: str) -> Iterator[RecordJson]:
-        """The records of one part, each of which is held beside its name."""
+        """The records of one part, each checked against the manifest's name for it."""
         names = iter(shard.names)
         name: Name | None = None
         for record in read(self._store, part, shard):
@@ -84,21 +84,23 @@ class Merge:
 
 
 def _next(names: Iterator[Name], record: RecordJson) -> Name:
-    """The next name, which a record has to belong to; a video may have no frames."""
+    """The name that a record belongs to: the next one, but for videos, which may have no frames."""
     for name in names:
         if _is_of(record, name):
             return name
         if not _has_frames(name):
-            raise TornError(f"{record['source']} is in place of {source_of(name)}")
+            raise TornError(
+                f"found a record for {record['source']} where {source_of(name)} was expected"
+            )
     raise TornError(f"{record['source']} is not among its names")
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
     """Whether a record belongs to a name."""
-    if record["source"] == name:  # before what takes longer, as there may be millions
+    if record["source"] == name:  # the cheap test first, as there may be millions
         return True
     source = source_of(name)
-    # A file that is there may have a name that looks like a password; now it may be gone.
+    # The name of an existing file may look like a password; it may have been removed since.
     return record["source"] in {source, encodable(source)}
 
 

@@ -1,7 +1,7 @@
-"""Parts: the records of one shard in one file, whose last record says how the whole part must be.
+"""Parts: the records of one shard in one file, whose last record has its run, count and digest.
 
 So a part that was cut off or changed is noticed, whichever line is missing, and so is one that
-belongs to another run. In Parquet the same stands in the file's metadata.
+belongs to another run. Parquet has the same in the file's metadata.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ class TornError(Exception):
     """A part is not what was published; the message says why."""
 
 
-class Lines(AbstractContextManager["Lines"]):
-    """The records of a shard, until they are published.
+class PartWriter(AbstractContextManager["PartWriter"]):
+    """Collects the records of a shard in a temporary file, and publishes them as its part.
 
     Attributes:
-        count: How many there are.
+        count: The number of records so far.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -70,13 +70,13 @@ class Lines(AbstractContextManager["Lines"]):
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish them as a part, whose suffix is its format.
+        """Publish the records as a part, in the format of its suffix.
 
         Returns:
             Whether this call has published it; False if another process had.
 
         Raises:
-            OutputError: It cannot be written.
+            OutputError: The part cannot be written.
         """
         part = self._part()
         with temporary_file_errors():
@@ -105,8 +105,9 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     """Yield the records of a part.
 
     Raises:
-        TornError: It is not what was published for this shard; raised at the end at the latest.
-        StoreError: It cannot be read.
+        TornError: The part is not what was published for this shard; raised at the end at the
+            latest.
+        StoreError: The part cannot be read.
     """
     digest, count = hashlib.sha256(), 0
     part: PartJson | None = None

@@ -17,7 +17,7 @@ from detcli.errors import InferenceError
 from detcli.record import Origin, Record
 from detcli.shards.manifest import Manifest, Shard
 from detcli.shards.names import source_of
-from detcli.shards.parts import Lines
+from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store
 from detcli.shards.work import Counts, Done, Task
 
@@ -34,7 +34,7 @@ WorkerId = Hashable
 """Whatever an engine calls a worker."""
 
 
-class Rest(Enum):
+class NoTask(Enum):
     """Why a worker gets no task."""
 
     WAIT = "ask again when another worker has finished or died"
@@ -70,7 +70,7 @@ class Schedule:
         self._fruitless = 0
         self.total, self.elsewhere, self.deaths = len(waiting), 0, 0
 
-    def next(self, worker: WorkerId) -> Task | Rest:
+    def next(self, worker: WorkerId) -> Task | NoTask:
         """The next task of a worker, which may have one in hand whose records are on their way.
 
         Raises:
@@ -78,10 +78,10 @@ class Schedule:
         """
         held = self._held[worker]
         if any(map(self._is_suspect, held)):
-            return Rest.WAIT
+            return NoTask.WAIT
         if self._suspects:
             if held:
-                return Rest.WAIT
+                return NoTask.WAIT
             held.append(task := self._suspects.popleft())
             return task
         while self._waiting:
@@ -92,7 +92,7 @@ class Schedule:
                 continue
             held.append(task := Task.whole(self._manifest.shard(number), part))
             return task
-        return Rest.WAIT if any(self._held.values()) else Rest.END
+        return NoTask.WAIT if any(self._held.values()) else NoTask.END
 
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task.
@@ -122,7 +122,7 @@ class Schedule:
             What became of a shard's inputs, if that has completed it.
 
         Raises:
-            InferenceError: Workers die whatever they do.
+            InferenceError: Workers keep dying.
             OutputError: A part cannot be published.
         """
         self.deaths += 1
@@ -165,7 +165,7 @@ class Schedule:
     def _fail_if_fruitless(self, cause: str, when: str, limit: int) -> None:
         self._fruitless += 1
         if self._fruitless >= limit:
-            raise futile(cause, when)
+            raise repeated_deaths_error(cause, when)
 
     def _is_suspect(self, task: Task) -> bool:
         return task.part is None or self._strikes[_key(task)] > 0
@@ -179,10 +179,10 @@ class Schedule:
         return pieces.counts
 
 
-def futile(cause: str, when: str) -> InferenceError:
-    """The error of a run whose workers die whatever they do."""
+def repeated_deaths_error(cause: str, when: str) -> InferenceError:
+    """The error for a run whose workers keep dying."""
     return InferenceError(
-        f"workers die whatever they do: {cause}; {when}",
+        f"workers keep dying: {cause}; {when}",
         "check the memory and the device; detcli doctor looks at the device",
     )
 
@@ -213,8 +213,8 @@ class _Pieces:
 
     def publish(self, store: Store, part: str) -> None:
         """Publish the part."""
-        with Lines(self.shard) as whole:
+        with PartWriter(self.shard) as writer:
             for _, lines in sorted(self._lines.items()):
                 for line in lines.splitlines():
-                    whole.add(json.loads(line))
-            whole.publish(store, part)
+                    writer.add(json.loads(line))
+            writer.publish(store, part)

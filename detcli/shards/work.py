@@ -23,7 +23,7 @@ from detcli.record import Record, SettingsJson
 from detcli.settings import Settings
 from detcli.shards.manifest import Shard
 from detcli.shards.names import to_entry
-from detcli.shards.parts import Lines
+from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import Sources
@@ -237,7 +237,7 @@ def work(
 
 
 @dataclass(eq=False, slots=True)
-class _Open:
+class _OpenTask:
     """A task that is being worked.
 
     Attributes:
@@ -245,7 +245,7 @@ class _Open:
     """
 
     task: Task
-    lines: Lines
+    writer: PartWriter
     counts: Counts = field(default_factory=Counts)
     last: int | None = None
 
@@ -257,7 +257,7 @@ class _Worker:
         self, store: Store, sources: Sources, report: Callable[[WorkReport], None]
     ) -> None:
         self._store, self._sources, self._report = store, sources, report
-        self._open: deque[_Open] = deque()
+        self._open: deque[_OpenTask] = deque()
         self._lock = Lock()
         self._records, self._said_s = 0, time.monotonic()
 
@@ -265,7 +265,7 @@ class _Worker:
         """The items of all tasks; runs on the pipeline's reader."""
         count = 0
         for task in tasks:
-            now = _Open(task, Lines(task.shard))
+            now = _OpenTask(task, PartWriter(task.shard))
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
             waiting: Item | None = None
@@ -286,7 +286,7 @@ class _Worker:
     def add(self, record: Record) -> None:
         """Add a record to its task, and finish the task if it is the last."""
         now = self._open[0]
-        now.lines.add(record.to_json())
+        now.writer.add(record.to_json())
         now.counts.add(record)
         self._records += 1
         if time.monotonic() - self._said_s >= PROGRESS_S or now.last == record.index:
@@ -299,15 +299,15 @@ class _Worker:
     def close(self) -> None:
         """Drop what is not finished."""
         for one in [*self._open]:
-            one.lines.__exit__()
+            one.writer.__exit__()
 
-    def _finish(self, done: _Open) -> None:
+    def _finish(self, done: _OpenTask) -> None:
         task = done.task
-        with done.lines as lines:
+        with done.writer as writer:
             if task.part is None:
-                self._tell(Done(task, done.counts, published=True, lines=lines.content()))
+                self._tell(Done(task, done.counts, published=True, lines=writer.content()))
             else:
-                published = lines.publish(self._store, task.part)
+                published = writer.publish(self._store, task.part)
                 self._tell(Done(task, done.counts, published=published))
 
     def _tell(self, report: WorkReport) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from detcli.backend.device import Device
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.interrupts import interrupts
-from detcli.shards.schedule import STARTS, Rest, Schedule, futile
+from detcli.shards.schedule import STARTS, NoTask, Schedule, repeated_deaths_error
 from detcli.shards.work import Counts, Done, Job, Progress, Ready, Task, WorkReport, work
 from detcli.source.loading import as_error
 
@@ -114,7 +114,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 case Ended(cause):
                     deaths += 1
                     if deaths == STARTS:
-                        raise futile(cause, "none has started")
+                        raise repeated_deaths_error(cause, "none has started")
                     self._start(number)
 
     def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
@@ -159,10 +159,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         over = False
         for number in sorted(self._waiting):
             task = schedule.next(number)
-            if task is not Rest.WAIT:
+            if task is not NoTask.WAIT:
                 self._waiting.remove(number)
-                over = over or task is Rest.END
-                self._workers[number].send(None if task is Rest.END else task)
+                over = over or task is NoTask.END
+                self._workers[number].send(None if task is NoTask.END else task)
         return over
 
     def _next(self) -> tuple[int, WorkerEvent]:

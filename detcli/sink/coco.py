@@ -15,11 +15,11 @@ from detcli.record import Record
 from detcli.sink import Output
 from detcli.sink.json import JsonArray
 
-NUMBER_OF = dict(zip(COCO, COCO_IDS, strict=True))
-NUMBER_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
+COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
+ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
-class Numbers:
+class CocoIds:
     """Gives the COCO ids of pictures and classes: without an instances.json, from their names.
 
     A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
@@ -33,7 +33,7 @@ class Numbers:
         Raises:
             UsageError: The picture has no id.
         """
-        match = NUMBER_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
+        match = ID_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
         if match and record.origin.frame is None:
             return int(match[1])
         return record.index + 1
@@ -46,12 +46,12 @@ class Numbers:
         """
         if names == COCO:
             return COCO_IDS[class_id]
-        if not NUMBER_OF.keys() <= set(names):
+        if not COCO_ID_OF.keys() <= set(names):
             return class_id
-        return NUMBER_OF.get(names[class_id])  # of a number that COCO does not use, none
+        return COCO_ID_OF.get(names[class_id])  # of a number that COCO does not use, none
 
 
-class NumbersFromFile(Numbers):
+class CocoIdsFromFile(CocoIds):
     """The ids of an `instances.json`: pictures by file name, classes by name.
 
     If the file has no categories, classes have their usual ids.
@@ -128,9 +128,9 @@ class CocoSink:
     The elements of each picture are written at once, so memory does not grow with the results.
     """
 
-    def __init__(self, output: Output, numbers: Numbers) -> None:
+    def __init__(self, output: Output, ids: CocoIds) -> None:
         self._array = JsonArray(output)
-        self._numbers = numbers
+        self._ids = ids
         self._image_ids: set[int] = set()
 
     def write(self, record: Record) -> None:
@@ -142,7 +142,7 @@ class CocoSink:
         """
         if record.detections is None:
             return
-        image_id = self._numbers.image_id(record)
+        image_id = self._ids.image_id(record)
         if image_id in self._image_ids:
             raise UsageError(
                 f"{record.origin.source} has the COCO image id {image_id} of an earlier picture",
@@ -158,7 +158,7 @@ class CocoSink:
     def _elements(self, image_id: int, detections: Detections) -> Iterator[dict[str, Any]]:
         """The detections of a picture whose classes have a category."""
         for box, score, class_id, _ in detections:
-            category_id = self._numbers.category_id(class_id, detections.names)
+            category_id = self._ids.category_id(class_id, detections.names)
             if category_id is not None:
                 left, top, right, bottom = map(float, box)
                 sides = left, top, right - left, bottom - top

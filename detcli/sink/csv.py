@@ -1,7 +1,7 @@
 """CSV: a row for each detection, and for each input that failed.
 
-Spreadsheets run what begins like a formula, and terminals obey control codes. So text is escaped,
-and gets an apostrophe before such a beginning, as OWASP advises ("CSV injection").
+Spreadsheets run cells that begin like a formula, and terminals obey control codes. So control codes
+are escaped, and such cells get an apostrophe in front, as OWASP advises ("CSV injection").
 """
 
 import csv
@@ -20,7 +20,7 @@ COLUMNS = [
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
 
-# And their full-width forms, which some spreadsheets take for the same.
+# With their full-width forms, which some spreadsheets treat alike.
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -28,10 +28,10 @@ class CsvSink(TextSink):
     """Comma-separated values with a header; a picture without detections or warnings has no row.
 
     The columns are the same in all runs with the same options; `frame` and `time_s` are empty for
-    pictures. A file that is added to has its header already.
+    pictures. A file that is appended to has its header already.
 
     Raises:
-        UsageError: A file that is added to has other columns.
+        UsageError: The file that is appended to has other columns.
     """
 
     def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
@@ -49,7 +49,8 @@ class CsvSink(TextSink):
         elif output.first_line != header:
             output.commit()
             raise UsageError(
-                f"{output.path} has other columns than are written now", "write to another file"
+                f"the columns of {output.path} differ from those of this run",
+                "write to another file",
             )
 
     def write(self, record: Encodable) -> None:

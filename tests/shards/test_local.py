@@ -112,7 +112,7 @@ def test_workers_that_cannot_start_end_the_run(make_pictures, make_model, detcli
         timeout=240,
     )
     assert done.returncode == 1
-    assert "workers die whatever they do: SIGABRT; none has started" in done.stderr
+    assert "workers keep dying: SIGABRT; none has started" in done.stderr
 
 
 PART = "part-00000.jsonl"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from detcli.errors import StoreError
 from detcli.shards.manifest import Shard
-from detcli.shards.parts import Lines, TornError, read
+from detcli.shards.parts import PartWriter, TornError, read
 from detcli.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
@@ -44,10 +44,10 @@ RECORDS = [record(), ERROR, record("ä\n.jpg", detections=[], warnings=["odd"])]
 
 def published(folder, records=RECORDS, name=NAMES["jsonl"], shard=SHARD):
     store = LocalFolder(folder)
-    with Lines(shard) as lines:
+    with PartWriter(shard) as writer:
         for one in records:
-            lines.add(one)
-        assert lines.publish(store, name)
+            writer.add(one)
+        assert writer.publish(store, name)
     return store
 
 
@@ -147,10 +147,10 @@ def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
 
 
 def test_a_piece_is_sent_as_lines():
-    with Lines(SHARD) as lines:
+    with PartWriter(SHARD) as writer:
         for one in RECORDS:
-            lines.add(one)
-        content = lines.content()
+            writer.add(one)
+        content = writer.content()
     assert [json.loads(line)["source"] for line in content.splitlines()] == [
         one["source"] for one in RECORDS
     ]

@@ -8,11 +8,11 @@ from shard_headers import header
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
-from detcli.shards.begin import begin
+from detcli.shards.begin import open_run
 from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.merging import Merge
-from detcli.shards.parts import Lines
-from detcli.shards.schedule import DEATHS, FRUITLESS, STARTS, Rest, Schedule
+from detcli.shards.parts import PartWriter
+from detcli.shards.schedule import DEATHS, FRUITLESS, STARTS, NoTask, Schedule
 from detcli.shards.store import LocalFolder
 from detcli.shards.work import Counts, Done
 
@@ -47,8 +47,8 @@ class Game:
             for worker, held in self.held.items():
                 if len(held) < 2 and draw("wants more"):
                     task = self.schedule.next(worker)
-                    over += task is Rest.END
-                    if not isinstance(task, Rest):
+                    over += task is NoTask.END
+                    if not isinstance(task, NoTask):
                         held.append(task)
                 if held and draw("works"):
                     self._work(worker, held, kills)
@@ -71,13 +71,13 @@ class Game:
 
     def done(self, task):
         counts = Counts()
-        with Lines(task.shard) as lines:
+        with PartWriter(task.shard) as writer:
             for name in self.names(task):
-                lines.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+                writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
                 counts.pictures += 1
             if task.part is None:
-                return Done(task, counts, published=True, lines=lines.content())
-            return Done(task, counts, published=lines.publish(self.store, task.part))
+                return Done(task, counts, published=True, lines=writer.content())
+            return Done(task, counts, published=writer.publish(self.store, task.part))
 
     def records(self):
         merge = Merge(self.store, self.manifest)
@@ -135,18 +135,18 @@ def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     first, second = schedule.next("a"), schedule.next("a")
     schedule.next("b")
     schedule.died("a", "SIGKILL")
-    assert schedule.next("b") is Rest.WAIT  # it has something in hand
+    assert schedule.next("b") is NoTask.WAIT  # it has something in hand
     assert schedule.next("c") in {first, second}
-    assert schedule.next("c") is Rest.WAIT  # it has a suspect
+    assert schedule.next("c") is NoTask.WAIT  # it has a suspect
     assert schedule.next("d") in {first, second}
-    assert schedule.next("e") not in {first, second, Rest.WAIT}
+    assert schedule.next("e") not in {first, second, NoTask.WAIT}
 
 
 def publish_part(game, shard):
-    with Lines(shard) as lines:
+    with PartWriter(shard) as writer:
         for name in shard.names:
-            lines.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
-        lines.publish(game.store, game.manifest.part(shard.number))
+            writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+        writer.publish(game.store, game.manifest.part(shard.number))
 
 
 def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make):
@@ -177,13 +177,13 @@ def test_workers_that_die_at_once_end_the_run(make):
     schedule = make().schedule
     for _ in range(STARTS - 1):
         schedule.died("a", "SIGILL")
-    with pytest.raises(InferenceError, match="workers die whatever they do: SIGILL"):
+    with pytest.raises(InferenceError, match="workers keep dying: SIGILL"):
         schedule.died("a", "SIGILL")
 
 
 def test_workers_that_die_over_everything_end_the_run(make):
     game = make(names=100, size=50, workers=1)
-    with pytest.raises(InferenceError, match="workers die whatever they do"):
+    with pytest.raises(InferenceError, match="workers keep dying"):
         game.play(lambda _: True)
     assert game.schedule.deaths < DEATHS * FRUITLESS + 200
 
@@ -199,7 +199,7 @@ def test_the_record_of_a_killer_is_as_pipelines_write_it(make):
 
 def test_the_order_is_not_the_same_in_two_runs(tmp_path):
     store = LocalFolder(tmp_path)
-    manifest = begin(store, header(), map(str, range(200)), shard_size=1).manifest
+    manifest = open_run(store, header(), map(str, range(200)), shard_size=1).manifest
     orders = []
     for _ in range(2):
         schedule = Schedule(store, manifest, range(200))

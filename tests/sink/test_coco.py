@@ -14,7 +14,7 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning, OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
-from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
+from detcli.sink.coco import CocoIds, CocoIdsFromFile, CocoSink
 
 NAMES = ("dog", "cat", "yeti")
 TRUTH = {
@@ -45,9 +45,9 @@ def truth(tmp_path):
 def save(tmp_path):
     """Write records and return the path of the results."""
 
-    def write(*records, numbers=None):
+    def write(*records, ids=None):
         path = tmp_path / "results.json"
-        sink = CocoSink(AtomicFile(path), numbers or Numbers())
+        sink = CocoSink(AtomicFile(path), ids or CocoIds())
         try:
             for record in records:
                 sink.write(record)
@@ -95,25 +95,25 @@ def test_an_empty_array_without_detections(save, records):
 
 
 def test_perfect_results_are_perfect(save, truth):
-    results = save(*PERFECT, numbers=NumbersFromFile(truth))
+    results = save(*PERFECT, ids=CocoIdsFromFile(truth))
     assert evaluate(truth, results) == pytest.approx(1)
 
 
 def test_results_that_miss_one_of_two_cats_lose_a_quarter(save, truth):
     without = [PERFECT[0], found("right.jpg", (0, 0, 60, 40, 0.8, 0))]
-    results = save(*without, numbers=NumbersFromFile(truth))
+    results = save(*without, ids=CocoIdsFromFile(truth))
     assert evaluate(truth, results) == pytest.approx(0.75, abs=0.005)  # recall 0.5 of 101 steps
 
 
 def test_boxes_elsewhere_find_nothing(save, truth):
-    results = save(found("left.jpg", (40, 5, 60, 15, 0.9, 1)), numbers=NumbersFromFile(truth))
+    results = save(found("left.jpg", (40, 5, 60, 15, 0.9, 1)), ids=CocoIdsFromFile(truth))
     assert evaluate(truth, results) == pytest.approx(0)
 
 
 def test_a_class_without_a_category_is_left_out(save, truth):
     record = found("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
     with pytest.warns(UserWarning, match="yeti"):
-        path = save(record, numbers=NumbersFromFile(truth))
+        path = save(record, ids=CocoIdsFromFile(truth))
     assert [one["category_id"] for one in json.loads(path.read_text())] == [17]
 
 
@@ -139,7 +139,7 @@ def test_frames_have_their_places_as_ids(save):
 
 
 def test_what_was_written_before_a_failure_is_complete(tmp_path, truth):
-    sink = CocoSink(AtomicFile(tmp_path / "r.json"), NumbersFromFile(truth))
+    sink = CocoSink(AtomicFile(tmp_path / "r.json"), CocoIdsFromFile(truth))
     sink.write(PERFECT[0])
     with pytest.raises(UsageError, match=r"stray\.jpg"):
         sink.write(found("stray.jpg"))
@@ -149,7 +149,7 @@ def test_what_was_written_before_a_failure_is_complete(tmp_path, truth):
 
 @pytest.mark.parametrize("written", [0, 2])
 def test_a_full_disk_is_an_output_error_and_what_was_written_is_complete(tmp_path, written):
-    sink = CocoSink(AtomicFile(tmp_path / "r.json"), Numbers())
+    sink = CocoSink(AtomicFile(tmp_path / "r.json"), CocoIds())
     for index in range(written):
         sink.write(picture(index=index))
     with small_disk():
@@ -162,10 +162,10 @@ def test_a_full_disk_is_an_output_error_and_what_was_written_is_complete(tmp_pat
 
 
 def test_the_published_ids_of_a_real_data_set(save, shared):
-    numbers = NumbersFromFile(shared("data/coco128/instances.json"))
+    ids = CocoIdsFromFile(shared("data/coco128/instances.json"))
     folder = shared("data/coco128")
     pictures = sorted(path for path in folder.rglob("*.jpg"))[:5]
-    path = save(*(picture(str(one), "person") for one in pictures), numbers=numbers)
+    path = save(*(picture(str(one), "person") for one in pictures), ids=ids)
     read = json.loads(path.read_text())
     assert [one["image_id"] for one in read] == [int(one.stem) for one in pictures]
     assert {one["category_id"] for one in read} == {1}

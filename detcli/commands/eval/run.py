@@ -47,7 +47,7 @@ from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.settings import USUAL_CONF
-from detcli.sink.coco import CocoSink, Numbers
+from detcli.sink.coco import CocoIds, CocoSink
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 from detcli.source.sources import InputGuard
@@ -99,7 +99,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
             request.data, request.images, request.split, contract.class_count, findings
         )
         mapping = map_classes(contract.names, dataset, findings)
-        collector = Collector(dataset, mapping, findings)
+        collector = EvalCollector(dataset, mapping, findings)
         samples = [str(sample.path) for sample in collector.samples]
         guard = InputGuard([*samples, str(request.model.path), str(request.data)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
@@ -116,7 +116,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
             yield Evaluation(request, detector, pipeline, collector, page)
 
 
-class Collector(Numbers):
+class EvalCollector(CocoIds):
     """Collects detections beside labels, and reports odd labels.
 
     Attributes:
@@ -192,7 +192,7 @@ class Evaluation:
     request: EvalRequest
     detector: Detector
     pipeline: Pipeline
-    collector: Collector
+    collector: EvalCollector
     page: "EvaluationPage | None" = None
 
     def run(self) -> Iterator[Record]:

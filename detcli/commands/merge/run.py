@@ -85,8 +85,8 @@ def _require_whole(merge: Merge, manifest: Manifest) -> None:
     damaged = sum(not fault.missing for fault in merge.faults)
     names = sum(fault.names for fault in merge.faults)
     raise CheckError(
-        f"{len(merge.faults)} of {count(len(manifest), 'part')} missing or damaged, "
-        f"which have {count(names, 'name')}",
-        "the command that made the others makes the missing ones, too"
-        + ("; remove the damaged ones first" if damaged else ""),
+        f"{len(merge.faults)} of {count(len(manifest), 'part')}, with {count(names, 'name')}, "
+        "missing or damaged",
+        ("remove the damaged parts, then " if damaged else "")
+        + "run the command that made the parts again; it makes only the missing ones",
     )

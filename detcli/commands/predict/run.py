@@ -11,7 +11,13 @@ from detcli.backend import open_decoder
 from detcli.backend.device import Device, has_openvino
 from detcli.cache import cache_folder, make_cache_folders
 from detcli.commands.predict.options import check_conditions, parse_condition
-from detcli.commands.predict.sinks import Account, SinkOptions, Skip, hidden_classes, open_sinks
+from detcli.commands.predict.sinks import (
+    OutputSummary,
+    SinkOptions,
+    Skip,
+    hidden_classes,
+    open_sinks,
+)
 from detcli.commands.shared.messages import is_terminal, say
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions
@@ -149,7 +155,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
         DetcliError: The run failed.
     """
     tally = Tally(quiet=quiet, errors_shown=options.show_errors)
-    account = Account(options)
+    summary = OutputSummary(options)
 
     def skip(item: Item) -> bool:
         known = has_record(item)
@@ -172,7 +178,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
                     with pipeline.times.stage(Stage.WRITE):
                         for sink in sinks:
                             sink.write(record)
-                    account.add(record)
+                    summary.add(record)
                     tally.add(record)
                 advance(record.origin.source)
     except KeyboardInterrupt:
@@ -181,7 +187,7 @@ def detect(  # noqa: PLR0913 - what a run consists of
         dropped = sources.progress.dropped
         tally.summarise(pipeline.times, dropped.total())
         tally.list_streams(dropped)
-        for line in account.lines(tally.done, tally.skipped):
+        for line in summary.lines(tally.done, tally.skipped):
             say(line)
         if interrupted and not options.append:  # where that is how a run ends
             _report_interrupt(tally.done, total(), options.journal)

@@ -11,7 +11,7 @@ from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions, set_up_process
 from detcli.errors import UsageError
-from detcli.shards.begin import Begun, begin
+from detcli.shards.begin import OpenedRun, open_run
 from detcli.shards.manifest import HeaderJson
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
@@ -80,13 +80,15 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
         )
         with Sources(names, source) as sources:
             entries = sources.entries() if names or source.files_from is not None else None
-            begun = begin(store, header, entries, shard_size=options.size, extend=options.extend)
-        there = begun.manifest.parts()
+            opened = open_run(
+                store, header, entries, shard_size=options.size, extend=options.extend
+            )
+        there = opened.manifest.parts()
         first, step = options.share
-        mine = range(first - 1, len(begun.manifest), step)
-        schedule = Schedule(store, begun.manifest, (shard for shard in mine if shard not in there))
+        mine = range(first - 1, len(opened.manifest), step)
+        schedule = Schedule(store, opened.manifest, (shard for shard in mine if shard not in there))
         if not quiet:
-            _say_begin(store, begun, schedule.total, len(mine))
+            _say_begin(store, opened, schedule.total, len(mine))
         shown = _Progress(schedule, store, engine, quiet=quiet)
         with shown.listening() as listen:
             engine.run(schedule, listen)
@@ -99,15 +101,15 @@ def _set_up(*, quiet: bool, verbose: int) -> None:
     set_up_process()
 
 
-def _say_begin(store: Store, begun: Begun, left: int, mine: int) -> None:
+def _say_begin(store: Store, opened: OpenedRun, left: int, mine: int) -> None:
     """Say what there is to do."""
-    if begun.added:
-        shards = count(len(begun.manifest), "shard")
-        say(f"{store}: {count(begun.added, 'name')} written down, {shards} in all")
-    if begun.repeated:
-        say(f"{count(begun.repeated, 'name')} given again, and worked once")
-    if begun.gone:
-        say(f"{count(begun.gone, 'name')} of the manifest not among the inputs: they stay in it")
+    if opened.added:
+        shards = count(len(opened.manifest), "shard")
+        say(f"{store}: {count(opened.added, 'name')} written down, {shards} in all")
+    if opened.repeated:
+        say(f"{count(opened.repeated, 'name')} given again, and worked once")
+    if opened.gone:
+        say(f"{count(opened.gone, 'name')} of the manifest not among the inputs: they stay in it")
     if left < mine:
         say(f"{store}: {mine - left} of {count(mine, 'shard')} done already")
 

@@ -151,11 +151,11 @@ class SinkOptions:
         return self.output.is_char_device() and str(self.output) != os.devnull
 
 
-class Account:
-    """What a run has written; the summary lists it."""
+class OutputSummary:
+    """Counts what a run has written, for the lines at its end."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Note which files are there before the run."""
+        """Note which files exist before the run."""
         self._options = options
         self._replaced = {
             path
@@ -358,11 +358,11 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
 
         sinks.append(MotSink(make_folder(options.mot)))
     if options.coco is not None:
-        from detcli.sink.coco import CocoSink, Numbers, NumbersFromFile
+        from detcli.sink.coco import CocoIds, CocoIdsFromFile, CocoSink
 
         images = options.coco_images
-        numbers = Numbers() if images is None else NumbersFromFile(images)
-        sinks.append(CocoSink(open_file(options.coco), numbers))
+        ids = CocoIds() if images is None else CocoIdsFromFile(images)
+        sinks.append(CocoSink(open_file(options.coco), ids))
     if options.journal is not None:
         from detcli.sink.journal import Journal
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.eval.run import Collector
+from detcli.commands.eval.run import EvalCollector
 from detcli.commands.shared.labelled.dataset import (
     OBJECT,
     Category,
@@ -26,7 +26,7 @@ def collector(objects, size, *, form="coco"):
     categories = (Category(1, "a"), Category(2, "b"))
     sample = Sample("a.png", None, 5, size, np.array(objects, OBJECT))
     dataset = Dataset(form, None, categories, named=True, samples=[sample])
-    collector = Collector(dataset, ClassMapping("name", (0, None, 1)), Findings())
+    collector = EvalCollector(dataset, ClassMapping("name", (0, None, 1)), Findings())
     collector.samples, collector.failed = (sample,), []
     return collector
 

@@ -80,8 +80,8 @@ def test_missing_parts_are_listed(boxes, invoke, tmp_path):
     assert "part-00001.jsonl: missing: " in done.stderr
     assert "2.png" in done.stderr
     assert "part-00003.jsonl: missing" in done.stderr
-    assert "2 of 7 parts missing or damaged, which have 4 names" in done.stderr
-    assert "makes the missing ones, too" in done.stderr
+    assert "2 of 7 parts, with 4 names, missing or damaged" in done.stderr
+    assert "makes only the missing ones" in done.stderr
 
 
 def test_damaged_parts_are_listed_and_nothing_is_written(boxes, invoke, tmp_path):
@@ -95,7 +95,7 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, invoke, tmp_path
     assert "part-00000.jsonl: it is damaged" in done.stderr
     assert "part-00002.jsonl: its end is missing" in done.stderr
     assert "part-00006.jsonl: " in done.stderr
-    assert "remove the damaged ones first" in done.stderr
+    assert "remove the damaged parts, then" in done.stderr
 
 
 def test_parts_of_another_run_are_noticed(boxes, invoke, tmp_path):

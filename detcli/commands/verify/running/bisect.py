@@ -24,8 +24,8 @@ from detcli.commands.verify.running.tensors import (
     Probe,
     Tensor,
     TensorPair,
-    badness,
     compare_tensors,
+    difference_rank,
 )
 from detcli.geometry import Picture
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, needed_nodes, reads
@@ -186,7 +186,9 @@ class _Search:
 
     def _compare(self, name: str, left: Tensor, right: Tensor) -> TensorReport:
         if name == self._target.left:
-            return max(self._outputs.compare(self._target, left, right, self._source), key=badness)
+            return max(
+                self._outputs.compare(self._target, left, right, self._source), key=difference_rank
+            )
         return compare_tensors(name, left, right, self._outputs.limit, self._source)
 
     def _in_right(self, name: str) -> str:

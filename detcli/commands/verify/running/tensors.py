@@ -132,7 +132,7 @@ def compare_tensors(
     )
 
 
-def badness(report: TensorReport) -> tuple[bool, float]:
+def difference_rank(report: TensorReport) -> tuple[bool, float]:
     """A sort key: what agrees before what does not, then by the largest difference."""
     unknown = 0.0 if report.agrees else math.inf
     return not report.agrees, unknown if report.max_scaled is None else report.max_scaled
@@ -185,7 +185,7 @@ class OutputComparison:
         self.worst: tuple[Picture, str, TensorPair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
-        self._worst_badness = (False, -1.0)
+        self._worst_rank = (False, -1.0)
 
     @property
     def reports(self) -> tuple[TensorReport, ...]:
@@ -211,9 +211,9 @@ class OutputComparison:
         for pair in pairs:
             for report in self.compare(pair, left[pair.left], right[pair.right], source):
                 known = self._reports.get(report.name, report)
-                self._reports[report.name] = max(known, report, key=badness)
-                if badness(report) > self._worst_badness:
-                    self._worst_badness = badness(report)
+                self._reports[report.name] = max(known, report, key=difference_rank)
+                if difference_rank(report) > self._worst_rank:
+                    self._worst_rank = difference_rank(report)
                     self.worst = picture, source, pair
 
     def compare(

@@ -13,7 +13,7 @@ from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, open_lines
 from detcli.errors import SourceError, UsageError, system_reason
 from detcli.model.names import COCO, COCO_IDS
 from detcli.record import Origin, Record, RecordJson
-from detcli.sink.coco import NUMBER_OF, Numbers
+from detcli.sink.coco import COCO_ID_OF, CocoIds
 
 PEEK = 4096
 """Bytes in which the first element of COCO results shows what it is."""
@@ -46,13 +46,13 @@ class CocoResults:
         asked: Image ids that records had.
     """
 
-    def __init__(self, name: str, path: Path, numbers: Numbers, classes: Mapping[int, str]) -> None:
+    def __init__(self, name: str, path: Path, ids: CocoIds, classes: Mapping[int, str]) -> None:
         """Read a file.
 
         Args:
             name: As the user gave it.
             path: Where to read it.
-            numbers: Gives records their image ids, and classes their category ids.
+            ids: Gives records their image ids, and classes their category ids.
             classes: Names of the classes of the other side, by id.
 
         Raises:
@@ -61,7 +61,7 @@ class CocoResults:
         """
         self.name = name
         self.asked: set[int] = set()
-        self._numbers = numbers
+        self._ids = ids
         rows = _read(path)
         by_score = np.argsort(-rows["score"], kind="stable")
         rows = rows[by_score][np.argsort(rows["image"][by_score], kind="stable")]
@@ -70,7 +70,7 @@ class CocoResults:
         self._rows = rows
         self._places = dict(zip(images.tolist(), pairwise(ends), strict=True))
         categories = set(np.unique(rows["category"]).tolist())
-        self._classes = _classes(numbers, classes, categories)
+        self._classes = _classes(ids, classes, categories)
 
     def rows(self, fields: RecordJson) -> BoxRows:
         """The boxes of the picture of a record, best first.
@@ -82,7 +82,7 @@ class CocoResults:
         if not isinstance(index, int):
             raise UsageError("a record has no index", "name records that detcli wrote")
         origin = Origin(fields["source"], frame=fields.get("frame"))
-        image = self._numbers.image_id(Record(origin, index, "", ""))
+        image = self._ids.image_id(Record(origin, index, "", ""))
         self.asked.add(image)
         found: BoxRows = []
         for row in self._rows[slice(*self._places.get(image, (0, 0)))]:
@@ -134,7 +134,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
 
 
 def _classes(
-    numbers: Numbers, seen: Mapping[int, str], categories: Iterable[int]
+    ids: CocoIds, seen: Mapping[int, str], categories: Iterable[int]
 ) -> Mapping[int, tuple[int, str]]:
     """Class id and name of each category, in the numbering that `--save-coco` would have used."""
     names = tuple(seen.get(class_id, "") for class_id in range(max(seen, default=-1) + 1))
@@ -148,7 +148,7 @@ def _classes(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes without a category, of which none may be found
         for class_id, name in enumerate(names):
-            category = numbers.category_id(class_id, names) if name else None
+            category = ids.category_id(class_id, names) if name else None
             if category is not None:
                 found.setdefault(category, (class_id, name))
     return found
@@ -156,5 +156,5 @@ def _classes(
 
 def _numbered_from(first: int) -> tuple[str, ...]:
     """Names of a model with a class for each number of COCO."""
-    by_number = {number: name for name, number in NUMBER_OF.items()}
+    by_number = {number: name for name, number in COCO_ID_OF.items()}
     return tuple(by_number.get(number, "") for number in range(first, 91))

@@ -28,7 +28,7 @@ from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
 from detcli.record import Origin, RecordJson
 from detcli.settings import USUAL_CONF, Settings
-from detcli.sink.coco import Numbers, NumbersFromFile
+from detcli.sink.coco import CocoIds, CocoIdsFromFile
 from detcli.sink.folder import OutputFolder
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
@@ -80,8 +80,8 @@ def verify_saved(
         right: SavedRun | CocoResults
         if request.coco_images is not None or is_results(Path(paths[1])):
             instances = request.coco_images
-            numbers = Numbers() if instances is None else NumbersFromFile(Path(instances))
-            right = CocoResults(other, Path(paths[1]), numbers, left.classes)
+            ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
+            right = CocoResults(other, Path(paths[1]), ids, left.classes)
         else:
             right = SavedRun.scan(other, paths[1])
         plan = plan_saved(left, right, conf, request.iou, request.tolerance)

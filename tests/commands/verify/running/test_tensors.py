@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.verify.running.tensors import badness, compare_tensors
+from detcli.commands.verify.running.tensors import compare_tensors, difference_rank
 
 LIMIT = 0.01
 
@@ -71,7 +71,7 @@ def test_other_types(dtype):
 
 
 def worse(*reports):
-    return max(reports, key=badness)
+    return max(reports, key=difference_rank)
 
 
 def test_worse_is_disagreement_then_the_larger_difference():

@@ -8,7 +8,7 @@ from sample_records import Film, frame, picture
 
 from detcli.errors import DetcliWarning, UsageError
 from detcli.model.names import COCO, COCO_IDS, class_names
-from detcli.sink.coco import Numbers, NumbersFromFile
+from detcli.sink.coco import CocoIds, CocoIdsFromFile
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def instances(tmp_path):
         kinds = [{"id": 10 + number, "name": name} for number, name in enumerate(categories)]
         path = tmp_path / "instances.json"
         path.write_text(json.dumps({"images": listed, "categories": kinds, **more}))
-        return NumbersFromFile(path)
+        return CocoIdsFromFile(path)
 
     return write
 
@@ -39,15 +39,15 @@ def instances(tmp_path):
     ],
 )
 def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1(source, number):
-    assert Numbers().image_id(picture(source, index=30)) == number
+    assert CocoIds().image_id(picture(source, index=30)) == number
 
 
 def test_frames_of_a_video_named_by_a_number_have_their_places():
-    assert Numbers().image_id(frame(3, Film("9.mp4", 10.0))) == 4
+    assert CocoIds().image_id(frame(3, Film("9.mp4", 10.0))) == 4
 
 
 def test_the_80_classes_of_coco_have_its_numbers():
-    numbers = [Numbers().category_id(class_id, COCO) for class_id in range(80)]
+    numbers = [CocoIds().category_id(class_id, COCO) for class_id in range(80)]
     known = {"person": 1, "stop sign": 13, "bench": 15, "backpack": 27, "handbag": 31}
     known |= {"bottle": 44, "wine glass": 46, "dining table": 67, "toilet": 70, "tv": 72}
     known |= {"refrigerator": 82, "book": 84, "toothbrush": 90, "fire hydrant": 11}
@@ -58,7 +58,7 @@ def test_the_80_classes_of_coco_have_its_numbers():
 @pytest.mark.parametrize("count", [90, 91])
 def test_models_with_a_class_for_each_number_of_coco_have_them(count):
     names, _, _ = class_names("", count)
-    numbers = [Numbers().category_id(class_id, names) for class_id in range(count)]
+    numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
     known = [number for number in numbers if number is not None]
     assert known == list(COCO_IDS)
     assert [names[numbers.index(number)] for number in known] == list(COCO)
@@ -66,13 +66,13 @@ def test_models_with_a_class_for_each_number_of_coco_have_them(count):
 
 
 def test_other_classes_have_their_own():
-    assert Numbers().category_id(1, ("cat", "dog")) == 1
+    assert CocoIds().category_id(1, ("cat", "dog")) == 1
 
 
 def test_coco_numbers_are_those_of_the_published_file(shared):
     content = json.loads(shared("data/coco128/instances.json").read_text())
     published = {category["name"]: category["id"] for category in content["categories"]}
-    own = {name: Numbers().category_id(index, COCO) for index, name in enumerate(COCO)}
+    own = {name: CocoIds().category_id(index, COCO) for index, name in enumerate(COCO)}
     assert own == published
 
 
@@ -148,11 +148,11 @@ BROKEN = {
 def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"a\.json") as caught:
-        NumbersFromFile(tmp_path / "a.json")
+        CocoIdsFromFile(tmp_path / "a.json")
     assert "instances.json" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["missing.json", ".", "x" * 300])
 def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, name):
     with pytest.raises(UsageError, match="cannot read the ids"):
-        NumbersFromFile(tmp_path / name)
+        CocoIdsFromFile(tmp_path / name)
