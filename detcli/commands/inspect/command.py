@@ -13,9 +13,9 @@ from detcli.commands.shared.options import option
 from detcli.errors import DetcliError, InputError, ModelError, UsageError
 
 if TYPE_CHECKING:
+    from detcli.commands.inspect.interpretations import Part
     from detcli.commands.inspect.report import Inspection, TrialReport
     from detcli.commands.inspect.trial import Evidence, Trial
-    from detcli.commands.inspect.ways import Part
     from detcli.model.zoo import LocatedModel
     from detcli.settings import Settings
 
@@ -132,7 +132,7 @@ def _parts(
         return None
     if not pictures and data is None:
         raise UsageError("--parts needs --try or --data", "name pictures to try on")
-    from detcli.commands.inspect.ways import parse_parts
+    from detcli.commands.inspect.interpretations import parse_parts
 
     return parse_parts(text)
 

@@ -1,4 +1,4 @@
-"""Ranks ways of reading a model by how far its detections confirm themselves.
+"""Ranks interpretations of a model by how far its detections confirm themselves.
 
 Each picture runs as it is, mirrored, and moved and shrunk, for it lies at the corner of a larger
 one. A network that sees what it was trained on is sure, and finds the same objects in all three.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Standing
+from detcli.commands.inspect.trial import Measurement
 from detcli.commands.shared.comparison import match
 from detcli.detections import Detections
 from detcli.detector import Detector
@@ -23,7 +23,7 @@ from detcli.source.item import Item
 from detcli.source.loading import load_in_time
 
 MOST = 16
-"""Pictures that each way runs on."""
+"""Pictures that each interpretation runs on."""
 SEARCHED = 1000
 """Inputs of a source that these are spread over."""
 
@@ -66,7 +66,7 @@ class SelfConsistency:
             )
         return cls(tuple(sources), tuple(failed), tuple(images))
 
-    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Measurement:
         """Rank by scores that all views confirm, less those that they do not.
 
         A score that the detections of an unrelated picture confirm equally well does not count.
@@ -85,13 +85,13 @@ class SelfConsistency:
                 other = _stretched(plain[number - 1], self.images[number - 1], self.images[number])
                 evident = (least - _confirmed(own, other)).clip(0)
             # Squared, because one sure detection tells more than many that are hardly any. What
-            # is not confirmed counts against a way: a network that is fed nonsense may be quite
+            # is not confirmed counts against it: a network that is fed nonsense may be quite
             # sure of a hundred boxes. The logarithm keeps a crowded picture from outweighing all.
             gain = (evident**2).sum() - ((score - least) ** 2).sum()
             scores.append(float(np.log1p(max(gain, 0.0))))
             found += float(score.sum())
             confirmed += float(least.sum())
-        return Standing(
+        return Measurement(
             rank=float(np.mean(scores)),
             scores=np.array(scores),
             found=found / len(scores),

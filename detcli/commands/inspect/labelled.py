@@ -1,4 +1,4 @@
-"""Ranks ways of reading a model by mAP on labelled pictures."""
+"""Ranks interpretations of a model by mAP on labelled pictures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from detcli.commands.inspect.report import FailedPicture, TrialMethod
-from detcli.commands.inspect.trial import Standing
+from detcli.commands.inspect.trial import Measurement
 from detcli.commands.shared.labelled.dataset import (
     ClassMapping,
     Dataset,
@@ -25,7 +25,7 @@ from detcli.settings import Settings
 from detcli.source.decode import load_file
 
 MOST = 64
-"""Pictures that each way runs on."""
+"""Pictures that each interpretation runs on."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,7 +74,7 @@ class Labelled:
         names = tuple(one.name for one in samples)
         return cls(names, tuple(failed), tuple(samples), dataset, mapping)
 
-    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Measurement:
         """Rank by the mAP of all pictures; the scores are those of each alone."""
         compared, found = list[EvaluatedPicture](), 0.0
         for sample in self.samples:
@@ -84,7 +84,7 @@ class Labelled:
             beside = beside_labels(sample, self.dataset, self.mapping, picture.size, detections)
             compared.append(beside)
             advance()
-        return Standing(
+        return Measurement(
             rank=self._mean_precision(compared),
             scores=np.array([self._mean_precision([one]) for one in compared]),
             found=found / len(compared),

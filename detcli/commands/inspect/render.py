@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.backend.runtime.survey import Placement
+from detcli.commands.inspect.interpretations import LEAST
 from detcli.commands.inspect.report import (
     CutPoint,
     DetectorFacts,
@@ -21,7 +22,6 @@ from detcli.commands.inspect.report import (
     TrialPart,
     TrialReport,
 )
-from detcli.commands.inspect.ways import LEAST
 from detcli.commands.shared.progress import count
 from detcli.commands.shared.reports import facts, line
 from detcli.model.preprocessing import PARTS

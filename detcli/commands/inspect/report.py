@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from detcli.backend.runtime.survey import Placement
-from detcli.commands.inspect.ways import Part
+from detcli.commands.inspect.interpretations import Part
 from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.inputs import Role
 from detcli.model.loading import ExternalFile

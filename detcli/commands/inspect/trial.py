@@ -1,8 +1,8 @@
-"""Settles by experiment what a file does not say: each way of reading it runs on pictures.
+"""Decides by experiment what a file does not say: each interpretation of it runs on pictures.
 
-What the ways are ranked by is an `Evidence`: how far detections confirm themselves
-(`consistency.py`), or labels (`labelled.py`). A way is found only if it is clearly ahead of all
-that differ from it in the same part.
+An `Evidence` ranks the interpretations: how far detections confirm themselves (`consistency.py`),
+or labels (`labelled.py`). A part is found only if the best interpretation is clearly ahead of all
+that differ from it in this part.
 """
 
 import warnings
@@ -15,6 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.device import Device
+from detcli.commands.inspect.interpretations import (
+    LEAST,
+    ROUNDS,
+    Interpretation,
+    Part,
+    candidates,
+    open_parts,
+    option_text,
+)
 from detcli.commands.inspect.report import (
     FailedPicture,
     TrialCandidate,
@@ -22,7 +31,6 @@ from detcli.commands.inspect.report import (
     TrialPart,
     TrialReport,
 )
-from detcli.commands.inspect.ways import LEAST, ROUNDS, Part, Way, open_parts, said, ways
 from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import BoxFormat, Contract
@@ -52,12 +60,12 @@ For 5 to 16 scores; for more, the last, which is a little too much.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Standing:
-    """How well a way does.
+class Measurement:
+    """How well an interpretation does.
 
     Attributes:
         rank: The higher, the better.
-        scores: `(n,)` the same for each picture alone.
+        scores: `(n,)` the rank on each picture alone.
         found: Sum of the scores of a picture's detections, on average.
         confirmed: Share of it that other views of the picture confirm; None where none were run.
     """
@@ -69,11 +77,11 @@ class Standing:
 
 
 class Evidence(Protocol):
-    """What tells ways apart."""
+    """What ranks interpretations."""
 
     @property
     def method(self) -> TrialMethod:
-        """What ways are ranked by."""
+        """What interpretations are ranked by."""
 
     @property
     def settings(self) -> Settings:
@@ -81,26 +89,26 @@ class Evidence(Protocol):
 
     @property
     def least(self) -> float:
-        """Where no way ranks higher, next to nothing was found."""
+        """The rank that the best must have; below it, next to nothing was found."""
 
     @property
     def pictures(self) -> tuple[str, ...]:
-        """What it consists of."""
+        """Names of the pictures."""
 
     @property
     def failed(self) -> tuple[FailedPicture, ...]:
-        """What cannot be read."""
+        """Pictures that cannot be read."""
 
-    def measure(self, detector: Detector, advance: Callable[[], None]) -> Standing:
+    def measure(self, detector: Detector, advance: Callable[[], None]) -> Measurement:
         """Run a model on all pictures; `advance` is called after each."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tried:
-    """A way and how well it does."""
+    """An interpretation and how well it does."""
 
-    way: Way
-    measured: Standing
+    candidate: Interpretation
+    measured: Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +165,14 @@ class Trial:
         return cls(model, runs_on, settings, contract, settled, chosen)
 
     @property
-    def base(self) -> Way:
+    def base(self) -> Interpretation:
         """What the file and the user say."""
-        return Way(self.contract.preprocessing, self.contract.box_format, {})
+        return Interpretation(self.contract.preprocessing, self.contract.box_format, {})
 
     @property
     def count(self) -> int:
-        """How many ways are run."""
-        return sum(len(ways(self.base, free)) for free in self._rounds())
+        """Number of interpretations to run."""
+        return sum(len(candidates(self.base, free)) for free in self._rounds())
 
     def _rounds(self) -> list[list[Part]]:
         """The parts of each round."""
@@ -172,7 +180,7 @@ class Trial:
         return [free for free in rounds if free]
 
     def run(self, evidence: Evidence, advance: Callable[[], None] = lambda: None) -> TrialReport:
-        """Run all ways on the evidence, and rank them.
+        """Run all interpretations on the evidence, and rank them.
 
         Raises:
             DeviceError: The device cannot be used.
@@ -180,8 +188,10 @@ class Trial:
         """
         base, tried, parts = self.base, list[Tried](), list[TrialPart]()
         for free in self._rounds():
-            rivals = [Tried(way, self._measure(way, evidence, advance)) for way in ways(base, free)]
-            own = rivals[0].way
+            rivals = [
+                Tried(one, self._measure(one, evidence, advance)) for one in candidates(base, free)
+            ]
+            own = rivals[0].candidate
             rivals.sort(key=lambda one: -one.measured.rank)  # of equals the model's own
             judged = [self._judge(part, rivals, evidence.least) for part in free]
             # What stays undecided is left as the file or the user says it, if one of them does.
@@ -189,7 +199,9 @@ class Trial:
                 one.part: one.best if one.found or not one.settled_by else own.names[one.part]
                 for one in judged
             }
-            base = next(one.way for one in rivals if one.way.names.items() >= kept.items())
+            base = next(
+                one.candidate for one in rivals if one.candidate.names.items() >= kept.items()
+            )
             parts += judged
             tried += rivals
         found = [one for one in parts if one.found is not None and not one.confirms]
@@ -216,46 +228,48 @@ class Trial:
             candidates=tuple(map(_describe, tried)),
         )
 
-    def _measure(self, way: Way, evidence: Evidence, advance: Callable[[], None]) -> Standing:
+    def _measure(
+        self, candidate: Interpretation, evidence: Evidence, advance: Callable[[], None]
+    ) -> Measurement:
         nms = self.contract.needs_nms or "boxes" in self.parts
         settings = replace(
             self.settings,
             conf=evidence.settings.conf,
             max_det=evidence.settings.max_det,
             nms=IOU if nms else None,
-            preprocess=written(way.preprocessing),
-            box_format=way.box_format if "boxes" in self.parts else self.settings.box_format,
+            preprocess=written(candidate.preprocessing),
+            box_format=candidate.box_format if "boxes" in self.parts else self.settings.box_format,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DetcliWarning)  # of ways that are wrong
+            warnings.simplefilter("ignore", DetcliWarning)  # of interpretations that are wrong
             with Detector(self.model, self.device, settings) as detector:
                 return evidence.measure(detector, advance)
 
     def _judge(self, part: Part, rivals: Sequence[Tried], least: float) -> TrialPart:
-        """Whether the best way for a part is clearly ahead of all with another way for it."""
+        """Whether the best interpretation is clearly ahead of all that differ from it in a part."""
         best = rivals[0]
-        name = best.way.names[part]
-        others = [one for one in rivals if one.way.names[part] != name]
+        name = best.candidate.names[part]
+        others = [one for one in rivals if one.candidate.names[part] != name]
         rank, second = best.measured.rank, others[0]
         margin = (rank - second.measured.rank) / rank if rank > 0 else 0.0
         certain = rank >= least and margin >= MARGINS[part]
         certain = certain and all(is_ahead(best.measured, one.measured) for one in others)
         by = self.settled.get(part)
-        own = said(part, self.base) == said(part, best.way)
+        own = option_text(part, self.base) == option_text(part, best.candidate)
         return TrialPart(
             part=part,
             found=name if certain else None,
             best=name,
-            second=second.way.names[part],
+            second=second.candidate.names[part],
             margin=round(margin, 4),
             settled_by=by,
             confirms=own if certain and by is not None else None,
-            option=said(part, best.way),
+            option=option_text(part, best.candidate),
         )
 
 
-def is_ahead(best: Standing, other: Standing) -> bool:
-    """Whether the scores of one way are higher than those of another by more than chance."""
+def is_ahead(best: Measurement, other: Measurement) -> bool:
+    """Whether one interpretation's scores exceed another's by more than chance."""
     ahead = best.scores - other.scores
     count = len(ahead)
     if count < LEAST:
@@ -274,8 +288,8 @@ def _contract(model: LocatedModel, settings: Settings) -> Contract:
 def _describe(one: Tried) -> TrialCandidate:
     measured = one.measured
     return TrialCandidate(
-        preprocess=written(one.way.preprocessing),
-        box_format=one.way.box_format,
+        preprocess=written(one.candidate.preprocessing),
+        box_format=one.candidate.box_format,
         rank=round(measured.rank, 4),
         found=round(measured.found, 4),
         confirmed=None if measured.confirmed is None else round(measured.confirmed, 4),

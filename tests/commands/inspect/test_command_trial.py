@@ -194,5 +194,5 @@ def test_a_bar_on_a_terminal(warm_detcli, seeker, pictures):
     os.close(theirs)
     shown = read_all(ours)
     os.close(ours)
-    assert b"104/104" in shown  # 13 ways on 8 pictures
+    assert b"104/104" in shown  # 13 candidates on 8 pictures
     assert json.loads(done.stdout)["trial"]["parts"]

@@ -7,9 +7,9 @@ import seeker_model
 from seeker_model import IMAGENET, LESS_MEAN, LEVELS, SIGNED, UNIT
 
 from detcli.commands.inspect.consistency import SelfConsistency
+from detcli.commands.inspect.interpretations import LEAST
 from detcli.commands.inspect.report import TrialReport
-from detcli.commands.inspect.trial import Standing, Trial, is_ahead
-from detcli.commands.inspect.ways import LEAST
+from detcli.commands.inspect.trial import Measurement, Trial, is_ahead
 from detcli.errors import ModelError, UsageError
 from detcli.model.zoo import find
 from detcli.opencv import cv2
@@ -162,26 +162,28 @@ def test_each_picture_of_each_way_is_counted(seeker, pictures):
     assert len(steps) == plan.count * len(evidence.pictures)
 
 
-def standing(*scores):
-    return Standing(float(np.mean(scores)), np.array(scores, float), 1.0)
+def measurement(*scores):
+    return Measurement(float(np.mean(scores)), np.array(scores, float), 1.0)
 
 
 def test_being_ahead_is_more_than_chance():
-    low = standing(0, 0, 0, 0, 0)
-    assert is_ahead(standing(1, 1, 1, 1, 1), low)
+    low = measurement(0, 0, 0, 0, 0)
+    assert is_ahead(measurement(1, 1, 1, 1, 1), low)
     assert not is_ahead(low, low)
-    assert not is_ahead(low, standing(1, 1, 1, 1, 1))
-    assert not is_ahead(standing(5, 0, 0, 0, 0), low)  # one picture
-    assert not is_ahead(standing(1, 1, 1, 1), standing(0, 0, 0, 0))  # too few
-    assert is_ahead(standing(*[1.0, 1.2] * 20), standing(*[0.0] * 40))  # more than in the table
+    assert not is_ahead(low, measurement(1, 1, 1, 1, 1))
+    assert not is_ahead(measurement(5, 0, 0, 0, 0), low)  # one picture
+    assert not is_ahead(measurement(1, 1, 1, 1), measurement(0, 0, 0, 0))  # too few
+    assert is_ahead(
+        measurement(*[1.0, 1.2] * 20), measurement(*[0.0] * 40)
+    )  # more than in the table
 
 
 def test_chance_is_rarely_taken_for_truth(random):
-    """Of ways that are equally good, one in a hundred is called the better."""
+    """Of candidates that are equally good, one in a hundred is called the better."""
     wrong = 0
     for _ in range(2000):
         count = int(random.integers(LEAST, 17))
         wrong += is_ahead(
-            standing(*random.normal(size=count)), standing(*random.normal(size=count))
+            measurement(*random.normal(size=count)), measurement(*random.normal(size=count))
         )
     assert 5 < wrong < 40

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat, Preprocessing, Resize
-from detcli.model.settle import FAMILY
+from detcli.model.resolve_preprocessing import FAMILY
 
 Part = Literal["values", "channels", "boxes", "resize"]
 """What can be tried."""
@@ -35,7 +35,7 @@ OWN = "as it is"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Interpretation:
     """A way of reading a model.
 
     Attributes:
@@ -71,17 +71,17 @@ def open_parts(settled: Mapping[str, str]) -> tuple[Part, ...]:
     return tuple(part for part in TRIABLE if settled.get(part, FAMILY) == FAMILY)
 
 
-def ways(base: Way, parts: Sequence[Part]) -> list[Way]:
-    """All combinations of ways for some parts, the base first."""
+def candidates(base: Interpretation, parts: Sequence[Part]) -> list[Interpretation]:
+    """All combinations of what can be tried for some parts, the base first."""
     combined = []
     for chosen in product(*(_names(base, part) for part in parts)):
         names = dict(zip(parts, chosen, strict=True))
-        combined.append(_way(base, names))
-    combined.sort(key=lambda way: way.names != {part: _own(base, part) for part in parts})
+        combined.append(_changed(base, names))
+    combined.sort(key=lambda one: one.names != {part: _own(base, part) for part in parts})
     return combined
 
 
-def _names(base: Way, part: Part) -> Iterable[str]:
+def _names(base: Interpretation, part: Part) -> Iterable[str]:
     """What can be tried for a part."""
     if part == "values":
         return dict.fromkeys([*VALUES, _own(base, part)])
@@ -92,7 +92,7 @@ def _names(base: Way, part: Part) -> Iterable[str]:
     return dict.fromkeys([Resize.LETTERBOX, Resize.CORNER, Resize.STRETCH, _own(base, part)])
 
 
-def _own(base: Way, part: Part) -> str:
+def _own(base: Interpretation, part: Part) -> str:
     """What the base does about a part."""
     own = base.preprocessing
     if part == "values":
@@ -103,8 +103,8 @@ def _own(base: Way, part: Part) -> str:
     return base.box_format if part == "boxes" else own.resize
 
 
-def _way(base: Way, names: dict[Part, str]) -> Way:
-    """The base with other ways for some parts."""
+def _changed(base: Interpretation, names: dict[Part, str]) -> Interpretation:
+    """The base, changed in some parts."""
     own = base.preprocessing
     bgr = names.get("channels", _own(base, "channels")) == "bgr"
     mean, std = _colours(own.mean, own.bgr), _colours(own.std, own.bgr)
@@ -118,7 +118,7 @@ def _way(base: Way, names: dict[Part, str]) -> Way:
             changed, resize=Resize(resize), longest=None, enlarge=None, edges=None, multiple=1
         )
     boxes = BoxFormat(names["boxes"]) if "boxes" in names else base.box_format
-    return Way(changed, boxes, base.names | names)
+    return Interpretation(changed, boxes, base.names | names)
 
 
 def _colours(channels: Channels, bgr: bool) -> Channels:  # noqa: FBT001 - a form, not a flag
@@ -127,13 +127,13 @@ def _colours(channels: Channels, bgr: bool) -> Channels:  # noqa: FBT001 - a for
     return (last, green, first) if bgr else channels
 
 
-def said(part: Part, way: Way) -> str:
-    """The words of --preprocess that say a part; those of --box-format for the boxes."""
-    own = way.preprocessing
+def option_text(part: Part, candidate: Interpretation) -> str:
+    """A part in the words of --preprocess; the boxes in those of --box-format."""
+    own = candidate.preprocessing
     if part == "values":
         numbers = (":".join(map(_number, three)) for three in (own.mean, own.std))
         return "scale={},mean={},std={}".format(_number(own.scale), *numbers)
-    return _own(way, part)
+    return _own(candidate, part)
 
 
 def _number(value: float) -> str:
