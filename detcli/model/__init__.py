@@ -6,7 +6,7 @@ graph.py, editing.py                how graphs are read, and changed
 recognise.py                        from a graph to a contract, by the following
 inputs.py, heads/                   the two ends of a graph
 families.py, names.py, sidecar.py   what the graph does not say
-settle.py                           how pictures become its input, by the following
+resolve_preprocessing.py            how pictures become its input, by the following
 input_nodes.py, preprocessing.py    nodes at the input; --preprocess
 contract.py                         what a file promises
 adapt.py, fused.py                  nodes that bring a graph to the form that runs

@@ -30,7 +30,7 @@ from detcli.model.heads.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unreco
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
 from detcli.model.names import class_names, parse_names
-from detcli.model.settle import settled
+from detcli.model.resolve_preprocessing import with_preprocessing
 from detcli.model.sidecar import Sidecar
 
 EXPECTED = (
@@ -152,7 +152,7 @@ def read_graph(
             # Whoever has a model of another task does not lack a layout.
             "; ".join(hint if hint and hint[0] in OTHER_TASK else [*hint, EXPECTED]),
         ) from error
-    contract = settled(reading.contract, index, metadata, sidecar, reading.preprocessing)
+    contract = with_preprocessing(reading.contract, index, metadata, sidecar, reading.preprocessing)
     return replace(reading, contract=contract)
 
 

@@ -1,4 +1,4 @@
-"""Settles how pictures become a graph's input, from what the file and its neighbours say.
+"""Resolves how pictures become a graph's input, from what the file and its neighbours say.
 
 The parts of a preprocessing come from the first of these that says something:
 
@@ -29,7 +29,7 @@ METADATA = f"metadata {METADATA_KEY}"
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolvedPreprocessing:
     """How pictures become a graph's input.
 
     Attributes:
@@ -45,14 +45,14 @@ class Settled:
     size: tuple[int, int] | None = None
 
 
-def settle(
+def resolve_preprocessing(
     index: GraphIndex,
     image: str,
     metadata: dict[str, str],
     sidecar: Sidecar | None,
     family: Preprocessing | None,
-) -> Settled:
-    """Settle the preprocessing of a graph.
+) -> ResolvedPreprocessing:
+    """Resolve the preprocessing of a graph.
 
     Args:
         index: The graph, as the file has it.
@@ -93,7 +93,9 @@ def settle(
                 f"write it anew: detcli convert MODEL --metadata {METADATA_KEY}=...",
             ) from error
     settled = tuple((part, by[part]) for part in PARTS if part in by)
-    return Settled(found, settled, tuple(part for part in PARTS if part not in by), size)
+    return ResolvedPreprocessing(
+        found, settled, tuple(part for part in PARTS if part not in by), size
+    )
 
 
 def _with_sidecar(
@@ -159,7 +161,7 @@ def _through_nodes(
     return replace(plain, scale=1.0 if domain == LEVELS else 1 / LEVELS), [*own, "values"]
 
 
-def settled(
+def with_preprocessing(
     contract: Contract,
     index: GraphIndex,
     metadata: dict[str, str],
@@ -168,9 +170,9 @@ def settled(
 ) -> Contract:
     """The contract of a graph with its preprocessing, and class names from beside the file.
 
-    For the arguments see `settle`.
+    For the arguments see `resolve_preprocessing`.
     """
-    found = settle(index, contract.input_name, metadata, sidecar, family)
+    found = resolve_preprocessing(index, contract.input_name, metadata, sidecar, family)
     contract = replace(
         contract,
         preprocessing=found.preprocessing,

@@ -11,7 +11,7 @@ from detcli.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.preprocessing import METADATA_KEY
-from detcli.model.settle import settle
+from detcli.model.resolve_preprocessing import resolve_preprocessing
 from detcli.model.sidecar import Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
@@ -23,9 +23,9 @@ YOLOX = Preprocessing(Resize.CORNER, scale=1.0, bgr=True)
 RAW = Preprocessing(scale=1.0)
 
 
-def settled(steps=(), family=YOLO, metadata=None, beside=None, **more):
+def resolved(steps=(), family=YOLO, metadata=None, beside=None, **more):
     model, _ = graph(list(steps), **more)
-    return settle(GraphIndex(model.graph), "x", metadata or {}, beside, family)
+    return resolve_preprocessing(GraphIndex(model.graph), "x", metadata or {}, beside, family)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def normalising(sidecar):
 
 
 def test_the_family_alone():
-    found = settled(family=YOLOX)
+    found = resolved(family=YOLOX)
     assert found.preprocessing == YOLOX
     assert dict(found.by) == dict.fromkeys(
         ("resize", "interpolation", "values", "channels"), "the family's rule"
@@ -53,13 +53,13 @@ def test_the_family_alone():
 
 
 def test_nothing_at_all():
-    found = settled(family=None)
+    found = resolved(family=None)
     assert found.by == ()
     assert found.unsettled == ("resize", "interpolation", "values", "channels")
 
 
 def test_a_file_beside_the_model_comes_before_the_family(normalising):
-    found = settled(family=YOLOX, beside=normalising, layout="any")
+    found = resolved(family=YOLOX, beside=normalising, layout="any")
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET)
     assert {by for _, by in found.by} == {"preprocessor_config.json"}
     assert found.size == (320, 320)
@@ -67,7 +67,7 @@ def test_a_file_beside_the_model_comes_before_the_family(normalising):
 
 def test_the_metadata_comes_before_all(normalising):
     metadata = {METADATA_KEY: "corner,scale=1,mean=1:2:3,std=1:1:1"}
-    found = settled(NORMALISES, metadata=metadata, beside=normalising)
+    found = resolved(NORMALISES, metadata=metadata, beside=normalising)
     assert found.preprocessing == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, mean=(1.0, 2.0, 3.0)
     )
@@ -77,7 +77,7 @@ def test_the_metadata_comes_before_all(normalising):
 
 def test_malformed_metadata_is_refused():
     with pytest.raises(ModelError, match=r"metadata .* malformed: detcli\.preprocess") as caught:
-        settled(metadata={METADATA_KEY: "streched"})
+        resolved(metadata={METADATA_KEY: "streched"})
     assert "detcli convert" in caught.value.hint
 
 
@@ -100,18 +100,18 @@ def test_malformed_metadata_is_refused():
     ],
 )
 def test_nodes_at_the_input_are_fed_what_they_want(steps, family, fed):
-    assert settled(steps, family).preprocessing == fed
+    assert resolved(steps, family).preprocessing == fed
 
 
 def test_what_a_graph_does_itself_is_not_done_twice(normalising):
-    found = settled(NORMALISES, beside=normalising)
+    found = resolved(NORMALISES, beside=normalising)
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, scale=1.0)
     assert dict(found.by)["values"] == "nodes at the input"
 
 
 def test_a_division_alone_leaves_the_rest_to_us(normalising):
     """What is fed and the division together give what the file beside the model asks for."""
-    fed = settled(DIVIDES, beside=normalising).preprocessing
+    fed = resolved(DIVIDES, beside=normalising).preprocessing
     for mean, std, mean_fed, std_fed in zip(MEAN, STD, fed.mean, fed.std, strict=True):
         for level in (0, 100, 255):
             given = (level * fed.scale - mean_fed) / std_fed
@@ -121,41 +121,41 @@ def test_a_division_alone_leaves_the_rest_to_us(normalising):
 def test_whole_numbers_are_fed_as_they_are(normalising):
     cast = [("Cast", {"to": TensorProto.FLOAT})]
     for steps in (cast, [*cast, *NORMALISES]):
-        found = settled(steps, beside=normalising, dtype=TensorProto.UINT8)
+        found = resolved(steps, beside=normalising, dtype=TensorProto.UINT8)
         assert (found.preprocessing.scale, found.preprocessing.mean) == (1.0, (0.0, 0.0, 0.0))
 
 
 def test_a_constant_that_shows_nothing_leaves_values_open():
-    assert settled([("Div", numbers(2, 1))]).unsettled == ("values",)
+    assert resolved([("Div", numbers(2, 1))]).unsettled == ("values",)
 
 
 def test_a_graph_that_resizes_takes_the_whole_picture():
     resize = [("Resize", "", "", whole(1, 3, 64, 64))]
-    assert settled(resize, layout="any").preprocessing.resize is Resize.NONE
-    assert settled(resize).preprocessing.resize is Resize.LETTERBOX  # its input is fixed
+    assert resolved(resize, layout="any").preprocessing.resize is Resize.NONE
+    assert resolved(resize).preprocessing.resize is Resize.LETTERBOX  # its input is fixed
 
 
 def test_a_fixed_input_cannot_follow_the_picture(sidecar):
     beside = sidecar(size={"shortest_edge": 800, "longest_edge": 1333})
-    assert settled(beside=beside).preprocessing.resize is Resize.LETTERBOX
-    assert settled(beside=beside, layout="any").preprocessing.edges == (800, 1333)
+    assert resolved(beside=beside).preprocessing.resize is Resize.LETTERBOX
+    assert resolved(beside=beside, layout="any").preprocessing.edges == (800, 1333)
 
 
 def test_a_filter_that_detcli_lacks_stays_open(sidecar):
     beside = sidecar(resample=1)
-    assert settled(family=None, beside=beside).unsettled == ("interpolation",)
+    assert resolved(family=None, beside=beside).unsettled == ("interpolation",)
 
 
 def test_what_ultralytics_exported_is_prepared_as_there(normalising):
     """A hub's file beside it says what another program feeds."""
-    found = settled(metadata={"author": "Ultralytics"}, beside=normalising)
+    found = resolved(metadata={"author": "Ultralytics"}, beside=normalising)
     assert found.preprocessing == YOLO
 
 
 def test_a_folder_may_ask_for_blue_first(sidecar):
     beside = sidecar(do_normalize=False, do_flip_channel_order=True)
-    assert settled(beside=beside).preprocessing.bgr
-    assert not settled(SWAPS, beside=beside).preprocessing.bgr
+    assert resolved(beside=beside).preprocessing.bgr
+    assert not resolved(SWAPS, beside=beside).preprocessing.bgr
 
 
 DESCRIBED = (
@@ -172,7 +172,7 @@ def test_files_that_say_it_themselves(name, shared):
     path, wanted = shared(f"families/{described['file']}"), described["preprocess"]
     index = GraphIndex(onnx.load(path).graph)
     images = [v for v in index.image_inputs() if len(v.type.tensor_type.shape.dim) > 2]
-    found = settle(index, images[0].name, {}, Sidecar.read(path), None)
+    found = resolve_preprocessing(index, images[0].name, {}, Sidecar.read(path), None)
     fed = found.preprocessing
     assert fed.scale == wanted["scale"]
     assert fed.mean == tuple(wanted["mean"] or (0, 0, 0))
@@ -188,6 +188,6 @@ def test_files_that_say_it_themselves(name, shared):
 
 def test_ultralytics_resizes_every_model_by_opencv():
     rtdetr = Preprocessing(Resize.STRETCH, Interpolation.BILINEAR)
-    found = settled(family=rtdetr, metadata={"author": "Ultralytics"})
+    found = resolved(family=rtdetr, metadata={"author": "Ultralytics"})
     assert found.preprocessing == Preprocessing(Resize.STRETCH)
-    assert settled(family=rtdetr).preprocessing == rtdetr
+    assert resolved(family=rtdetr).preprocessing == rtdetr

@@ -268,7 +268,7 @@ class _Arrivals:
         self.times.append(time.perf_counter())
         if not self.warm and (len(self.times) - 1) % self.step == 0:
             taken = np.diff(self.times[-sampling.TWO_BLOCKS * self.step - 1 :: self.step]).tolist()
-            stable = sampling.settled(taken, self.times[-1] - self.times[0])
+            stable = sampling.is_stable(taken, self.times[-1] - self.times[0])
             if stable is not None:
                 self.warm, self.stable = len(self.times) - 1, stable
         return self.times[-1] - self.times[self.warm] if self.warm else 0.0

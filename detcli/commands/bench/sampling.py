@@ -96,11 +96,11 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
     while stable is None:
         taken.append(run())
         seconds = time.perf_counter() - start
-        stable = settled(taken, seconds)
+        stable = is_stable(taken, seconds)
     return WarmUp(len(taken), seconds, taken[0], stable=stable)
 
 
-def settled(taken: Sequence[float], seconds: float) -> bool | None:
+def is_stable(taken: Sequence[float], seconds: float) -> bool | None:
     """Whether the last two blocks of `taken`, seconds of each run, took equally long.
 
     None while undecided; False if they still differ MAX_WARM_UP_S after the first run began.

@@ -1,11 +1,11 @@
 """The head of a detector: what it is, how it is found in a graph, and what its nodes show.
 
-head.py        what a head is
-find.py        finds it, by the first of the next four that does
-apart.py       boxes and scores in tensors of their own
-joined.py      in one tensor
-scales.py      in maps of each scale
-rows.py        detections that the graph selects itself
-decode.py      what makes boxes and scores
-queries.py     what the queries of a DETR begin with
+head.py               what a head is
+find.py               finds it, by the first of the next four that does
+separate_tensors.py   boxes and scores in tensors of their own
+single_tensor.py      in one tensor
+scales.py             in maps of each scale
+rows.py               detections that the graph selects itself
+decode.py             what makes boxes and scores
+queries.py            what the queries of a DETR begin with
 """

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.apart import best_class, pair, plugin, queries
 from detcli.model.heads.head import SELECTION, Head, Unrecognised
-from detcli.model.heads.joined import end_to_end, joined
 from detcli.model.heads.queries import has_patches, queries_of
 from detcli.model.heads.rows import rows
 from detcli.model.heads.scales import scales
+from detcli.model.heads.separate_tensors import best_class, pair, plugin, queries
+from detcli.model.heads.single_tensor import end_to_end, single_tensor
 
 
 def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:
@@ -43,7 +43,7 @@ def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> H
     for find in (best_class, queries, plugin, selected, scales, pair):
         if (head := find(index)) is not None:
             return head
-    if (head := joined(index, names, boxes_only=boxes_only)) is not None:
+    if (head := single_tensor(index, names, boxes_only=boxes_only)) is not None:
         return head
     raise Unrecognised(_why_not(index))
 

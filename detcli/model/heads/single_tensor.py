@@ -87,7 +87,7 @@ def _channels(index: GraphIndex, split: NodeProto, output: str) -> int | None:
     return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
 
 
-def joined(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
+def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
     """A head that is an output.
 
     Raises:

@@ -1,7 +1,7 @@
 import pytest
 
 from detcli.commands.bench import sampling as module
-from detcli.commands.bench.sampling import settled, warm_up
+from detcli.commands.bench.sampling import is_stable, warm_up
 
 
 def test_it_ends_when_two_blocks_take_equally_long():
@@ -37,12 +37,12 @@ def test_what_never_settles_is_given_up_by_the_clock(monkeypatch):
 )
 def test_stable(taken, stable, monkeypatch):
     monkeypatch.setattr(module, "MAX_WARM_UP_S", 20.0)
-    assert settled(taken, 19.0) is stable
-    assert settled(taken, 21.0) is bool(stable)
+    assert is_stable(taken, 19.0) is stable
+    assert is_stable(taken, 21.0) is bool(stable)
 
 
 def test_runs_of_a_millisecond_are_not_stable_before_the_clocks_have_risen(monkeypatch):
     monkeypatch.setattr(module, "MIN_WARM_UP_S", 1.0)
     monkeypatch.setattr(module, "MAX_WARM_UP_S", 20.0)
-    assert settled([0.001] * 500, 0.5) is None
-    assert settled([0.001] * 1100, 1.1) is True
+    assert is_stable([0.001] * 500, 0.5) is None
+    assert is_stable([0.001] * 1100, 1.1) is True

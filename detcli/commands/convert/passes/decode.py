@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from onnx import GraphProto
 
 from detcli.model.graph import PASSED_THROUGH, GraphIndex
-from detcli.model.heads.joined import box_rows, score_rows
+from detcli.model.heads.single_tensor import box_rows, score_rows
 
 # Operators at which the network proper ends, seen from the head.
 NETWORK = frozenset(

@@ -18,7 +18,7 @@ from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
 from detcli.model.heads.head import BOX_ROWS
-from detcli.model.heads.joined import swaps_last_axes
+from detcli.model.heads.single_tensor import swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"
