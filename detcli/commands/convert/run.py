@@ -264,8 +264,9 @@ def compare_models(
 
 def settings_for(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Settings:
     """The settings that both models run with, but for the confidence."""
+    contract = old.detector()
     return Settings(
-        nms=NMS if old.detector().needs_nms else None,
+        nms=(contract.nms or NMS) if contract.needs_nms else None,
         imgsz=None if _is_resized(old, new) else options.imgsz,
         box_format=options.box_format,
         preprocess=options.preprocess,

@@ -69,7 +69,7 @@ class SinkOptions:
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
     blur_with: Hiding = Hiding.BLUR
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - a check each
         if self.journal is not None and self.output is not None:
             raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
         if self.force and self.journal is None:
@@ -95,8 +95,10 @@ class SinkOptions:
                 f"--provenance is not part of the format {self.format}",
                 "add -o FILE.jsonl, --resume FILE or --format jsonl",
             )
-        if self.coco is not None and self.coco == self.output:
-            raise UsageError(f"{self.coco} is given twice", "write to two files")
+        if self.coco is not None and isinstance(self.output, Path):
+            names = {os.path.realpath(path) for path in (self.coco, self.output)}
+            if len(names) == 1:
+                raise UsageError(f"{self.coco} is given twice", "write to two files")
         require_file(self.format, self.output)
 
     @property

@@ -211,6 +211,14 @@ def test_a_model_that_needs_suppression_is_measured_with_it(convert, invoke, tmp
     assert json.loads(done.stdout)["metrics"] == found["before"] == found["after"]
 
 
+def test_a_model_is_measured_with_the_suppression_that_it_recommends(convert, tmp_path):
+    model = tmp_path / "many.onnx"
+    metadata = {"detcli.nms": "0.7"}
+    model.write_bytes(build("one-to-many", metadata=metadata).SerializeToString())
+    data = write_coco(tmp_path / "labelled", SCENES)
+    assert report_of(convert(model, "--metadata", "a=b", "--data", data))["accuracy"]["nms"] == 0.7
+
+
 def test_pictures_that_were_calibrated_on_are_told(convert, model, tmp_path):
     data = write_coco(tmp_path / "labelled", SCENES)
     pictures = tmp_path / "labelled" / "images" / "0001.png"

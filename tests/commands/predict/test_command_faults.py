@@ -197,6 +197,19 @@ def test_contradicting_options_are_a_usage_error(options, words, invoke, make_mo
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.parametrize("spelled", ["same.json", "here/../same.json", "link.json"])
+def test_records_and_results_in_one_file_are_refused(
+    spelled, invoke, make_model, make_picture, tmp_path
+):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link.json").symlink_to("same.json")
+    options = ["-o", tmp_path / "same.json", "--save-coco", tmp_path / spelled]
+    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), *options)
+    assert finished.returncode == 2
+    assert "is given twice" in finished.stderr
+    assert not (tmp_path / "same.json").exists()
+
+
 @pytest.mark.parametrize("options", [["-o", "missing/x.csv"], ["--save", "a.json/folder"]])
 def test_a_sink_that_cannot_be_opened_leaves_other_files_alone(
     options, invoke, make_model, make_picture, tmp_path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from colour_model import build
+from colour_model import NAMES, build
 from damaged_graphs import far_and_back, swapped
 from report_schemas import validator
 
@@ -52,6 +52,29 @@ def test_own_selection_against_the_graphs(verify, make_model, pictures):
     assert report["agree"]
     assert report["right"]["selection"] == "graph"
     assert report["detections"]["pairs"] == 3
+
+
+def test_each_model_runs_with_the_suppression_that_it_recommends(
+    verify, make_model, make_picture, tmp_path
+):
+    """As predict runs it. Of two boxes whose IoU is 0.5, the first model drops one."""
+    names = str(dict(enumerate(NAMES)))
+    strict, lax = (
+        make_model(f"{nms}.onnx", "one-to-many", metadata=metadata, reach=1.5)
+        for nms in ("0.4", "0.9")
+        for metadata in [{"names": names, "detcli.nms": nms}]
+    )
+    picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
+    common = ["--images", picture, "--conf", 0.6]
+    certificate = tmp_path / "c.json"
+    done = verify(strict, lax, *common, "--certificate", certificate)
+    assert done.returncode == 6, done.stderr
+    found = report_of(done)["detections"]
+    assert (found["left"], found["right"]) == (1, 2)
+    certified = json.loads(certificate.read_text())
+    assert [certified[side]["settings"]["nms"] for side in ("left", "right")] == [0.4, 0.9]
+    asked = report_of(verify(strict, lax, *common, "--nms", 0.4))["detections"]
+    assert (asked["left"], asked["right"]) == (1, 1)
 
 
 def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):

@@ -164,9 +164,8 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
     contract = first.contract
     conf = settings.confidence(contract.conf if contract else None)
-    nms = settings.suppression(contract.nms if contract else None)
     rules = Rules(conf, request.iou, max_det, tolerance)
-    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det, nms=nms)
+    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     return RunningPlan(request, left, right, rules, lowered)
 
 
