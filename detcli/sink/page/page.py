@@ -222,6 +222,8 @@ class Page:
     def close(self, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> None:
         """Say how the run ended: early, if an exception is on its way.
 
+        A run that fails before its first record leaves the page that was there.
+
         Args:
             summary: What a comparison found, a sentence each.
             tables: Its figures.
@@ -229,10 +231,11 @@ class Page:
         Raises:
             OutputError: The page cannot be written.
         """
-        state = "complete" if sys.exception() is None else "stopped"
+        failed = sys.exception() is not None
         try:
-            self._begin()
-            self._describe(state, summary, tables)
+            if self._has_begun or not failed:
+                self._begin()
+                self._describe("stopped" if failed else "complete", summary, tables)
         finally:
             self._folder.close()
 

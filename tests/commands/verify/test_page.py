@@ -60,3 +60,13 @@ def test_random_pictures_have_no_page(invoke, make_model, tmp_path):
     done = invoke("verify", make_model(), "--random", 1, "--tensors", "--report", tmp_path / "page")
     assert done.returncode == 2
     assert "random pictures have none" in done.stderr
+
+
+def test_a_refused_run_leaves_the_page(invoke, compare, make_model, pictures, tmp_path):
+    same, needs_nms = make_model("same.onnx"), make_model("dense.onnx", "one-to-many")
+    compare(same)
+    before = {path: path.read_bytes() for path in (tmp_path / "page").rglob("*") if path.is_file()}
+    for code, *others in ((2, same, "--imgsz", 333), (4, needs_nms)):
+        command = ("verify", make_model(), *others, "--images", pictures)
+        assert invoke(*command, "--report", tmp_path / "page").returncode == code
+        assert {path: path.read_bytes() for path in before} == before

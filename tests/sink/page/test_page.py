@@ -171,3 +171,12 @@ def test_a_run_that_ends_early_says_so(page):
     with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "stopped"
+
+
+def test_a_run_that_fails_before_its_first_record_leaves_the_page(page):
+    make(page, fields())
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, About("predict"))):
+        raise KeyboardInterrupt
+    assert pages.runs(page)[0]["state"] == "complete"
+    assert len(pages.entries(page)) == 1
+    make(page)  # and the folder is free again
