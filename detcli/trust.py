@@ -35,7 +35,7 @@ def why_untrusted(path: Path) -> str:
 
 
 def _has_acl(path: Path) -> bool:
-    """Whether a list names further users; the bits of the group then stand for all of them."""
+    """Whether an access control list names further users, whose rights the group's bits limit."""
     try:
         return "system.posix_acl_access" in os.listxattr(path)
     except (AttributeError, OSError):  # not on Linux; not on this file system
@@ -56,5 +56,5 @@ def _is_private_group(gid: int) -> bool:
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Log a warning, the first time that it is given."""
+    """Log a warning, unless the process has logged the same one before."""
     log.warning("%s", message)

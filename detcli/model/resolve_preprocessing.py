@@ -72,7 +72,7 @@ def resolve_preprocessing(
         found = replace(found, resize=Resize.NONE, longest=None, enlarge=None, edges=None)
         by["resize"] = by["interpolation"] = NODES
     if family is not None and metadata.get("author") == EXPORTER:
-        # Whose own predictor the family's rule is, but that it resizes by OpenCV in any case.
+        # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
         found, by = (
             replace(found, interpolation=Interpolation.LINEAR),
             dict.fromkeys(PARTS, EXPORTED),
@@ -133,7 +133,7 @@ def _with_sidecar(
 def _through_nodes(
     wanted: Preprocessing, nodes: InputNodes, by: dict[str, str]
 ) -> tuple[Preprocessing, list[str]]:
-    """What has to be fed, so that the network behind the nodes gets what it wants."""
+    """What to feed so that the network behind the input nodes gets what it was trained on."""
     own = []
     bgr = wanted.bgr
     if nodes.swaps:

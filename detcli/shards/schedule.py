@@ -1,10 +1,11 @@
-"""The schedule: which worker gets which shard, and what happens when one dies over it.
+"""The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
 
 A shard whose worker died is worked again, by a worker that has nothing else in hand. After three
 deaths it is cut in two, and so are its pieces, until single names are left; a name whose worker has
 died three times over it alone gets a record with an error. The others are worked as usual.
 
-An engine asks `next` for each worker, and tells what has become of it. It is not thread-safe.
+An engine calls `next` for each worker that wants a task, and `done` or `died` when it has finished
+one or died. A schedule is not thread-safe.
 """
 
 import json
@@ -22,16 +23,17 @@ from detcli.shards.store import Store
 from detcli.shards.work import Counts, Done, Task
 
 DEATHS = 3
-"""How many a shard may cause before it is cut, and a single name before it counts as the cause."""
+"""Deaths after which a shard is cut in two, and a single name counts as their cause."""
 
 STARTS = 5
-"""Workers in a row that may die with nothing in hand."""
+"""Workers in a row that die without a shard in hand, after which the run fails."""
 
 FRUITLESS = 16
-"""Names in a row that may count as the cause; then the worker's surroundings are more likely."""
+"""Names in a row that count as the cause of deaths, after which the run fails: more likely the
+machine is the cause."""
 
 WorkerId = Hashable
-"""Whatever an engine calls a worker."""
+"""An engine's identifier of a worker."""
 
 
 class NoTask(Enum):
@@ -192,7 +194,7 @@ def _key(task: Task) -> tuple[int, int, int]:
 
 
 class _Pieces:
-    """What is there of a shard that is worked in pieces."""
+    """The finished pieces of a shard that is worked in pieces."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard

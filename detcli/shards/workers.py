@@ -32,17 +32,17 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker cannot go on, and another one could not either."""
+    """A worker failed with an error that another worker would have too."""
 
     error: DetcliError
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker is gone.
+    """A worker has ended.
 
     Attributes:
-        cause: What has ended it; empty if it had nothing left to do.
+        cause: What ended it; empty if it had nothing left to do.
     """
 
     cause: str
@@ -55,27 +55,27 @@ Tell = Callable[[WorkerEvent], None]
 
 
 class ShardWorker(Protocol):
-    """A worker, as the process sees it that has started it."""
+    """A worker, as seen from the process that started it."""
 
     def send(self, task: Task | None) -> None:
         """Send a task, or None after the last."""
 
     def release(self) -> None:
-        """Let it end."""
+        """Let the worker end by itself."""
 
     def end(self) -> None:
-        """Wait until it has ended, for a moment; then end it."""
+        """Wait a moment for the worker to end, then kill it."""
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
     def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
-        """Prepare; the first starts with the context, the others when there is something to do.
+        """Prepare; the first worker starts with the context, the others in `run`.
 
         Args:
-            count: How many at most; no more than there are shards.
-            begin: Starts one, by its number, which tells its events.
+            count: Number of workers at most; no more than there are shards.
+            begin: Starts a worker, given its number and what takes its events.
         """
         self._count, self._begin = count, begin
         self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()

@@ -20,7 +20,7 @@ ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2
 
 
 class CocoIds:
-    """Gives the COCO ids of pictures and classes: without an instances.json, from their names.
+    """The COCO ids of pictures and classes, taken from their names.
 
     A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
     among the inputs, from 1. Classes have COCO's ids if all of COCO's 80 are among them, else their
@@ -48,7 +48,7 @@ class CocoIds:
             return COCO_IDS[class_id]
         if not COCO_ID_OF.keys() <= set(names):
             return class_id
-        return COCO_ID_OF.get(names[class_id])  # of a number that COCO does not use, none
+        return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
 
 
 class CocoIdsFromFile(CocoIds):

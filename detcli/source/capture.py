@@ -26,40 +26,40 @@ MAX_FRAMES = 10**9
 
 
 class Capture(Protocol):
-    """What is used of `cv2.VideoCapture`."""
+    """The part of `cv2.VideoCapture` that detcli uses."""
 
     def grab(self) -> bool:
-        """Go to the next frame; False where there is none, or a damaged one."""
+        """Go to the next frame; False at the end, or if the frame is damaged."""
 
     def retrieve(self) -> tuple[bool, Any]:
-        """Whether the frame can be shown, and `(H, W, 3)` uint8 BGR."""
+        """Whether the frame could be decoded, and its `(H, W, 3)` uint8 BGR pixels."""
 
     def get(self, propId: int) -> float:  # noqa: N803 - OpenCV's name
-        """A property, by OpenCV's number."""
+        """The value of a property, by its number in OpenCV."""
 
     def set(self, propId: int, value: float) -> bool:  # noqa: N803
-        """Set a property; False where that is not possible."""
+        """Set a property; False if the video does not support it."""
 
     def release(self) -> None:
         """Close the video."""
 
 
 class GpuCapture:
-    """A video file whose frames a GPU decodes; everything else is asked of OpenCV's capture."""
+    """A video file whose frames a GPU decodes; OpenCV's capture answers everything else."""
 
     def __init__(self, gpu: "PictureDecoder", path: str, capture: Capture) -> None:
         """Decode the first frame on the GPU and on the CPU.
 
         Args:
-            gpu: Decodes.
-            path: The file's.
-            capture: The same file, newly opened. It becomes this capture's, which closes it.
+            gpu: The GPU's decoder.
+            path: Path of the file.
+            capture: The same file, newly opened; this capture closes it.
 
         Raises:
-            DecodeError: The GPU does not decode it, or to other frames.
+            DecodeError: The GPU cannot decode the file, or its first frame differs from the CPU's.
         """
         if capture.get(cv2.CAP_PROP_ORIENTATION_META):
-            raise DecodeError("its frames are to be turned, which is for the CPU")
+            raise DecodeError("its frames need rotating, which only the CPU does")
         first = retrieve(capture) if capture.grab() else None
         frames = gpu.decode_video(path)
         time_s, frame = next(frames, (0.0, None))
@@ -68,7 +68,7 @@ class GpuCapture:
         except (MemoryError, InferenceError) as error:
             raise DecodeError(f"its first frame cannot be copied from the GPU: {error}") from error
         if frame is None or not same:
-            raise DecodeError("the first frame is another one on the CPU, or there is none")
+            raise DecodeError("its first frame differs from the CPU's, or cannot be decoded")
         self._capture = capture
         self._frames = itertools.chain([(time_s, frame)], frames)
         self._frame, self._time_s = frame, math.nan
@@ -96,7 +96,7 @@ class GpuCapture:
         return self._capture.get(propId)
 
     def set(self, propId: int, value: float) -> bool:  # noqa: ARG002, N803
-        """Do nothing: frames come one after the other."""
+        """Do nothing: frames can only be read in order."""
         return False
 
     def release(self) -> None:

@@ -13,7 +13,7 @@ from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
-from detcli.commands.shared.layout import DEVICES, GOES, MODEL
+from detcli.commands.shared.layout import DEVICES, MODEL, OUTPUT
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import option
 from detcli.commands.shared.reports import ReportFormat, write_report
@@ -86,10 +86,10 @@ WantedOption = Annotated[
     int, typer.Option("--k", metavar="N", min=1, help="How many values to find, for --mode topk.")
 ]
 PlotOption = Annotated[
-    Path | None, option("FILE", "Plot a sweep, or --mode topk, as PNG or SVG.", panel=GOES)
+    Path | None, option("FILE", "Plot a sweep, or --mode topk, as PNG or SVG.", panel=OUTPUT)
 ]
 SaveBaselineOption = Annotated[
-    Path | None, option("FILE", "Save the samples for a later --baseline.", panel=GOES)
+    Path | None, option("FILE", "Save the samples for a later --baseline.", panel=OUTPUT)
 ]
 BaselineOption = Annotated[
     Path | None,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, LOOK_AT
+from detcli.commands.shared.layout import INPUT, OUTPUT
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.errors import CheckError, UsageError
@@ -22,7 +22,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     *,
     output: Annotated[
         Path,
-        option("OUT", "ONNX file to write.", "--output", "-o", show_default=False, panel=GOES),
+        option("OUT", "ONNX file to write.", "--output", "-o", show_default=False, panel=OUTPUT),
     ],
     cut: Annotated[
         bool, flag("Drop everything after the network body: [B, 4+C, N].", "--cut")
@@ -54,7 +54,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
             "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
             "pattern; repeatable.",
             show_default=False,
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     recursive: options.RecursiveOption = False,
@@ -65,7 +65,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
             "Labelled pictures to measure both models on, as detcli eval does: COCO's "
             "instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
             show_default=False,
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     images: options.ImagesOption = None,
@@ -96,9 +96,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     preprocess: options.PreprocessOption = None,
     image: Annotated[
         str | None,
-        option(
-            "FILE", "Picture to compare both models on; default: a built-in one.", panel=LOOK_AT
-        ),
+        option("FILE", "Picture to compare both models on; default: a built-in one.", panel=INPUT),
     ] = None,
     tolerance: Annotated[
         str | None,
@@ -108,7 +106,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
             "a share of all. Default: depends on the conversion.",
         ),
     ] = None,
-    force: Annotated[bool, flag("Overwrite OUT.", "--force", panel=GOES)] = False,
+    force: Annotated[bool, flag("Overwrite OUT.", "--force", panel=OUTPUT)] = False,
     report_format: options.ReportFormatOption = None,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = 0,

@@ -42,13 +42,13 @@ from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 
 MAX_HALF = 65504.0
 MARGIN = 4.0
-"""How much larger the values of other pictures may be."""
+"""Factor by which the values of other pictures may be larger."""
 
 SQUARING = frozenset(
     "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
     "ReduceSumSquare RMSNormalization SimplifiedLayerNormalization".split()
 )
-"""Operators that square what they are given, inside, where no tensor shows an overflow."""
+"""Operators that square their input internally, where no tensor shows an overflow."""
 
 MAX_SQUARED = (MAX_HALF / MARGIN) ** 0.5
 

@@ -1,4 +1,4 @@
-"""What this machine can run detcli on, and why not on the rest. Nothing is changed.
+"""Examines which devices of this machine detcli can use, and why not the others.
 
 examine.py   the whole examination, device by device
 report.py    the report's types; render.py shows them as a table

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, KEEP
+from detcli.commands.shared.layout import OUTPUT, SELECTION
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.reports import ReportFormat, choose_report_format
@@ -21,7 +21,8 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     split: options.SplitOption = None,
     device: options.DeviceOption = "auto",
     conf: Annotated[
-        float, option("SCORE", "Evaluate scores above this; higher values lower mAP.", panel=KEEP)
+        float,
+        option("SCORE", "Evaluate scores above this; higher values lower mAP.", panel=SELECTION),
     ] = 0.001,
     max_det: Annotated[
         int,
@@ -29,7 +30,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
             "N",
             "Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
             "class.",
-            panel=KEEP,
+            panel=SELECTION,
         ),
     ] = 300,
     nms: options.NmsOption = None,
@@ -50,14 +51,14 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     half: options.HalfOption = False,
     advise: Annotated[
         bool,
-        flag("Find the --conf with the best F1, overall and by class.", "--advise", panel=GOES),
+        flag("Find the --conf with the best F1, overall and by class.", "--advise", panel=OUTPUT),
     ] = False,
     plots: Annotated[
         Path | None,
         option(
             "DIR",
             "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     save_coco: options.SaveCocoOption = None,
@@ -68,7 +69,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
             "Write a page of what is false and what was missed to this folder: open its "
             "index.html.",
             "--report",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     report_format: options.ReportFormatOption = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import LOOK_AT
+from detcli.commands.shared.layout import INPUT
 from detcli.commands.shared.messages import report, set_verbosity
 from detcli.commands.shared.options import option
 from detcli.errors import DetcliError, InputError, ModelError, UsageError
@@ -31,7 +31,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
             "video), and rank them by how consistent the detections are; repeatable.",
             "--try",
             show_default=False,
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     data: Annotated[
@@ -40,7 +40,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
             "DATA",
             "The same on up to 64 labelled pictures, as eval reads them, ranked by mAP.",
             "--data",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     images: options.ImagesOption = None,
@@ -51,7 +51,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
             "LIST",
             "With --try or --data: what to try, of values, channels, boxes and resize; default: "
             "what neither the file nor an option says.",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     device: options.DeviceOption = "auto",

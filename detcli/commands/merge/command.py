@@ -7,7 +7,7 @@ import typer
 
 from detcli.commands.shared import options
 from detcli.commands.shared.formats import Format, choose_format, read_target
-from detcli.commands.shared.layout import GOES
+from detcli.commands.shared.layout import OUTPUT
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
 from detcli.errors import UsageError
@@ -34,7 +34,7 @@ def merge(
             "|".join(Format),
             "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
             "--format",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     output: Annotated[
@@ -44,7 +44,7 @@ def merge(
             "Write records to this file; - is standard output.",
             "--output",
             "-o",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     quiet: options.QuietOption = False,

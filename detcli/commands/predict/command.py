@@ -8,7 +8,7 @@ import typer
 from detcli.commands.predict.options import check_gpu_decode, parse_labels, read_shard_options
 from detcli.commands.shared import options
 from detcli.commands.shared.formats import Format, choose_format, read_target, require_disk
-from detcli.commands.shared.layout import GOES, KEEP, LOOK_AT, SCENE, SHARDS
+from detcli.commands.shared.layout import INPUT, OUTPUT, SCENE, SELECTION, SHARDS
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.errors import InputError, UsageError
@@ -37,11 +37,13 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     device: options.DeviceOption = "auto",
     conf: options.ConfidenceOption = None,
     max_det: Annotated[
-        int, option("N", "Keep at most N detections per picture, or tile.", panel=KEEP)
+        int, option("N", "Keep at most N detections per picture, or tile.", panel=SELECTION)
     ] = 300,
     classes: Annotated[
         str | None,
-        option("LIST", "Keep only these classes, by name or id: person,car or 0,2.", panel=KEEP),
+        option(
+            "LIST", "Keep only these classes, by name or id: person,car or 0,2.", panel=SELECTION
+        ),
     ] = None,
     nms: options.NmsOption = None,
     unique: options.UniqueOption = False,
@@ -57,7 +59,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         option(
             "FILE|-",
             "Read names of pictures and videos from this file, one per line.",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     null: Annotated[
@@ -65,17 +67,17 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         flag(
             "Names in --files-from end with NUL instead of a newline.",
             *("--null", "-0"),
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = False,
     vid_stride: Annotated[
-        int, option("N", "Process every Nth frame of a video.", min=1, panel=LOOK_AT)
+        int, option("N", "Process every Nth frame of a video.", min=1, panel=INPUT)
     ] = 1,
     start: Annotated[
-        float, option("SECONDS", "Start at this time in a video.", min=0, panel=LOOK_AT)
+        float, option("SECONDS", "Start at this time in a video.", min=0, panel=INPUT)
     ] = 0,
     end: Annotated[
-        float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=LOOK_AT)
+        float | None, option("SECONDS", "Stop at this time in a video.", min=0, panel=INPUT)
     ] = None,
     tile: options.TileOption = None,
     max_pixels: options.MaxPixelsOption = 200_000_000,
@@ -85,7 +87,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         flag(
             "Make a damaged picture an error, even if it can be decoded.",
             "--strict",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = False,
     fast_decode: Annotated[
@@ -93,7 +95,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         flag(
             "Decode large JPEGs at reduced size; boxes may differ slightly.",
             "--fast-decode",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = False,
     gpu_decode: options.GpuDecodeOption = False,
@@ -108,7 +110,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "|".join(Format),
             "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
             "--format",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     output: Annotated[
@@ -119,21 +121,22 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "it is a folder for a run in shards.",
             "--output",
             "-o",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     resume: Annotated[
         Path | None,
         option(
-            "FILE", "Append JSON Lines to this file, and skip inputs already in it.", panel=GOES
+            "FILE", "Append JSON Lines to this file, and skip inputs already in it.", panel=OUTPUT
         ),
     ] = None,
     force: Annotated[
-        bool, flag("Let --resume continue a file made with other settings.", "--force", panel=GOES)
+        bool,
+        flag("Let --resume continue a file made with other settings.", "--force", panel=OUTPUT),
     ] = False,
     save: Annotated[
         Path | None,
-        option("DIR", "Write annotated pictures and videos to this folder.", panel=GOES),
+        option("DIR", "Write annotated pictures and videos to this folder.", panel=OUTPUT),
     ] = None,
     line_width: Annotated[
         int | None,
@@ -141,35 +144,37 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "N",
             "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
             min=1,
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     labels: Annotated[
         str,
-        option("LIST|none", "What labels in annotated pictures say: name, score.", panel=GOES),
+        option("LIST|none", "What labels in annotated pictures say: name, score.", panel=OUTPUT),
     ] = "name,score",
     save_txt: Annotated[
-        Path | None, option("DIR", "Write YOLO labels to this folder.", panel=GOES)
+        Path | None, option("DIR", "Write YOLO labels to this folder.", panel=OUTPUT)
     ] = None,
     save_conf: Annotated[
-        bool, flag("Add the score to each label as a sixth column.", "--save-conf", panel=GOES)
+        bool, flag("Add the score to each label as a sixth column.", "--save-conf", panel=OUTPUT)
     ] = False,
     save_coco: options.SaveCocoOption = None,
     coco_images: Annotated[
         Path | None,
-        option("FILE", "COCO instances.json with the ids of pictures and categories.", panel=GOES),
+        option(
+            "FILE", "COCO instances.json with the ids of pictures and categories.", panel=OUTPUT
+        ),
     ] = None,
     save_crops: Annotated[
         Path | None,
-        option("DIR", "Write each detection as a picture, in one folder per class.", panel=GOES),
+        option("DIR", "Write each detection as a picture, in one folder per class.", panel=OUTPUT),
     ] = None,
     save_dataset: Annotated[
         Path | None,
-        option("DIR", "Add pictures and labels to a dataset that trainers read.", panel=GOES),
+        option("DIR", "Add pictures and labels to a dataset that trainers read.", panel=OUTPUT),
     ] = None,
     report: Annotated[
         Path | None,
-        option("DIR", "Write a page to look at to this folder: open its index.html.", panel=GOES),
+        option("DIR", "Write a page to look at to this folder: open its index.html.", panel=OUTPUT),
     ] = None,
     provenance: Annotated[
         bool,
@@ -177,11 +182,11 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "Say in the records what made them: settings, versions, processor and GPU in the "
             "first, the SHA-256 of its file in each.",
             "--provenance",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = False,
     show: Annotated[
-        bool, flag("Show annotated pictures in a window.", "--show", panel=GOES)
+        bool, flag("Show annotated pictures in a window.", "--show", panel=OUTPUT)
     ] = False,
     blur: Annotated[
         str | None,
@@ -189,7 +194,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "LIST",
             "Hide these classes in all pictures that are written or shown: person,car. Records "
             "keep their boxes.",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     blur_with: options.BlurWithOption = options.Hiding.BLUR,
@@ -198,7 +203,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         flag(
             "Keep no picture or frame without detections; records stay.",
             "--only-detections",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = False,
     read: Annotated[
@@ -213,7 +218,7 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         list[str] | None,
         option(
             "NAME=X,Y,...|@FILE",
-            "Say which detections stand in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of "
+            "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of "
             "the picture, or in pixels; @FILE has one a line.",
             panel=SCENE,
         ),
@@ -237,14 +242,14 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     save_mot: Annotated[
         Path | None,
-        option("DIR", "Write tracks of each video in MOTChallenge's format.", panel=GOES),
+        option("DIR", "Write tracks of each video in MOTChallenge's format.", panel=OUTPUT),
     ] = None,
     fail_if: Annotated[
         list[str] | None,
         option(
             "CONDITION",
             "Exit with 6 if this holds at the end: 'person>0', 'any==0', 'ZONE.person>0'.",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     on: Annotated[

@@ -18,31 +18,34 @@ LABEL_PARTS = ("name", "score")
 
 
 def parse_labels(text: str) -> frozenset[str]:
-    """Read what the labels in pictures say: `name,score`, either, or `none`.
+    """Read the parts of the labels in pictures: `name,score`, one of them, or `none`.
 
     Raises:
-        UsageError: The text names something else.
+        UsageError: The text has another part.
     """
     parts = frozenset(part.strip() for part in text.split(","))
     if parts == {"none"}:
         return frozenset()
     if not parts <= {*LABEL_PARTS}:
-        raise UsageError(f"--labels '{text}' is not a list of name and score", "or write none")
+        raise UsageError(
+            f"--labels '{text}' has a part other than name and score",
+            "write name,score or one of them, or none",
+        )
     return parts
 
 
 GPU_DECODE_EXCLUDES = {
     "--fast-decode": "the GPU decodes at full size",
-    "--strict": "the GPU's decoders do not tell what is damaged",
+    "--strict": "the GPU's decoders do not report damage",
     "--cuda-graph": "the GPU's decoders allocate memory on threads of their own, which breaks the "
     "capture of a graph",
     "a camera or stream": "the GPU decodes pictures and video files",
 }
-"""What does not go with --gpu-decode, and why."""
+"""Options that --gpu-decode excludes, and why."""
 
 
 def check_gpu_decode(others: Mapping[str, bool]) -> None:
-    """Refuse what does not go with --gpu-decode.
+    """Refuse options that --gpu-decode excludes.
 
     Args:
         others: Which of `GPU_DECODE_EXCLUDES` are given.
@@ -63,11 +66,11 @@ SHARE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
-    """How a run in shards is worked.
+    """The options of a run in shards.
 
     Attributes:
         folder: Where manifest and parts go.
-        format: Of the parts.
+        format: Format of the parts.
         engine: Starts the workers.
         share: This run takes every `share[1]`-th shard, from the `share[0]`-th on, counted from 1.
         size: Names in a shard; None for the manifest's, or what suits their number.

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import GOES, LOOK_AT
+from detcli.commands.shared.layout import INPUT, OUTPUT
 from detcli.commands.shared.messages import set_verbosity
 from detcli.commands.shared.options import option
 
@@ -35,7 +35,7 @@ def report(  # noqa: PLR0913 - one parameter an option
             "--output",
             "-o",
             show_default=False,
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ],
     images: Annotated[
@@ -43,12 +43,12 @@ def report(  # noqa: PLR0913 - one parameter an option
         option(
             "FOLDER",
             "Where the pictures and videos are now; default: where the records say.",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     blur: Annotated[
         str | None,
-        option("LIST", "Hide these classes in the pictures: person,car. Boxes stay.", panel=GOES),
+        option("LIST", "Hide these classes in the pictures: person,car. Boxes stay.", panel=OUTPUT),
     ] = None,
     blur_with: options.BlurWithOption = options.Hiding.BLUR,
     max_pixels: options.MaxPixelsOption = 200_000_000,

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
     from typer._click.core import Parameter
 
-LOOK_AT, MODEL, KEEP = "What to look at", "Model", "What to keep"
-SCENE, GOES, DEVICES, SHARDS = "Tracks and zones", "Where it goes", "Devices", "Runs in shards"
+INPUT, MODEL, SELECTION = "Input", "Model", "Selection"
+SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs in shards"
 
-PANELS = (LOOK_AT, MODEL, KEEP, SCENE, GOES, DEVICES, SHARDS)
+PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
 """Titles of panels, in the order in which help shows them; an option names its own."""
 
 

@@ -9,7 +9,7 @@ import typer
 
 from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
-from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT, MODEL
+from detcli.commands.shared.layout import DEVICES, INPUT, MODEL, OUTPUT, SELECTION
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
@@ -37,14 +37,14 @@ TileOption = Annotated[
         "SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
         "part of its side a tile shares with the next, at least.",
-        panel=LOOK_AT,
+        panel=INPUT,
     ),
 ]
 RecursiveOption = Annotated[
-    bool, flag("Search folders recursively.", "--recursive", "-r", panel=LOOK_AT)
+    bool, flag("Search folders recursively.", "--recursive", "-r", panel=INPUT)
 ]
 MaxPixelsOption = Annotated[
-    int, option("N", "Refuse pictures with more pixels.", min=1, panel=LOOK_AT)
+    int, option("N", "Refuse pictures with more pixels.", min=1, panel=INPUT)
 ]
 InputTimeoutOption = Annotated[
     float,
@@ -52,7 +52,7 @@ InputTimeoutOption = Annotated[
         "SECONDS",
         "Give up on an input that takes longer to read; 0 waits forever.",
         min=0,
-        panel=LOOK_AT,
+        panel=INPUT,
     ),
 ]
 DataOption = Annotated[
@@ -62,12 +62,12 @@ DataOption = Annotated[
         "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
         "--data",
         show_default=False,
-        panel=LOOK_AT,
+        panel=INPUT,
     ),
 ]
 ImagesOption = Annotated[
     Path | None,
-    option("FOLDER", "Pictures of an instances.json; default: images beside it.", panel=LOOK_AT),
+    option("FOLDER", "Pictures of an instances.json; default: images beside it.", panel=INPUT),
 ]
 SplitOption = Annotated[
     str | None,
@@ -75,7 +75,7 @@ SplitOption = Annotated[
         "train|val|test",
         "Part of a data.yaml; default: val.",
         show_default=False,
-        panel=LOOK_AT,
+        panel=INPUT,
     ),
 ]
 
@@ -194,7 +194,7 @@ class Hiding(StrEnum):
 
 
 BlurWithOption = Annotated[
-    Hiding, option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=GOES)
+    Hiding, option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=OUTPUT)
 ]
 ConfidenceOption = Annotated[
     str | None,
@@ -202,7 +202,7 @@ ConfidenceOption = Annotated[
         "SCORE",
         "Keep scores above this; 0.25,person=0.5 sets single classes. Default: what the model "
         "recommends, or 0.25.",
-        panel=KEEP,
+        panel=SELECTION,
     ),
 ]
 NmsOption = Annotated[
@@ -211,19 +211,21 @@ NmsOption = Annotated[
         "IOU",
         "Drop a box that overlaps a better one of its class by more than this; default: what the "
         "model recommends, or none.",
-        panel=KEEP,
+        panel=SELECTION,
     ),
 ]
-UniqueOption = Annotated[bool, flag("Keep at most one class per anchor.", "--unique", panel=KEEP)]
+UniqueOption = Annotated[
+    bool, flag("Keep at most one class per anchor.", "--unique", panel=SELECTION)
+]
 
 ReportFormatOption = Annotated[
     _ReportFormat | None,
     option(
-        "table|json", "Default: table on a terminal and json in a pipe.", "--format", panel=GOES
+        "table|json", "Default: table on a terminal and json in a pipe.", "--format", panel=OUTPUT
     ),
 ]
 SaveCocoOption = Annotated[
-    Path | None, option("FILE", "Write COCO results to this file.", panel=GOES)
+    Path | None, option("FILE", "Write COCO results to this file.", panel=OUTPUT)
 ]
 
 QuietOption = Annotated[bool, flag("Print only fatal errors on stderr.", "--quiet", "-q")]

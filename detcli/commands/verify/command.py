@@ -10,7 +10,7 @@ import typer
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
-from detcli.commands.shared.layout import DEVICES, GOES, KEEP, LOOK_AT
+from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
 from detcli.commands.shared.messages import report, say, set_verbosity
 from detcli.commands.shared.options import flag, option
 from detcli.commands.shared.reports import ReportFormat
@@ -57,7 +57,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of "
             "saved records the folder where the pictures are now.",
             show_default=False,
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     random: Annotated[
@@ -67,7 +67,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "Use a random picture instead; only for --tensors and --bisect.",
             "--random",
             min=0,
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     recursive: options.RecursiveOption = False,
@@ -106,7 +106,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "SCORE",
             "Compare detections with scores above this; default: as in predict, or that of saved "
             "records.",
-            panel=KEEP,
+            panel=SELECTION,
         ),
     ] = None,
     nms: options.NmsOption = None,
@@ -133,7 +133,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         option(
             "FILE",
             "COCO instances.json with the ids of pictures and categories in COCO results.",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     save: Annotated[
@@ -142,7 +142,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "DIR",
             "Draw the worst pictures, with both sides, into this folder.",
             "--save",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     report_page: Annotated[
@@ -151,7 +151,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "DIR",
             "Write a page of what is missing, extra or moved to this folder: open its index.html.",
             "--report",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     certificate: Annotated[
@@ -160,7 +160,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             "FILE.json",
             "Write what was compared, with what, and the verdict to this file, and as a page to "
             "FILE.html.",
-            panel=GOES,
+            panel=OUTPUT,
         ),
     ] = None,
     check: Annotated[
@@ -168,7 +168,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         option(
             "FILE.json",
             "Compare what this certificate names again, and say what changed.",
-            panel=LOOK_AT,
+            panel=INPUT,
         ),
     ] = None,
     report_format: options.ReportFormatOption = None,
@@ -287,14 +287,14 @@ def _check(
         first, *others = serious
         more = f" (and {len(others)} more, see the report)" if others else ""
         raise CheckError(
-            f"{path} does not hold any more: {first}{more}",
+            f"{path} no longer holds: {first}{more}",
             "restore what was certified, or issue another certificate with --certificate",
         )
     _judge(found.report, "--tolerance sets what is allowed, in another certificate")
 
 
 def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
-    """Say how runs are unlike, and which inputs failed."""
+    """Warn of differences between the runs' settings, and report which inputs failed."""
     if quiet:
         return
     for sentence in found.unlike:

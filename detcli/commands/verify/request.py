@@ -1,4 +1,4 @@
-"""What a verification is asked for: what to compare, and what to write."""
+"""The options of `detcli verify`: what to compare, and what to write."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -119,8 +119,7 @@ class VerifyRequest:
         for option, value in running.items():
             if value is not None and value is not False:
                 raise UsageError(
-                    f"{option} is about running a model, and saved records are compared as they "
-                    "are",
+                    f"{option} applies to running a model; saved records are compared as they are",
                     f"leave out {option}",
                 )
         if len(self.images) > 1:

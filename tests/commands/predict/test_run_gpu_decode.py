@@ -122,7 +122,7 @@ def test_a_journal_does_not_go_on_with_another_decoder(predict, gpu_decoders, fo
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--strict"], "do not tell what is damaged"),
+        (["--strict"], "do not report damage"),
         (["--fast-decode"], "at full size"),
         (["--cuda-graph"], "breaks the capture of a graph"),
         (["rtsp://127.0.0.1/"], "pictures and video files"),

@@ -26,5 +26,7 @@ def test_pictures_of_two_decoders_have_no_tensors():
 
 @pytest.mark.parametrize("option", ["half", "recursive", "tensors", "bisect", "gpu_decode"])
 def test_options_about_running_a_model(option):
-    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} is about running a model"):
+    with pytest.raises(
+        UsageError, match=f"--{option.replace('_', '-')} applies to running a model"
+    ):
         VerifyRequest("a.jsonl", "b.jsonl", **{option: True})

@@ -219,7 +219,7 @@ def test_a_certificate_holds_until_something_changes(verify, make_picture, make_
         "right model sha256", "input pics/a.png", "input pics/c.png", "pictures compared",
     ]  # fmt: skip
     assert [change["matters"] for change in report["changes"]] == [True, True, True, False]
-    assert "c.json does not hold any more: right model sha256 was " in done.stderr
+    assert "c.json no longer holds: right model sha256 was " in done.stderr
     table = verify("--check", "c.json", "--format", "table").stdout
     assert "the certificate does not hold" in table
     assert "input pics/c.png" in table
@@ -313,7 +313,7 @@ def test_certificates_of_strangers(verify, here, change, says):
     (here / "c.json").write_text(json.dumps(strange | {"request": REQUEST | change}))
     done = verify("--check", "c.json", "--format", "table")
     assert done.returncode == (2 if says else 6)
-    assert (says or "does not hold any more") in done.stderr
+    assert (says or "no longer holds") in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "bug" not in done.stderr
 
