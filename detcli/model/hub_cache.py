@@ -23,7 +23,7 @@ from detcli.trust import warn_once, why_untrusted
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_REF = 1000
-"""Characters read of what names a commit."""
+"""Characters that are read of a file that names a commit."""
 
 SHA_256 = re.compile(r"[0-9a-f]{64}")
 

@@ -41,7 +41,7 @@ class ZooModel:
     beside: tuple[str, ...] = ()
 
     def neighbours(self) -> list[HubFile]:
-        """The files on the hub that belong to its own."""
+        """The files on the hub that the model needs beside its own."""
         named = self.repository
         return [HubFile(named, path, self.revision) for path in self.beside if named]
 
@@ -123,7 +123,7 @@ MODELS = {model.name: model for model in _models()}
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model's file, found or fetched.
+    """A model's file on this machine.
 
     Attributes:
         path: Path of the file.

@@ -15,7 +15,7 @@ from detcli.source.sources import SourceEntry
 from detcli.text import public_name
 
 MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
-"""Names in a shard at most and at least, and how many shards a short run is cut into."""
+"""Most and fewest names in a shard, and the number of shards that a short run is cut into."""
 
 EXAMPLES = 3
 """Names that an error shows."""
@@ -84,7 +84,7 @@ def open_run(
 
 
 def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
-    """Compare the names, and write down those that are new if that is wanted."""
+    """Compare the names with the manifest's, and add the new ones if `extend` says so."""
     added = 0
     while not np.array_equal(names.hashes, manifest.hashes):
         new = np.setdiff1d(names.hashes, manifest.hashes, assume_unique=True)
@@ -112,7 +112,7 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
 
 
 def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
-    """Refuse to write down what is secret."""
+    """Refuse addresses that hold a password or token, which the manifest would show."""
     for entry in entries:
         if (
             isinstance(entry, str)

@@ -1,4 +1,4 @@
-"""The manifest: which names make which shard, and with which settings, before anything is worked.
+"""The manifest: the names of each shard and the settings of the run, written before it starts.
 
     manifest.jsonl         a header, a line for each shard, and a line that says how many there are
     manifest-00001.jsonl   the same for names that came later, whose shards are further ones
@@ -35,7 +35,7 @@ MAX_SHOWN = 80
 
 
 class InputsJson(TypedDict):
-    """How inputs are read, as far as records depend on it."""
+    """The options of reading inputs that records depend on."""
 
     start_s: float
     end_s: float | None
@@ -137,7 +137,7 @@ class Manifest:
         self.header = self._sections[0].header
 
     def __len__(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return self._sections[-1].shard + len(self._sections[-1].offsets)
 
     def __iter__(self) -> Iterator[Shard]:
@@ -253,7 +253,7 @@ def file_name(number: int) -> str:
 def publish(
     store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
 ) -> bool:
-    """Write one file of a manifest, unless it is there.
+    """Write one file of a manifest, unless it exists.
 
     Args:
         store: Where to.

@@ -1,4 +1,4 @@
-"""Names: what a source stands for at one moment, each name once, in memory that stays small.
+"""Names: what the inputs stand for when a run begins, each once, in little memory.
 
 The names are on the disk, in an unnamed file; a hash of 16 bytes is all that memory holds of each.
 """
@@ -20,7 +20,7 @@ from detcli.source.sources import SourceEntry
 from detcli.text import public_name
 
 LOT = 1000
-"""Names that are written at once."""
+"""Number of names in a line of the temporary file."""
 
 HASH = np.dtype("S16")
 Hashes = npt.NDArray[np.bytes_]
@@ -102,7 +102,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
     def __init__(self, entries: Iterable[SourceEntry]) -> None:
         self._file = temporary()
-        hashes, remaining = bytearray(), map(_settled, entries)
+        hashes, remaining = bytearray(), map(_as_name, entries)
         try:
             while lot := [*islice(remaining, LOT)]:
                 for name in lot:
@@ -142,7 +142,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
             yield name
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """Number of names."""
         return len(self.hashes)
 
 
@@ -155,7 +155,7 @@ def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
             yield name
 
 
-def _settled(entry: SourceEntry) -> Name:
+def _as_name(entry: SourceEntry) -> Name:
     """The name of an entry, or the error that is in its place."""
     if not isinstance(entry, Item):
         return entry

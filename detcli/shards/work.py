@@ -31,12 +31,12 @@ from detcli.watch import Watcher
 from detcli.watch.options import WatchOptions
 
 PROGRESS_S = 0.5
-"""How often a worker says how far it is."""
+"""Seconds between a worker's reports of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all workers of a run have to know.
+    """What all workers of a run share: model, settings and options.
 
     Attributes:
         store: Where the parts go.
@@ -67,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A shard, or a piece of one that a worker has not survived.
+    """A shard, or a piece of one over which workers died.
 
     Attributes:
         shard: The shard.
@@ -84,12 +84,12 @@ class Task:
 
     @classmethod
     def whole(cls, shard: Shard, part: str) -> "Task":
-        """All of a shard."""
+        """A task that covers a whole shard."""
         return cls(shard, part, 0, len(shard.names))
 
     @property
     def size(self) -> int:
-        """How many names it has."""
+        """Number of names."""
         return self.stop - self.start
 
 
@@ -157,7 +157,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many more records a worker has made."""
+    """The number of records a worker has made since its last report."""
 
     records: int
 
@@ -251,7 +251,7 @@ class _OpenTask:
 
 
 class _Worker:
-    """Knows which record belongs to which task."""
+    """Opens the items of tasks, and sorts the records into the parts of their tasks."""
 
     def __init__(
         self, store: Store, sources: Sources, report: Callable[[WorkReport], None]
@@ -297,7 +297,7 @@ class _Worker:
             self._finish(now)
 
     def close(self) -> None:
-        """Drop what is not finished."""
+        """Drop the unfinished tasks."""
         for one in [*self._open]:
             one.writer.__exit__()
 

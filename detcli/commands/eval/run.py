@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from detcli.commands.eval.page import EvaluationPage
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
-MAX_CONFIDENCE = 0.01  # a higher one cuts off a part of the precision-recall curve that matters
+MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
 
 
 class EvalCollector(CocoIds):
-    """Collects detections beside labels, and reports odd labels.
+    """Collects detections and labels of each picture, and reports odd labels.
 
     Attributes:
         samples: The pictures whose files exist, in the order of the run.

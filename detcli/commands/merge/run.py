@@ -1,4 +1,4 @@
-"""Merges: reads the parts of a folder, and writes them to one sink."""
+"""Merges the parts of a run: reads them from their folder, and writes one output."""
 
 import os
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ def _last(target: "Target") -> str:
 
 
 def _require_whole(merge: Merge, manifest: Manifest) -> None:
-    """Refuse to go on, and say what is wrong with each part."""
+    """List the missing and damaged parts, if any, and raise."""
     if not merge.faults:
         return
     for fault in merge.faults:

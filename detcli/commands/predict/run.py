@@ -1,4 +1,4 @@
-"""One run: inputs go through the pipeline into the sinks, and the user is told what happens."""
+"""One run: sends inputs through the pipeline into the sinks, and reports on it."""
 
 import contextlib
 import sys
@@ -207,7 +207,7 @@ def _provenance(
     settings: SettingsJson | None,
     options: SinkOptions,
 ) -> RecordStep:
-    """What says in the records what made them."""
+    """The provenance that records carry: what made them."""
     from detcli.commands.shared.provenance import Provenance, describe_run
     from detcli.commands.shared.sides import precision_in  # loads onnx
     from detcli.model.loading import ModelFile
@@ -251,7 +251,7 @@ def suggest_openvino(device: Device, network_s: float) -> None:
 
 
 def _report_interrupt(done: int, total: int | None, journal: Path | None) -> None:
-    """Say how far an interrupted run came, and how to go on."""
+    """Say how far an interrupted run got, and how to continue it."""
     inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
     say(f"interrupted after {inputs}")
     if journal is None:

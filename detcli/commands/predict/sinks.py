@@ -206,7 +206,7 @@ class OutputSummary:
 def hidden_classes(
     hidden: Iterable[str], kept: Iterable[str | int], names: tuple[str, ...]
 ) -> frozenset[int]:
-    """Ids of the classes to hide in pictures, which have to be among those that are looked for.
+    """Ids of the classes to hide in pictures, which --classes must include.
 
     Args:
         hidden: Of `--blur`, by name or id.
@@ -220,7 +220,7 @@ def hidden_classes(
     if looked_for is not None and not wanted <= looked_for:
         missing = ",".join(names[class_id] for class_id in sorted(wanted - looked_for))
         raise UsageError(
-            f"--blur {missing}: left out by --classes, and what is not looked for cannot be hidden",
+            f"--blur {missing} is not among --classes, so it is not detected and cannot be hidden",
             f"add {missing} to --classes",
         )
     return wanted
@@ -277,7 +277,7 @@ def open_sinks(
 
 
 def _close(sink: Sink) -> None:
-    """Close a sink, whatever signals come meanwhile."""
+    """Close a sink, holding signals back meanwhile."""
     with interrupts.held():
         sink.close()
 
@@ -289,7 +289,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     class_names: Sequence[str],
     undo: contextlib.ExitStack,
 ) -> tuple[list[Sink], Skip]:
-    """Open all sinks; the stack takes back what an error leaves behind."""
+    """Open all sinks; after an error, the stack undoes what was opened."""
 
     def open_file(path: Target) -> AtomicFile | DirectFile:
         file = open_target(path)
@@ -302,7 +302,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         return OutputFolder(path, guard, resumed=options.journal is not None)
 
     def keeper(sink: Sink) -> Sink:
-        """A sink that keeps pictures, which may have to show something."""
+        """A sink of pictures; with --only-detections, it gets only those with detections."""
         if not options.only_detections:
             return sink
         from detcli.sink.privacy import OnlyDetections

@@ -133,7 +133,7 @@ def compare_tensors(
 
 
 def difference_rank(report: TensorReport) -> tuple[bool, float]:
-    """A sort key: what agrees before what does not, then by the largest difference."""
+    """A sort key: reports that agree before those that do not, then by the largest difference."""
     unknown = 0.0 if report.agrees else math.inf
     return not report.agrees, unknown if report.max_scaled is None else report.max_scaled
 
