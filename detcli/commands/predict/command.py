@@ -301,8 +301,8 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     detcli.toml turns on.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    given = context.get_parameter_source("blur_with")  # a default in detcli.toml is for others
-    if blur is None and given is not None and given.name == "COMMANDLINE":
+    # A default in detcli.toml is for other runs.
+    if blur is None and options.is_typed(context, "blur_with"):
         raise UsageError("--blur-with needs --blur", "name what to hide: --blur person,car")
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.backend.device import available_cores

@@ -31,6 +31,12 @@ def flag(text: str, *names: str, panel: str | None = None) -> Any:  # noqa: ANN4
     return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether a parameter is on the command line: not a default, also not the user's own."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 TileOption = Annotated[
     str | None,
     option(

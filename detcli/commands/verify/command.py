@@ -12,7 +12,7 @@ from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
 from detcli.commands.shared.messages import report, say, set_verbosity
-from detcli.commands.shared.options import flag, option
+from detcli.commands.shared.options import flag, is_typed, option
 from detcli.commands.shared.reports import ReportFormat
 from detcli.errors import (
     CheckError,
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from detcli.commands.verify.report import VerifyReport
     from detcli.commands.verify.request import Outputs, VerifyRequest
     from detcli.commands.verify.results import Verification
+
+BESIDE_CHECK = {"check", "save", "report_page", "report_format", "quiet", "verbose"}
+"""Parameters that go with --check: the certificate says the rest."""
 
 
 def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -50,6 +53,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         ),
     ] = None,
     *,
+    context: typer.Context,
     images: Annotated[
         list[str] | None,
         option(
@@ -194,10 +198,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
 
     silence_opencv()
     if check is not None:
-        if other is not None or images or random is not None or certificate is not None:
-            raise UsageError(
-                "--check compares what its certificate names", "leave out other inputs and outputs"
-            )
+        _require_only_check(context)
         _check(check, save, report_page, report_format, quiet=quiet)
         return
     if model is None:
@@ -261,6 +262,22 @@ def _compare(
     from detcli.commands.verify.running.compare import verify_running
 
     return verify_running(request, outputs, certify=certify, quiet=quiet)
+
+
+def _require_only_check(context: typer.Context) -> None:
+    """Refuse what a certificate says already; the user's own defaults give way to it.
+
+    Raises:
+        UsageError: The command line has a side, or an option about the comparison.
+    """
+    for param in context.command.params:
+        name = str(param.name)
+        if name not in BESIDE_CHECK and is_typed(context, name):
+            title = param.opts[0] if param.opts[0].startswith("-") else name.upper()
+            raise UsageError(
+                f"--check compares what its certificate names, and takes no {title}",
+                f"leave out {title}",
+            )
 
 
 def _check(

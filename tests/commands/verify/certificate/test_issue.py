@@ -278,6 +278,33 @@ def test_a_check_of_saved_runs(verify, here):
     assert changed == {"right records sha256", "right setting max_det"}
 
 
+@pytest.mark.usefixtures("pictures", "models")
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["MODEL"], ["--conf", 0.6], ["--nms", 0.3], ["--imgsz", 64], ["--against", "cpu"],
+        ["--device", "cpu"], ["--tolerance", "score=1"], ["--iou", 0.5], ["--half"],
+        ["--recursive"], ["--tensors"], ["--bisect"], ["--gpu-decode"], ["--random", 0],
+        ["--certificate", "d.json"],
+    ],
+)  # fmt: skip
+def test_a_check_takes_no_other_options(verify, given):
+    """Not even with the value that the certificate has."""
+    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
+    done = verify(*given, "--check", "c.json")
+    assert done.returncode == 2
+    assert f"takes no {given[0]}\n  hint: leave out {given[0]}\n" in done.stderr
+
+
+@pytest.mark.usefixtures("pictures", "models")
+def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
+    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
+    monkeypatch.setenv("DETCLI_MODEL", "none.onnx")
+    monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
+    done = verify("--check", "c.json", "--save", "worst", "--report", "page", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 REQUEST = {
     "model": "a.jsonl", "other": "b.jsonl", "images": [], "recursive": False, "device": "cpu",
     "against": None, "half": False, "conf": None, "nms": None, "imgsz": None, "box_format": None,
