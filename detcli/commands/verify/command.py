@@ -193,7 +193,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     from detcli.commands.shared.reports import write_report
     from detcli.commands.verify.certificate.issue import certify, open_certificate
     from detcli.commands.verify.render import render
-    from detcli.commands.verify.request import Outputs, VerifyRequest
+    from detcli.commands.verify.request import Outputs, VerifyRequest, about_running
     from detcli.opencv import silence_opencv
 
     silence_opencv()
@@ -231,6 +231,8 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         bisect=bisect,
         gpu_decode=gpu_decode,
     )
+    if request.is_saved and is_typed(context, "device"):
+        raise about_running("--device")
     with open_certificate(certificate) as files:
         outputs = Outputs(save, report_page, () if files is None else files.paths)
         verification = _compare(request, outputs, certify=files is not None, quiet=quiet)

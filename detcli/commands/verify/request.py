@@ -118,14 +118,19 @@ class VerifyRequest:
         }
         for option, value in running.items():
             if value is not None and value is not False:
-                raise UsageError(
-                    f"{option} applies to running a model; saved records are compared as they are",
-                    f"leave out {option}",
-                )
+                raise about_running(option)
         if len(self.images) > 1:
             raise UsageError(
                 "saved records have their pictures in one folder", "give --images once"
             )
+
+
+def about_running(option: str) -> UsageError:
+    """The error for an option that saved records leave nothing to do."""
+    return UsageError(
+        f"{option} applies to running a model; saved records are compared as they are",
+        f"leave out {option}",
+    )
 
 
 def is_saved(name: str) -> bool:

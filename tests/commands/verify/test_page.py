@@ -56,10 +56,12 @@ def test_a_pair_shows_both_boxes(compare, make_model):
     assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
 
 
-def test_random_pictures_have_no_page(invoke, make_model, tmp_path):
-    done = invoke("verify", make_model(), "--random", 1, "--tensors", "--report", tmp_path / "page")
+@pytest.mark.parametrize("option", ["--report", "--save"])
+def test_random_pictures_have_nothing_to_show(invoke, make_model, tmp_path, option):
+    done = invoke("verify", make_model(), "--random", 1, "--tensors", option, tmp_path / "shown")
     assert done.returncode == 2
-    assert "random pictures have none" in done.stderr
+    assert f"{option} shows detections, and random pictures have none" in done.stderr
+    assert not (tmp_path / "shown").exists()
 
 
 def test_a_refused_run_leaves_the_page(invoke, compare, make_model, pictures, tmp_path):

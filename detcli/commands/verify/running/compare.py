@@ -62,11 +62,12 @@ def verify_running(
         DetcliError: Something cannot be compared or written; see `plan_running` and
             `compare_running`.
     """
-    if outputs.report is not None and request.random is not None:
-        raise UsageError(
-            "--report shows detections, and random pictures have none",
-            "name a folder with --images",
-        )
+    for option, path in (("--report", outputs.report), ("--save", outputs.save)):
+        if path is not None and request.random is not None:
+            raise UsageError(
+                f"{option} shows detections, and random pictures have none",
+                "name a folder with --images",
+            )
     plan = plan_running(request)
     if request.gpu_decode and any(name == STDIN or is_live(name) for name in request.images):
         raise UsageError(

@@ -480,3 +480,12 @@ def test_real_runs_on_two_devices(invoke, shared, tmp_path):
     done = invoke("verify", tmp_path / "cpu.jsonl", tmp_path / "openvino.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     assert report_of(done)["detections"]["pairs"] == 7
+
+
+def test_a_device_is_about_running_a_model(verify, save, monkeypatch):
+    left, right = save("a.jsonl", record("1.png", box())), save("b.jsonl", record("1.png", box()))
+    done = verify(left, right, "--device", "cpu")
+    assert done.returncode == 2
+    assert "--device applies to running a model" in done.stderr
+    monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
+    assert verify(left, right).returncode == 0
