@@ -247,7 +247,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         found,
         _next_step(
             looked_inside=bisect or request.is_saved or _is_one_network(request, found),
-            saved=save is not None or random is not None,
+            may_draw=save is None and random is None and found.compared > 0,
             unlike=found.unlike,
         ),
     )
@@ -334,7 +334,8 @@ def _judge(found: "VerifyReport", hint: str) -> None:
         more = f" (and {len(others)} more, see the report)" if others else ""
         raise CheckError(f"the two sides do not agree: {first}{more}", hint)
     if not found.compared:
-        raise SourceError("no picture could be compared", "the errors above say why")
+        hint = "the errors above say why" if found.failed else "name records of the same pictures"
+        raise SourceError("no picture could be compared", hint)
     if not found.agree:
         least = found.detections.conf if found.detections else 0
         raise CheckError(
@@ -350,10 +351,10 @@ def _is_one_network(request: "VerifyRequest", found: "VerifyReport") -> bool:
     return request.other is None and found.right.selection == "graph"
 
 
-def _next_step(*, looked_inside: bool, saved: bool, unlike: Sequence[str]) -> str:
+def _next_step(*, looked_inside: bool, may_draw: bool, unlike: Sequence[str]) -> str:
     """The hint for a disagreement."""
     steps = [f"the runs are not alike: {unlike[0]}"] if unlike else []
-    if not saved:
+    if may_draw:
         steps.append("--save DIR draws the worst pictures")
     if not looked_inside:
         steps.append("--bisect names the first node that differs")

@@ -97,12 +97,20 @@ class VerifyRequest:
 
     def _check_saved(self) -> None:
         names = [self.model, *filter(None, [self.other])]
-        if len(names) == 1 or not all(map(is_saved, names)):
+        if len(names) == 1:
             raise UsageError(
-                f"{next(filter(is_saved, names))} holds saved records, which are compared with "
-                "other saved records, or with COCO results",
+                f"{self.model} holds saved records, which are compared with other saved records, "
+                "or with COCO results",
                 "name two: detcli verify here.jsonl there.jsonl",
             )
+        saved = [name for name in names if is_saved(name)]
+        for name in names:
+            if name not in saved:
+                raise UsageError(
+                    f"{saved[0]} holds saved records, and {name} is neither saved records nor COCO "
+                    "results",
+                    "name two saved runs, or two models",
+                )
         running = {
             "--random": self.random,
             "--recursive": self.recursive,

@@ -36,11 +36,18 @@ FIELDS: dict[str, tuple[type, ...]] = {
 }
 """Types of what a certificate says was asked for."""
 
-FIGURES = (
-    "left", "right", "pairs", "over", "borderline", "missing", "extra",
-    "largest_score_difference", "largest_corner_difference",
-)  # fmt: skip
-"""Numbers of the report that may change while the verdict stays."""
+FIGURES = {
+    "left": "boxes on the left",
+    "right": "boxes on the right",
+    "pairs": "pairs",
+    "over": "pairs beyond the tolerance",
+    "borderline": "borderline",
+    "missing": "missing boxes",
+    "extra": "extra boxes",
+    "largest_score_difference": "largest score difference",
+    "largest_corner_difference": "largest corner difference",
+}
+"""Numbers of the report that may change while the verdict stays, and what a check calls them."""
 
 MAX_SHOWN = 80
 """Characters of a value that is shown."""
@@ -132,8 +139,8 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
     yield from _pictures(before.get("pictures"), now["pictures"])
     yield from _compared("pictures compared", "compared", reports)
     found = _part(reports[0], "detections"), reports[1]["detections"] or {}
-    for name in FIGURES:
-        yield from _compared(name.replace("_", " "), name, found)
+    for name, title in FIGURES.items():
+        yield from _compared(title, name, found)
 
 
 def _part(content: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - JSON

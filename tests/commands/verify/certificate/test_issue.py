@@ -244,6 +244,8 @@ def test_a_certificate_that_sides_differ_never_holds(verify):
         ({"right": {"settings": {"nms": 0.5}}}, "right setting nms", True),
         ({"report": {"tolerance": {"score": 1}}}, "tolerance of score", True),
         ({"report": {"detections": {"pairs": 9}}}, "pairs", False),
+        ({"report": {"detections": {"left": 9}}}, "boxes on the left", False),
+        ({"report": {"detections": {"over": 9}}}, "pairs beyond the tolerance", False),
         ({"report": {"left": {"device": "cuda:0"}}}, "left device", False),
     ],
 )

@@ -328,8 +328,8 @@ def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, sa
     ("arguments", "says"),
     [
         (["{a}"], "holds saved records"),
-        (["{a}", "yolov10n"], "holds saved records"),
-        (["yolov10n", "{a}"], "holds saved records"),
+        (["{a}", "yolov10n"], "a.jsonl holds saved records, and yolov10n is neither"),
+        (["yolov10n", "{a}"], "a.jsonl holds saved records, and yolov10n is neither"),
         (["{a}", "{a}", "--random", "0"], "--random applies to running a model"),
         (["{a}", "{a}", "--against", "cuda"], "--against applies to"),
         (["{a}", "{a}", "--bisect"], "--bisect applies to"),
@@ -489,3 +489,18 @@ def test_a_device_is_about_running_a_model(verify, save, monkeypatch):
     assert "--device applies to running a model" in done.stderr
     monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
     assert verify(left, right).returncode == 0
+
+
+def test_empty_runs_have_no_errors_to_look_at(verify, tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    done = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
+    assert done.returncode == 3
+    assert "hint: name records of the same pictures" in done.stderr
+
+
+def test_where_nothing_pairs_there_is_nothing_to_draw(verify, save):
+    left, right = save("a.jsonl", record("1.png", box())), save("b.jsonl", record("2.png", box()))
+    done = verify(left, right)
+    assert done.returncode == 6
+    assert "1 input (1.png) only on the left" in done.stderr
+    assert "--save" not in done.stderr
