@@ -34,7 +34,7 @@ class StandardOutput:
 
     def __init__(self) -> None:
         if sys.stdout is None:
-            raise OutputError("standard output is closed", "open it, or use --output FILE")
+            raise OutputError("standard output is closed", "redirect it to a file or a pipe")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         self.file: IO[Any] = sys.stdout

@@ -34,5 +34,6 @@ def test_other_names_get_a_list_of_commands(name):
 
 def test_a_closed_stdout_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # closed
-    with pytest.raises(OutputError, match="standard output is closed"):
+    with pytest.raises(OutputError, match="standard output is closed") as caught:
         schema("doctor")
+    assert caught.value.hint == "redirect it to a file or a pipe"  # few commands have --output
