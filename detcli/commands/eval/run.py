@@ -48,6 +48,7 @@ from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.settings import USUAL_CONF
 from detcli.sink.coco import CocoIds, CocoSink
+from detcli.sink.page.folder import require_apart
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 from detcli.source.sources import InputGuard
@@ -82,12 +83,14 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
 
     Raises:
         DependencyError: hotcoco, or matplotlib or PyYAML where needed, is not installed.
-        UsageError: The data cannot be used, or an output is one of the inputs.
+        UsageError: The data cannot be used, or an output is one of the inputs or in the folder of
+            the page.
         OutputError: The folder for plots cannot be made.
         ModelError: The model cannot be used.
         DeviceError: The device cannot be used.
     """
     require_evaluator()
+    require_apart(request.page, (request.plots, request.coco))
     if request.plots is not None:
         with loading("matplotlib", "pip install 'detcli[eval]'"):
             import matplotlib as mpl  # noqa: F401 - whether it loads

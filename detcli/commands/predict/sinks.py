@@ -250,19 +250,18 @@ def open_sinks(
         The sinks, and a function that tells which inputs to skip.
 
     Raises:
-        UsageError: An output file is one of the inputs, or in the folder of the page.
+        UsageError: An output file is one of the inputs, or an output in the folder of the page.
         OutputError: A file or folder cannot be written, or there is no display.
     """
-    for path in (options.output, options.journal, options.coco):
+    files = (options.output, options.journal, options.coco)
+    for path in files:
         if path is not None and path in guard:
             raise UsageError(f"{path} is one of the inputs", "write to another file")
-        if options.report is not None and isinstance(path, Path):
-            folder = options.report.resolve()
-            if path.resolve().is_relative_to(folder):
-                raise UsageError(
-                    f"{path} is in the folder of the page, which holds nothing else",
-                    "write to another folder",
-                )
+    if options.report is not None:
+        from detcli.sink.page.folder import require_apart
+
+        written = (path for path in files if isinstance(path, Path))
+        require_apart(options.report, (*written, *options.folders))
     with contextlib.ExitStack() as undo:
         sinks, skip = _open(options, guard, settings, class_names, undo)
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open

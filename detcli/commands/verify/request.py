@@ -8,6 +8,7 @@ from detcli.commands.shared.saved import GZIP
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 from detcli.settings import Settings
+from detcli.sink.page.folder import require_apart
 
 SAVED_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
@@ -170,11 +171,13 @@ class Outputs:
     certificate: tuple[Path, ...] = ()
 
     def check(self, guard: Container[Path]) -> None:
-        """Refuse to write over an input.
+        """Refuse to write over an input, or into the folder of the page.
 
         Raises:
-            UsageError: A file of the certificate is one of the inputs.
+            UsageError: A file of the certificate is one of the inputs, or something is in the
+                folder of the page.
         """
+        require_apart(self.report, (self.save, *self.certificate))
         for path in self.certificate:
             if path in guard:
                 raise UsageError(f"{path} is one of the inputs", "write to another file")

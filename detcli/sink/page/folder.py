@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from importlib import resources
 from io import FileIO
 from pathlib import Path
@@ -231,6 +231,23 @@ class PageFolder:
         for file in resources.files("detcli.sink.page").joinpath("files").iterdir():
             place = self._real if file.name == "index.html" else self._real / "files"
             write_file(place / file.name, file.read_bytes())
+
+
+def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
+    """Refuse to write anything else into the folder of a page; None stands for no output.
+
+    Raises:
+        UsageError: An output is that folder, or in it.
+    """
+    if page is None:
+        return
+    folder = page.resolve()
+    for path in outputs:
+        if path is not None and path.resolve().is_relative_to(folder):
+            raise UsageError(
+                f"cannot write {path}: {page} is the folder of the page, which holds nothing else",
+                "write to another folder",
+            )
 
 
 def _call(function: str, *arguments: object) -> bytes:

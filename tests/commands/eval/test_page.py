@@ -57,3 +57,13 @@ def test_the_counts_are_those_of_the_confusions(evaluated):
     right = sum(one["count"] for one in counts if one["true"] == one["found"])
     assert right == sum(row[6] == 0 for one in entries for row in one["found"])
     assert run["floor"] == report["confusions"]["conf"]
+
+
+@pytest.mark.parametrize(("option", "name"), [("--save-coco", "c.json"), ("--plots", "")])
+def test_the_page_has_its_folder_for_itself(invoke, make_model, tmp_path, option, name):
+    data, place = write_coco(tmp_path, [Scene.found(("red", 1, 1, 1.0))]), tmp_path / "page"
+    place.mkdir()
+    done = invoke("eval", make_model(), "--data", data, "--report", place, option, place / name)
+    assert done.returncode == 2
+    assert "the folder of the page, which holds nothing else" in done.stderr
+    assert not [*place.iterdir()]

@@ -72,3 +72,13 @@ def test_a_refused_run_leaves_the_page(invoke, compare, make_model, pictures, tm
         command = ("verify", make_model(), *others, "--images", pictures)
         assert invoke(*command, "--report", tmp_path / "page").returncode == code
         assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_page_has_its_folder_for_itself(invoke, make_model, pictures, tmp_path):
+    models, place = (make_model(), make_model("same.onnx")), tmp_path / "page"
+    place.mkdir()
+    for output in (("--save", place), ("--certificate", place / "c.json")):
+        done = invoke("verify", *models, "--images", pictures, "--report", place, *output)
+        assert done.returncode == 2
+        assert "the folder of the page, which holds nothing else" in done.stderr
+        assert not [*place.iterdir()]

@@ -6,7 +6,7 @@ from small_disk import small_disk
 
 from detcli.errors import OutputError, UsageError
 from detcli.sink.page import folder as folders
-from detcli.sink.page.folder import PageFolder
+from detcli.sink.page.folder import PageFolder, require_apart
 
 
 @pytest.fixture
@@ -160,3 +160,12 @@ def test_a_full_disk_leaves_whole_lines(place):
         fill()
     page.close()
     assert 10 < len(sources(place)) < 500
+
+
+def test_nothing_else_is_written_into_the_folder(place, tmp_path):
+    require_apart(None, [place])
+    require_apart(place, [None, tmp_path, tmp_path / "page2", place / "../x.json"])
+    (tmp_path / "link").symlink_to(place)
+    for path in (place, place / "x.json", place / "new/x.json", tmp_path / "link/x.json"):
+        with pytest.raises(UsageError, match="holds nothing else"):
+            require_apart(place, [path])
