@@ -196,14 +196,14 @@ class VerifyReport:
     tolerance: Tolerance
     compared: int
     failed: tuple[FailedInput, ...]
-    unlike: tuple[str, ...]
-    left_only: tuple[str, ...]
-    right_only: tuple[str, ...]
-    other_files: tuple[str, ...]
-    detections: DetectionsReport | None
-    no_detections: str | None
-    tensors: tuple[TensorReport, ...] | None
-    bisect: BisectReport | None
+    unlike: tuple[str, ...] = ()
+    left_only: tuple[str, ...] = ()
+    right_only: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()
+    detections: DetectionsReport | None = None
+    no_detections: str | None = None
+    tensors: tuple[TensorReport, ...] | None = None
+    bisect: BisectReport | None = None
     decoders: DecodersReport | None = None
 
 

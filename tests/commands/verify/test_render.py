@@ -44,14 +44,6 @@ def verified(**parts):
         "tolerance": TOLERANCE,
         "compared": 2,
         "failed": (FailedInput("torn.jpg", "torn"),),
-        "unlike": (),
-        "left_only": (),
-        "right_only": (),
-        "other_files": (),
-        "detections": None,
-        "no_detections": None,
-        "tensors": None,
-        "bisect": None,
     } | parts
     return VerifyReport(**parts)
 

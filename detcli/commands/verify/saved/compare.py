@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -67,7 +67,6 @@ def verify_saved(
     Raises:
         DetcliError: Something cannot be compared or written; see `plan_saved` and `compare_saved`.
     """
-    conf = request.settings.conf
     other = request.other or ""
     images = Path(request.images[0]) if request.images else None
     with ExitStack() as stack:
@@ -84,7 +83,7 @@ def verify_saved(
             right = CocoResults(other, Path(paths[1]), ids, left.classes)
         else:
             right = SavedRun.scan(other, paths[1])
-        plan = plan_saved(left, right, conf, request.iou, request.tolerance)
+        plan = plan_saved(left, right, request)
         listed = filter(None, [request.coco_images])
         guard = InputGuard([*request.images, request.model, other, *listed])
         outputs.check(guard)
@@ -131,31 +130,25 @@ def _lasting(name: str) -> Iterator[str]:
         yield copy.name
 
 
-def plan_saved(
-    left: SavedRun,
-    right: SavedRun | CocoResults,
-    conf: float | None,
-    least_iou: float,
-    tolerance: Mapping[str, float],
-) -> SavedPlan:
+def plan_saved(left: SavedRun, right: SavedRun | CocoResults, request: VerifyRequest) -> SavedPlan:
     """Work out what to compare.
 
     Args:
         left: The first run.
         right: The second.
-        conf: Detections above this score count; None for all that both sides hold.
-        least_iou: Boxes that overlap less do not match.
-        tolerance: Replaces the defaults.
+        request: How strictly to compare; without a confidence, all detections that both runs hold
+            count.
 
     Raises:
-        UsageError: A value of the tolerance is out of range.
+        UsageError: The confidence, or a value of the tolerance, is out of range.
     """
     runs = [run for run in (left, right) if isinstance(run, SavedRun)]
     known = [run.conf for run in runs if run.conf is not None]
     # Where a run does not say from which score on it has detections, as COCO results do not, that
     # may be the score from which on they count.
     held = max(known, default=None) if len(known) == 2 else None
-    conf = conf if conf is not None else max(known, default=USUAL_CONF)
+    wanted = request.settings.conf
+    conf = wanted if wanted is not None else max(known, default=USUAL_CONF)
     held = conf if held is None else held
     class_held: dict[int, float] = {}
     for run in runs:
@@ -165,9 +158,9 @@ def plan_saved(
     most = [run.max_det for run in runs if run.max_det is not None]
     rules = Rules(
         conf,
-        least_iou,
+        request.iou,
         min(most, default=Settings().max_det),
-        tolerance_for(precisions, tolerance),
+        tolerance_for(precisions, request.tolerance),
         held,
         class_held,
     )
@@ -223,9 +216,6 @@ def compare_saved(
         right_only=tuple(run.only[1]),
         other_files=tuple(run.other_files),
         detections=detections,
-        no_detections=None,
-        tensors=None,
-        bisect=None,
     )
 
 
