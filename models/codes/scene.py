@@ -30,7 +30,7 @@ MAX_SOURCE = 800  # pixels of a symbol before it is placed
 MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
 MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
-WEIGHTS = np.array([0.16, 0.08, 0.18, 0.23, 0.16, 0.06, 0.13])  # of the classes
+WEIGHTS = np.array([0.16, 0.08, 0.18, 0.22, 0.15, 0.08, 0.13])  # of the classes
 ATTEMPTS = 8
 METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
@@ -131,10 +131,12 @@ class _Easel:
         else:
             size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
         scale = int(np.clip(np.ceil(1.15 * size / columns), 2, max(MAX_SOURCE // columns, 2)))
-        if random.random() < 0.1 and size < 130:
-            others = [symbol(random, name) for _ in range(int(random.integers(1, 9)))]
+        share, most, widest = (0.35, 24, 5) if name == "aruco" else (0.1, 8, 3)
+        if random.random() < share and size < 130:
+            others = [symbol(random, name) for _ in range(int(random.integers(1, most + 1)))]
             others = [other for other in others if self._least_size(other, tilt) <= size]
-            surface = surfaces.sheet(random, [made, *others], int(random.integers(1, 4)), scale)
+            side = int(random.integers(1, widest + 1))
+            surface = surfaces.sheet(random, [made, *others], side, scale)
         else:
             texture = self.assets.crop(random, 96, 96)
             room = 1.5 * max(self.taken.shape) / size

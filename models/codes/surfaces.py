@@ -205,14 +205,15 @@ def _logo(
 
 
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
-    """Rows of symbols on one sheet; markers may share it with black squares, as on ChArUco."""
+    """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco)."""
     covers = [inked(random, symbol, scale) for symbol in symbols]
     quiet = max(symbol.quiet for symbol in symbols) * scale
-    gap = int(quiet * random.uniform(1, 2.5)) + 2
+    board = symbols[0].label == 5  # whose markers are closer to each other
+    gap = int(quiet * random.uniform(0.3 if board else 1, 2.5)) + 2
     pitch_x = max(cover.shape[1] for cover in covers) + gap
     pitch_y = max(cover.shape[0] for cover in covers) + gap
     rows = -(-len(covers) // columns)
-    checks = symbols[0].label == 5 and random.random() < 0.4
+    checks = board and random.random() < 0.4
     if checks:
         rows = 2 * rows
     ink_map = np.zeros((rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)

@@ -9,7 +9,8 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in 
 import numpy as np
 from codes import assets as store
 from codes.scene import MIN_BOX, render
-from codes.symbols import NAMES
+from codes.surfaces import sheet
+from codes.symbols import NAMES, symbol
 
 SIDE = 320
 
@@ -87,3 +88,18 @@ def test_training_and_held_out_assets_are_disjoint():
     assert set(held_out.negatives) - set(training.negatives)
     seen = {line.tobytes() for line in training.lettering.lines}
     assert not [line for line in held_out.lettering.lines if line.tobytes() in seen]
+
+
+@pytest.mark.parametrize(("name", "least"), [("qr_code", 1), ("aruco", 0.5)])
+def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
+    """In quiet zones: a board's markers may be closer to each other."""
+    closest = 9.0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        symbols = [symbol(random, name) for _ in range(4)]
+        areas = sheet(random, symbols, 4, scale=8).areas
+        assert [area.label for area in areas] == [one.label for one in symbols]
+        boxes = np.array([area.box for area in areas])
+        gaps = boxes[1:, 0] - boxes[:-1, 2]
+        closest = min(closest, gaps.min() / (8 * symbols[0].quiet))
+    assert least <= closest < 2 * least
