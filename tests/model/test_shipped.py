@@ -45,7 +45,7 @@ def test_the_model_is_small_and_describes_itself():
     assert contract.layout is Layout.BODY
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()
-    assert contract.conf == 0.45
+    assert contract.conf == 0.5
     assert contract.preprocessing.enlarge == 1
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 
