@@ -199,6 +199,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         box_fractions=fractions,
         score_form=ScoreForm.FINAL,
         needs_nms=False,
+        nms=None,
     )
     plan = replace(reading.adaptation, head=head, no_object=None, swapped=False)
     return Reading(rows, plan, reading.preprocessing)
