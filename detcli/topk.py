@@ -3,7 +3,8 @@
 Largest first; of equals, the lower index first. NaN ranks below everything, -inf included, and
 -0 equals +0. No row is sorted as a whole: `np.partition` finds the k-th largest value in linear
 time, and only the k survivors are sorted. In a long row, most columns of 16 entries are left out
-first. This is where ties are settled; every backend must agree with it.
+first. This is where ties are settled: NMS and tiles keep this order (stable sorts), and every
+backend must agree with it.
 """
 
 from typing import Any

@@ -8,5 +8,5 @@ certificate/    --certificate and --check
 drawing.py      the pictures that differ most
 page.py         the page of --report
 report.py       the reports, as JSON; render.py shows them as tables
-command.py      the options, and the exit code
+command.py      the options, the verdict and hints on stderr, the exit code
 """
