@@ -3,6 +3,15 @@
     from detcli import Detector
 
 Importing the package is cheap: each name is imported on first use.
+
+source/, pipeline.py, watch/, sink/      the flow of the command line; record.py flows through it
+detector.py, settings.py                 pictures to detections, also for Python; detections.py
+backend/, topk.py, tiling.py             the stages on a device; ties; tiles
+geometry.py, places.py                   letterboxes; zones, lines, and the point of a box in them
+model/, cache.py, trust.py               ONNX files, where they are kept, and who may write there
+app.py, commands/, errors.py             the command line, and its exit codes; interrupts.py: 130
+shards/, object_store/                   runs in parts, buckets
+files.py, text.py, timing.py, opencv.py  whole files, safe text, time limits, OpenCV
 """
 
 TYPE_CHECKING = False  # not from `typing`: the command line handles signals only after this import

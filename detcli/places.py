@@ -1,4 +1,4 @@
-"""Places in a picture that a user names: zones, which are polygons, and lines."""
+"""Places in a picture that a user names, zones and lines, and the point of a box in them."""
 
 import re
 from collections.abc import Iterable, Iterator

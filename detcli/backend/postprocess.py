@@ -5,7 +5,7 @@ class; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passe
 axes swapped.
 
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
-settled, so that its rows and their order are fully determined:
+settled as in `detcli.topk`, so that its rows and their order are fully determined:
 
 1. anchor score = maximum over the classes.
 2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.

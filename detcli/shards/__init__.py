@@ -5,7 +5,7 @@
 The manifest is written down first. Engines only work shards, in processes of this machine or
 elsewhere; whatever dies, each part is published once.
 
-    names.py, manifest.py, begin.py     what there is to do
+    names.py, manifest.py, begin.py     what there is to do, also where a run is resumed
     store.py, object_store.py           where manifest and parts are: on a disk, in an object store
     engines.py, local.py, ray.py        what works shards
     workers.py, work.py                 one worker, and how it works a shard

@@ -1,4 +1,7 @@
-"""Calibration: the range of each tensor of a network over pictures, for --half and --int8."""
+"""Calibration: the range of each tensor of a network over pictures, for --half and --int8.
+
+`steps.py` says of which tensors.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any

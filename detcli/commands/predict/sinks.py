@@ -1,4 +1,7 @@
-"""Opens the sinks that the options ask for; each is imported only when it is used."""
+"""Opens the sinks that the options ask for; each is imported only when it is used.
+
+A format of records needs nothing here, but a row of `Format` in commands/shared/formats.py.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Formats of records, and what writes them."""
+"""Formats of records, and what writes them: a new one is a row of `Format`."""
 
 import stat
 import sys

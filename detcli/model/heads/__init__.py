@@ -1,7 +1,7 @@
 """The head of a detector: what it is, how it is found in a graph, and what its nodes show.
 
 head.py               what a head is
-find.py               finds it, by the first of the next four that does
+find.py               finds it, by the first way in the next four that does, in its own order
 separate_tensors.py   boxes and scores in tensors of their own
 single_tensor.py      in one tensor
 scales.py             in maps of each scale
