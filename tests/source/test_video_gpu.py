@@ -119,7 +119,7 @@ def test_a_turned_video_is_for_the_cpu(gpu, film):
         def get(self, number):
             return 90.0 if number == cv2.CAP_PROP_ORIENTATION_META else get(number)
 
-    with pytest.raises(DecodeError, match="are to be turned"):
+    with pytest.raises(DecodeError, match="need rotating"):
         GpuCapture(gpu, str(path), Turned())
     capture.release()
 
