@@ -147,7 +147,7 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
         done = forked.run(
             [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
         )
-        assert done.returncode == 0, (command, done.stderr)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
         found = merged(folder.parent / "boxes")
         assert found == expected.replace(f"{folder}/", "pics/")
         shutil.rmtree(folder.parent / "boxes")
