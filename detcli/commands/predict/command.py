@@ -318,6 +318,12 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
         raise UsageError(
             "--fail-if with --resume would count this run only", "count in the file with jq"
         )
+    if (
+        resume is not None
+        and output_format not in {None, Format.JSONL}
+        and options.is_typed(context, "output_format")
+    ):
+        raise UsageError(f"--resume writes JSON Lines, not {output_format}", "leave out --format")
     shard_options = read_shard_options(
         output,
         output_format,

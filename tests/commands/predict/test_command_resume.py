@@ -99,6 +99,16 @@ def test_force_without_a_journal_is_a_usage_error(invoke, make_model, make_pictu
     assert "--resume" in finished.stderr
 
 
+def test_another_format_is_a_usage_error(resume, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = resume("--format", "csv")
+    assert (done.returncode, resume.journal.exists()) == (2, False)
+    assert "--resume writes JSON Lines, not csv" in done.stderr
+    (tmp_path / "detcli.toml").write_text('format = "csv"\n')  # for other runs
+    assert resume().returncode == resume("--format", "jsonl").returncode == 0
+    assert len([*map(json.loads, resume.journal.read_text().splitlines())]) == 3
+
+
 def test_records_name_the_files_that_were_made_for_them(invoke, make_model, make_picture, tmp_path):
     options = [f"--save{kind}={tmp_path / name}" for kind, name in KINDS.items()]
     for folder in ("x", "y"):
