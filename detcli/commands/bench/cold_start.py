@@ -42,6 +42,7 @@ def _command(name: str, request: BenchRequest, sources: Sequence[str], **own: An
         "box_format": run.settings.box_format,
         "preprocess": run.settings.preprocess,
         "gpu_mem_limit": run.device_options.gpu_mem_limit,
+        "boxes_only": run.settings.boxes_only or None,
         "half": run.device_options.half or None,
         "cuda_graph": run.device_options.cuda_graph,
     }

@@ -161,7 +161,8 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     set_up_process()
     share = parse_percentage(max_regress)
     limit = Limit(load_baseline(baseline), share) if baseline else None
-    outputs = _Outputs(report_format, plot, save_baseline, limit, quiet)
+    inputs = (*(source or ()), *([] if model is None else [model]))
+    outputs = _Outputs(report_format, plot, save_baseline, limit, inputs, quiet)
     plan = f"a warm-up, then {seconds:g} s of measuring"
     if mode is Mode.TOPK:
         measuring = partial(measure_top_k, _parse_lengths(n), k, device, seconds)
@@ -200,16 +201,21 @@ class _Outputs:
     plot: Path | None
     save_baseline: Path | None
     limit: "Limit | None"
+    inputs: tuple[str, ...]
     quiet: bool
 
     def check(self) -> None:
-        """Check, before anything is measured, that the results can be written."""
+        """Check, before anything is measured, that the results can be written, over no input."""
         from detcli.commands.bench.plot import check_plot
         from detcli.files import open_output
+        from detcli.source.sources import InputGuard
 
         if self.plot is not None:
             check_plot(self.plot)
+        guard = InputGuard(self.inputs)
         for path in filter(None, (self.plot, self.save_baseline)):
+            if path in guard:
+                raise UsageError(f"{path} is one of the inputs", "write to another file")
             open_output(path).discard()
 
     def write(

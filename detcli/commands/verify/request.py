@@ -119,7 +119,7 @@ class VerifyRequest:
             "--half": self.half,
             "--nms": self.nms,
             "--imgsz": self.imgsz,
-            "--boxes": self.box_format,
+            "--box-format": self.box_format,
             "--preprocess": self.preprocess,
             "--tensors": self.tensors,
             "--bisect": self.bisect,

@@ -68,6 +68,7 @@ class Results:
         self._rules, self._keep_all = rules, keep_all
         self._totals = Totals(rules)
         self._kept: dict[int, PictureReport] = {}
+        self._videos = set[str]()  # that are certified
         self._hashes = FileHashes()
 
     def add(
@@ -106,13 +107,10 @@ class Results:
             origin: Where the picture comes from.
             digest: The hash, if it is known.
         """
-        again = (
-            origin.frame is not None
-            and self.certified
-            and self.certified[-1].source == origin.source
-        )
-        if again or not self.certifies:
+        if not self.certifies or origin.source in self._videos:
             return
+        if origin.frame is not None:
+            self._videos.add(origin.source)
         digest = digest or self._hashes.of(origin)
         self.certified.append(CertifiedPicture(origin.source, digest))
 

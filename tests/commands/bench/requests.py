@@ -4,8 +4,8 @@ from detcli.commands.bench import run, sampling
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared.setup import run_options
 
-DEFAULTS = dict.fromkeys("batch cuda_graph gpu_mem_limit nms imgsz box_format".split())
-DEFAULTS |= {"half": False, "workers": 1}
+DEFAULTS = dict.fromkeys("batch cuda_graph gpu_mem_limit nms imgsz box_format preprocess".split())
+DEFAULTS |= {"half": False, "boxes_only": False, "workers": 1}
 
 
 def shorten(monkeypatch):

@@ -20,6 +20,8 @@ EVERYTHING = bench_request(
     nms=0.45,
     imgsz=320,
     box_format=BoxFormat.CXCYWH,
+    preprocess="stretch",
+    boxes_only=True,
     cuda_graph=False,
     gpu_mem_limit="1GiB",
     seconds=1.5,
@@ -47,6 +49,8 @@ def test_everything_reaches_bench():
         "nms": 0.45,
         "imgsz": 320,
         "box_format": BoxFormat.CXCYWH,
+        "preprocess": "stretch",
+        "boxes_only": True,
         "cuda_graph": False,
         "gpu_mem_limit": str(1 << 30),
         "half": False,
@@ -67,7 +71,10 @@ def test_predict_runs_the_same_model_in_the_same_way():
     given = parsed(predict_command(EVERYTHING, Path("street.jpg")))
     assert given["source"] == ("street.jpg",)
     assert given["quiet"] is True
-    shared = ("model", "device", "nms", "imgsz", "box_format", "cuda_graph", "gpu_mem_limit")
+    shared = (
+        *("model", "device", "nms", "imgsz", "box_format", "preprocess", "boxes_only"),
+        *("cuda_graph", "gpu_mem_limit"),
+    )
     bench = parsed(bench_command(EVERYTHING))
     assert {name: given[name] for name in shared} == {name: bench[name] for name in shared}
 

@@ -178,6 +178,21 @@ def test_errors(arguments, exit_code, complaint, bench, make_model):
     assert done.stdout == ""
 
 
+def test_no_input_is_overwritten(bench, make_model, make_picture):
+    model, picture = make_model(), make_picture("pics/a.png")
+    before = model.read_bytes(), picture.read_bytes()
+    for outputs in (
+        ("--save-baseline", model),
+        ("--save-baseline", picture),
+        ("--sweep", "batch=1", "device=cpu", "--plot", picture),
+    ):
+        for source in (picture, picture.parent):
+            done = bench(source, "-m", model, *SHORT, *outputs)
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert f"{outputs[-1]} is one of the inputs" in done.stderr
+    assert (model.read_bytes(), picture.read_bytes()) == before
+
+
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 12.5% ", 0.125), ("0%", 0)])
 def test_percentages(text, share):
     assert parse_percentage(text) == pytest.approx(share)

@@ -24,7 +24,9 @@ def test_pictures_of_two_decoders_have_no_tensors():
         VerifyRequest("a.onnx", images=("pictures",), gpu_decode=True, tensors=True)
 
 
-@pytest.mark.parametrize("option", ["half", "recursive", "tensors", "bisect", "gpu_decode"])
+@pytest.mark.parametrize(
+    "option", ["half", "recursive", "tensors", "bisect", "gpu_decode", "box_format", "preprocess"]
+)
 def test_options_about_running_a_model(option):
     with pytest.raises(
         UsageError, match=f"--{option.replace('_', '-')} applies to running a model"

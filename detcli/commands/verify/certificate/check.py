@@ -1,6 +1,7 @@
 """Reads a certificate, and says what changed when the same was compared again."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,24 +159,22 @@ def _compared(
 
 
 def _pictures(before: Any, now: list[dict[str, Any]]) -> Iterator[CertificateChange]:  # noqa: ANN401
-    """Files that are other ones, gone or new."""
-    listed = before if isinstance(before, list) else []
-    hashes = {
-        one["source"]: one.get("sha256")
-        for one in listed
-        if isinstance(one, dict) and isinstance(one.get("source"), str)
-    }
+    """Files that are other ones, gone or new; an input may be there several times."""
+    hashes: defaultdict[str, list[Any]] = defaultdict(list)
+    for one in before if isinstance(before, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("source"), str):
+            hashes[one["source"]].append(one.get("sha256"))
     for one in now:
-        if one["source"] not in hashes:
-            yield CertificateChange(
-                f"input {one['source']}", None, _shown(one["sha256"]), matters=True
-            )
-        elif (was := hashes.pop(one["source"])) != one["sha256"]:
-            yield CertificateChange(
-                f"input {one['source']}", _shown(was), _shown(one["sha256"]), matters=True
-            )
-    for source, digest in hashes.items():
-        yield CertificateChange(f"input {source}", _shown(digest), None, matters=True)
+        source, digest = one["source"], one["sha256"]
+        was = hashes[source]
+        if digest in was:
+            was.remove(digest)
+        else:
+            known = _shown(was.pop(0)) if was else None
+            yield CertificateChange(f"input {source}", known, _shown(digest), matters=True)
+    for source, left in hashes.items():
+        for digest in left:
+            yield CertificateChange(f"input {source}", _shown(digest), None, matters=True)
 
 
 def _shown(value: object) -> str | None:

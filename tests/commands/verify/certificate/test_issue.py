@@ -226,6 +226,36 @@ def test_a_certificate_holds_until_something_changes(verify, make_picture, make_
 
 
 @pytest.mark.usefixtures("pictures", "models")
+def test_a_picture_may_be_named_twice(verify, here):
+    assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
+    done = verify("--check", "c.json")
+    assert (done.returncode, checked(done)["changes"]) == (0, [])
+    certificate = json.loads((here / "c.json").read_text())
+    a = certificate["pictures"].pop(0)
+    certificate["pictures"][0]["sha256"] = "00" * 32
+    (here / "c.json").write_text(json.dumps(certificate))
+    changes = checked(verify("--check", "c.json"))["changes"]
+    assert [(one["what"], one["before"]) for one in changes] == [
+        ("input pics/a.png", None), ("input pics/b.png", "00" * 32)
+    ]  # fmt: skip
+    assert changes[0]["now"] == a["sha256"]
+
+
+def test_frames_of_several_videos_in_turns(verify, here):
+    """As two cameras write them: each video is listed once."""
+    frames = [
+        record(name, box(), frame=frame, sha256=digit * 64)
+        for frame in range(2)
+        for name, digit in (("a.mp4", "a"), ("b.mp4", "b"))
+    ]
+    write(here / "a.jsonl", *frames)
+    verify("a.jsonl", "a.jsonl", "--certificate", "c.json")
+    certificate, _ = read(here / "c.json")
+    assert [one["source"] for one in certificate["pictures"]] == ["a.mp4", "b.mp4"]
+    assert verify("--check", "c.json").returncode == 0
+
+
+@pytest.mark.usefixtures("pictures", "models")
 def test_a_certificate_that_sides_differ_never_holds(verify):
     assert verify("colours.onnx", "broken.onnx", *CERTIFY).returncode == 6
     done = verify("--check", "c.json")
