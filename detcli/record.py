@@ -53,6 +53,13 @@ class Origin:
     clip: Clip | None = None
     time: datetime | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is another input in every run: standard input, or a live source."""
+        if self.clip is not None and self.clip.live:
+            return True
+        return self.source == "-" and self.path is None
+
 
 class CrossingJson(TypedDict):
     """A line that was crossed.

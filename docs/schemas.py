@@ -55,7 +55,7 @@ BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
     ),
     (r"\w+\.(width|height|max_det|cores|samples)", {"minimum": 1}),
     (r"\w+\.cosine", {"minimum": -1, "maximum": 1}),
-    (r"\w+\.(estimate|low|high|least|greatest)", {}),
+    (r"\w+\.(box|estimate|low|high|least|greatest)", {}),
     (r".*", {"minimum": 0}),
 )
 """What `Type.field` says of its numbers; the first pattern that matches counts."""

@@ -54,6 +54,11 @@ def test_a_record_with_detections_matches_the_schema():
     }
 
 
+def test_a_box_beyond_the_picture_matches_the_schema():
+    [found] = read_back(record(detections((-2, -1.5, 70, 50, 0.9, 1))))["detections"]
+    assert found["box"] == [-2.0, -1.5, 70.0, 50.0]
+
+
 def test_a_frame_has_its_number_and_time():
     fields = read_back(record(detections(), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
     assert (fields["frame"], fields["time_s"]) == (7, 0.28)

@@ -319,7 +319,7 @@ class OutputFolder:
 
     def _source(self, origin: Origin, suffix: str) -> str:
         """What identifies an input across runs, for its files of one kind."""
-        if origin.source == "-" or (origin.clip is not None and origin.clip.live):
+        if origin.is_new:
             return f"{self._run} {origin.source} {suffix}"
         if origin.path is None and "://" in origin.source:
             return f"{origin.source} {suffix}"

@@ -81,7 +81,7 @@ class Journal:
         self._videos = videos
         self._done: Counter[InputKey] = Counter()
         self._goes_on = False  # whether the settings are those of the last record
-        self._cut: set[str] = set()  # videos in files that are worked again as a whole
+        self._cut: set[str] = set()  # sources of which all records are worked again
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
         try:
@@ -104,9 +104,9 @@ class Journal:
             raise self._failure(error) from error
 
     def skip(self, origin: Origin) -> bool:
-        """Tell whether an input is done, once for each of its records; live frames never are."""
-        if origin.clip is not None and origin.clip.live:
-            return False  # another frame, even if it has the number of an earlier one
+        """Tell whether an input is done, once for each of its records; a new one never is."""
+        if origin.is_new:
+            return False
         key = (origin.source, origin.frame)
         if self._done[key] == 0:
             del self._done[key]
@@ -232,6 +232,9 @@ class Journal:
                 last = settings or {"model": record.get("model")}  # which is all that 0.1.0 wrote
             else:
                 all_stay = False
+                # Addresses may differ in what is not shown: which of them failed is unknown.
+                if "***" in record.get("source", ""):
+                    self._cut.add(record["source"])
         if self._settings is not None and last is not None and not force:
             self._require_equal(self._settings, last)
         self._goes_on = last is not None and last == self._settings

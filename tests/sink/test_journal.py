@@ -64,6 +64,19 @@ def test_an_input_named_twice_has_two_records(path):
     assert sorted(sources(path)) == ["a", "a", "b"]
 
 
+def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(path):
+    name = "http://host/a.jpg?file=***"
+    write(path, failure(name), picture(name), picture("b"))
+    run(path, [name, name, "b"])
+    assert sources(path) == ["b", name, name]
+
+
+def test_standard_input_is_never_skipped(path):
+    run(path, ["-", "a"])
+    run(path, ["-", "a"])
+    assert sources(path) == ["-", "a", "-"]
+
+
 def test_frames_are_distinguished(path):
     write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
     journal = Journal(path)

@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import check_gpu_decode, parse_labels, read_shard_options
+from detcli.commands.predict.options import (
+    check_gpu_decode,
+    check_resume,
+    parse_labels,
+    read_shard_options,
+)
 from detcli.commands.shared import options
 from detcli.commands.shared.formats import Format, choose_format, read_target, require_disk
 from detcli.commands.shared.layout import INPUT, OUTPUT, SCENE, SELECTION, SHARDS
@@ -314,16 +319,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.source.item import SourceOptions
     from detcli.watch.options import read_watch_options
 
-    if fail_if and resume is not None:
-        raise UsageError(
-            "--fail-if with --resume would count this run only", "count in the file with jq"
-        )
-    if (
-        resume is not None
-        and output_format not in {None, Format.JSONL}
-        and options.is_typed(context, "output_format")
-    ):
-        raise UsageError(f"--resume writes JSON Lines, not {output_format}", "leave out --format")
+    if resume is not None:
+        typed = output_format if options.is_typed(context, "output_format") else None
+        check_resume(output, typed, fail_if or [])
     shard_options = read_shard_options(
         output,
         output_format,

@@ -60,6 +60,27 @@ def check_gpu_decode(others: Mapping[str, bool]) -> None:
             )
 
 
+def check_resume(output: str | None, wanted: Format | None, conditions: Sequence[str]) -> None:
+    """Refuse options that --resume excludes.
+
+    Args:
+        output: What records are written to, if that was given.
+        wanted: Their format, if it was given.
+        conditions: Of --fail-if.
+
+    Raises:
+        UsageError: One of them is given.
+    """
+    if conditions:
+        raise UsageError(
+            "--fail-if with --resume would count this run only", "count in the file with jq"
+        )
+    if output is not None:
+        raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
+    if wanted not in {None, Format.JSONL}:
+        raise UsageError(f"--resume writes JSON Lines, not {wanted}", "leave out --format")
+
+
 ACTORS = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", re.ASCII)
 SHARE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 

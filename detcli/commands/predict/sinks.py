@@ -72,9 +72,7 @@ class SinkOptions:
     blur: tuple[str, ...] = ()  # classes to hide in pictures, by name or id
     blur_with: Hiding = Hiding.BLUR
 
-    def __post_init__(self) -> None:  # noqa: C901 - a check each
-        if self.journal is not None and self.output is not None:
-            raise UsageError("--resume and --output are mutually exclusive", "leave out --output")
+    def __post_init__(self) -> None:
         if self.force and self.journal is None:
             raise UsageError("--force needs --resume", "leave it out: -o replaces its file")
         if self.label_scores and self.labels is None:

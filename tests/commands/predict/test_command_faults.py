@@ -179,6 +179,7 @@ def test_no_progress_in_a_pipe(invoke, make_model, make_pictures):
     ("options", "words"),
     [
         (["--resume", "a.jsonl", "-o", "b.jsonl"], "mutually exclusive"),
+        (["--resume", "a.jsonl", "-o", "-"], "mutually exclusive"),
         (["--save-conf"], "--save-txt"),
         (["--coco-images", "x.json"], "--save-coco"),
         (["--save-coco", "x.json", "--resume", "a.jsonl"], "this run only"),

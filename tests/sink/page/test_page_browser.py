@@ -468,6 +468,15 @@ def test_a_run_that_goes_on_with_another_replaces_what_failed(browser, tmp_path)
     assert browser.texts("#classes .name") == ["car", "person", "dog"]
 
 
+def test_standard_input_replaces_nothing(chromium, tmp_path):
+    make(tmp_path / "page", [record("-", box())])
+    page, picture = Page(tmp_path / "page", About("predict"), resumed=True), grey()
+    page.add(record("-", box()), lambda: picture)
+    page.close()
+    chromium.open(tmp_path / "page")
+    assert chromium.names() == ["-", "-"]
+
+
 def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     kinds = [
         BoxKind("agree", (99, 99, 99), wrong=False),

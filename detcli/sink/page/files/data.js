@@ -104,7 +104,7 @@ function add(entry) {
     wrong: 0,
   };
   if (entry.video !== undefined) addToVideo(record, entry);
-  if (page.runs.length > 1 && record.time === undefined) replaceEarlier(record);
+  if (page.runs.length > 1) replaceEarlier(record);
   page.records.push(record);
 }
 
@@ -140,6 +140,7 @@ function addToVideo(record, entry) {
 
 /* A run that goes on with another repeats what failed there, and what was cut off. */
 function replaceEarlier(record) {
+  if (record.time !== undefined || record.source === "-") return; // new in every run
   const key = `${record.frame} ${record.source}`;
   const before = loading.earlier.get(key);
   if (before && before.run < record.run) before.replaced = true;
