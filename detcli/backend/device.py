@@ -68,7 +68,7 @@ class Device:
             name: The name; a Device is returned as it is.
 
         Raises:
-            UsageError: No device has this name.
+            UsageError: No device has this name, or it names several.
         """
         if isinstance(name, Device):
             return name
@@ -84,6 +84,8 @@ class Device:
                 return cls(DeviceKind.OPENVINO, unit="CPU")
             case DeviceKind.OPENVINO if re.fullmatch(UNIT, part):
                 return cls(DeviceKind.OPENVINO, unit=part)
+        if "," in name:
+            raise UsageError(f"'{name}' names several devices", "name one of them here")
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
 
     @classmethod

@@ -100,6 +100,8 @@ def test_unknown_devices_are_refused():
         with pytest.raises(UsageError, match="unknown device") as caught:
             Device.parse(name)
         assert "tensorrt" in caught.value.hint
+    with pytest.raises(UsageError, match="'cpu,cuda' names several devices"):
+        Device.parse("cpu,cuda")
     with pytest.raises(UsageError, match="unknown device ''"):
         Device.parse_list("cpu,")
 

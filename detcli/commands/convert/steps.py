@@ -18,7 +18,7 @@ from detcli.commands.convert.calibration import (
     observe,
     tensor_of,
 )
-from detcli.commands.convert.options import MAX_ROWS, ConversionOptions
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes.batch import set_batch
 from detcli.commands.convert.passes.decode import (
     decode_nodes,
@@ -244,7 +244,8 @@ class Steps:
     def _selection(self, known: ModelProto, reading: Reading) -> "_Converted":
         contract, adapted = reading.contract, reading.adaptation.is_needed
         body = reading.body(known) if adapted and contract.layout is not Layout.ROWS else known
-        ended = append_selection(body, contract, min(self._options.rows, contract.most or MAX_ROWS))
+        rows = self._options.rows
+        ended = append_selection(body, contract, min(rows, contract.most or rows))
         if adapted:  # the rows show neither the family nor how pictures are prepared
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             ended = set_metadata(ended, entries)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.layout import INPUT
+from detcli.commands.shared.completion import complete_device
+from detcli.commands.shared.defaults_file import DEVICE_VARIABLE
+from detcli.commands.shared.layout import DEVICES, INPUT
 from detcli.commands.shared.messages import report, set_verbosity
 from detcli.commands.shared.options import option
 from detcli.errors import DetcliError, InputError, ModelError, UsageError
 
 if TYPE_CHECKING:
+    from detcli.backend.device import Device
     from detcli.commands.inspect.interpretations import Part
     from detcli.commands.inspect.report import Inspection, TrialReport
     from detcli.commands.inspect.trial import Evidence, Trial
@@ -54,7 +57,17 @@ def inspect(  # noqa: PLR0913 - one parameter an option
             panel=INPUT,
         ),
     ] = None,
-    device: options.DeviceOption = "auto",
+    device: Annotated[
+        str,
+        option(
+            "DEVICE",
+            "Where --try and --data run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
+            "openvino:GPU or openvino:NPU; of a comma-separated list the first.",
+            panel=DEVICES,
+            envvar=DEVICE_VARIABLE,
+            autocompletion=complete_device,
+        ),
+    ] = "auto",
     imgsz: options.ImageSizeOption = None,
     box_format: options.BoxesOption = None,
     preprocess: options.PreprocessOption = None,
@@ -77,7 +90,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
 
-    Device.parse(device)
+    where, *_ = Device.parse_list(device)
     chosen = _parts(parts, pictures, data, images, split)
     located = find_model(model)
     inspection = examine(
@@ -98,7 +111,7 @@ def inspect(  # noqa: PLR0913 - one parameter an option
             preprocess=preprocess,
             boxes_only=boxes_only,
         )
-        plan = _plan(inspection, located, device, settings, chosen)
+        plan = _plan(inspection, located, where, settings, chosen)
         if plan is not None:
             tried = _run(plan, pictures or [], data, images, split, quiet=quiet)
             inspection = replace(inspection, trial=tried)
@@ -140,7 +153,7 @@ def _parts(
 def _plan(
     inspection: "Inspection",
     model: "LocatedModel",
-    device: str,
+    device: "Device",
     settings: "Settings",
     parts: "tuple[Part, ...] | None",
 ) -> "Trial | None":

@@ -135,7 +135,7 @@ class Trial:
     def plan(
         cls,
         model: LocatedModel,
-        device: str = "auto",
+        device: str | Device = "auto",
         settings: Settings | None = None,
         parts: Sequence[Part] | None = None,
     ) -> Self:
@@ -143,7 +143,7 @@ class Trial:
 
         Args:
             model: The file.
-            device: Where to run; of several the first.
+            device: Where to run.
             settings: What the user says about the model.
             parts: What to try; None for what neither the file nor the user says.
 

@@ -214,5 +214,7 @@ def test_one_reduced_precision_is_not_converted_to_another():
 def test_end_to_end_reports_its_shape():
     [step] = converted(colour_model.build("authors"), end_to_end=True, max_det=20).done
     assert step.finding == "ends in [1, 20, 6]"
+    [step] = converted(colour_model.build(size=128), end_to_end=True, max_det=500).done
+    assert step.finding == "ends in [1, 500, 6]"
     [step] = converted(colour_model.build(size=None, batch=None), end_to_end=True).done
     assert step.finding == "ends in [batch, detections, 6]"

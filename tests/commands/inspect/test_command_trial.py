@@ -115,6 +115,13 @@ def test_few_pictures_decide_nothing_and_it_says_so(invoke, seeker, pictures):
     assert "to use it" not in done.stdout
 
 
+def test_of_several_devices_the_first_runs(invoke, seeker, pictures):
+    """As a user may have them in DETCLI_DEVICE."""
+    given = ("--try", pictures / "0.png", "--parts", "channels", "--device")
+    assert invoke("inspect", seeker, *given, "cpu,cuda:7").returncode == 0
+    assert invoke("inspect", seeker, *given, "cuda:7,cpu").returncode == 5
+
+
 def test_unreadable_pictures_are_named_and_the_exit_code_is_3(invoke, inspect, seeker, pictures):
     (pictures / "2.png").write_bytes(b"no picture")
     trial, done = inspect(seeker, "--try", pictures)

@@ -20,6 +20,7 @@ from detcli.commands.shared.labelled.dataset import (
     Kind,
     Object,
     Sample,
+    are_coordinates,
 )
 from detcli.errors import UsageError
 from detcli.files import read_json
@@ -114,8 +115,8 @@ def _objects(
         except MALFORMED:
             findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
             continue
-        if not all(map(math.isfinite, (x, y, width, height))):
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is not finite")
+        if not are_coordinates((x, y, width, height)):
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is not one of pixels")
         elif number not in names:
             findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
         elif category not in index:

@@ -1,7 +1,7 @@
 """Labelled pictures in any format, their categories as classes, and findings about them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -14,6 +14,9 @@ from detcli.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES
 
 MAX_EXAMPLES = 5
+
+MAX_COORDINATE = 1e9
+"""Numbers of a box must be below this, so that areas stay finite."""
 
 Form = Literal["coco", "yolo"]
 """The format of the labels."""
@@ -178,9 +181,15 @@ class ClassMapping:
         return tuple(sorted({index for index in self.category_of if index is not None}))
 
 
+def are_coordinates(numbers: Iterable[float]) -> bool:
+    """Whether numbers can be those of a box; NaN and infinities cannot."""
+    return all(abs(number) < MAX_COORDINATE for number in numbers)
+
+
 def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
     """Assign classes to categories: by name where both have names, else in their order.
 
+    The second class of a name has the second category of it, or the only one.
     Where a graph that selects for itself neither names its classes nor shows how many there are,
     they are the ids of COCO data.
 
@@ -201,8 +210,10 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
         indices = [index if index < len(categories) else None for index in range(len(names))]
         mapping = ClassMapping("order", tuple(indices))
     else:
-        index_of = {_plain(name): index for index, name in reversed(list(enumerate(categories)))}
-        mapping = ClassMapping("name", tuple(index_of.get(_plain(name)) for name in names))
+        index_of = {key: index for index, key in enumerate(_numbered(categories))}
+        mapping = ClassMapping(
+            "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
+        )
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "
@@ -219,8 +230,13 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     return mapping
 
 
-def _plain(name: str) -> str:
-    return name.strip().casefold()
+def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Names regardless of case, each with how often it was there before."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        plain = name.strip().casefold()
+        yield plain, seen[plain]
+        seen[plain] += 1
 
 
 def _some(names: Sequence[str]) -> str:

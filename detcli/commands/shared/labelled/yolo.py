@@ -11,7 +11,6 @@ https://docs.ultralytics.com/datasets/detect/.
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,9 @@ from detcli.commands.shared.labelled.dataset import (
     Kind,
     Object,
     Sample,
+    are_coordinates,
 )
+from detcli.commands.shared.saved import MAX_CLASS
 from detcli.errors import SourceError, UsageError
 from detcli.model.names import COCO, COCO_IDS, parse_names
 from detcli.source.folders import is_video, search
@@ -37,6 +38,9 @@ from detcli.source.item import Item
 from detcli.source.lists import read_list
 
 NOTHING = frozenset({"", "~", "null"})  # the null of YAML
+KEYS = frozenset({"path", "train", "val", "test", "names", "nc"})
+"""What is read of a `data.yaml`."""
+
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 
 
@@ -85,6 +89,11 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"cannot read {path}: it is not YAML: {reason}", hint) from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not a data.yaml: it is not a mapping", hint)
+    for key in KEYS & content.keys():  # a few lines of YAML may stand for lists of any size
+        value = content[key]
+        parts = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, str) and not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{path} is not a data.yaml: {key} is nested", hint)
     return content
 
 
@@ -99,7 +108,7 @@ def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[
         names = parse_names(json.dumps(listed)) if isinstance(listed, list | dict) else []
     except (TypeError, ValueError):
         names, count = None, None
-    if names is None:
+    if names is None or (count is not None and not 0 <= count < MAX_CLASS):
         raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
     if not names:
         return tuple(f"class_{index}" for index in range(count or classes)), False
@@ -222,8 +231,8 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
 
 def _box(numbers: list[float]) -> tuple[float, float, float, float]:
     """x, y, width, height in fractions, of a box or around a polygon."""
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a number that is not finite")
+    if not are_coordinates(numbers):
+        raise ValueError("a number that is no fraction of a picture")
     if len(numbers) == 4:
         x, y, width, height = numbers
         return x - width / 2, y - height / 2, width, height

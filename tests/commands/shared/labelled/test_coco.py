@@ -95,6 +95,7 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
             {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1]},
             {"image_id": 1, "category_id": 11, "bbox": [0, 0, None, 1]},
             {"image_id": 1, "category_id": 11, "bbox": [0, 0, float("nan"), 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1e308, 1e308]},
             {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1, 1], "iscrowd": "no"},
             "nonsense",
         ]
@@ -106,7 +107,7 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
     assert {kind: one.count for kind, one in found.items()} == {
         "box of an unknown category": 1,
         "box of an unknown picture": 1,
-        "unreadable label": 6,
+        "unreadable label": 7,
         "category listed twice": 1,
         "picture listed twice": 1,
     }

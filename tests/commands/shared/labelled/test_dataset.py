@@ -89,6 +89,14 @@ def test_a_name_that_the_model_has_twice():
     assert mapping.classes_of(0) == (0, 2)
 
 
+def test_a_name_that_both_have_twice():
+    mapping, found = mapped(("a", "b", "A"), dataset("a", "a", "b", boxes=[0, 1]))
+    assert (mapping.category_of, found) == ((0, 2, 1), {})
+    mapping, found = mapped(("a", "b"), dataset("a", "a", boxes=[0, 1]))
+    assert mapping.category_of == (0, None)
+    assert found["category that the model does not know"] == ("a (1 boxes)",)
+
+
 def test_no_name_in_common():
     with pytest.raises(UsageError, match="no name in common: red, green; a, b") as caught:
         mapped(("red", "green"), dataset("a", "b"))

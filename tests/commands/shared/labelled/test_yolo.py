@@ -157,6 +157,7 @@ def test_lines_of_labels(tmp_path):
         "red 0.5 0.5 0.25 0.25\n"
         "0.5 0.5 0.5 0.25 0.25\n"
         "0 nan 0.5 0.25 0.25\n"
+        "0 0.5 0.5 1e308 1e308\n"
         "inf 0.5 0.5 0.25 0.25\n"
         "7 0.5 0.5 0.25 0.25\n"
         "-1 0.5 0.5 0.25 0.25\n"
@@ -168,7 +169,7 @@ def test_lines_of_labels(tmp_path):
     assert objects["category"].tolist() == [0, 1]
     assert objects["box"].round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
     assert {kind: one.count for kind, one in found.items()} == {
-        "unreadable label": 7,
+        "unreadable label": 8,
         "box of an unknown category": 2,
         "picture without a label file": 1,
     }
@@ -192,6 +193,10 @@ def test_a_picture_listed_twice_counts_once(tmp_path):
         ("val: images/val\nnames: {x: a}", "are malformed"),
         ("val: images/val\nnames: {0: a, 9999999: b}", "are malformed"),
         ("val: images/val\nnc: many", "are malformed"),
+        ("val: images/val\nnc: -1", "are malformed"),
+        ("val: images/val\nnc: 999999999999", "are malformed"),
+        ("val: images/val\nnames: [[a]]", "names is nested"),
+        ("a: &a [x]\nval: [*a, *a]\nnames: [a]", "val is nested"),
         ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
         (f"val: {'x' * 5000}\nnames: [a]", "its val pictures do not exist"),
         ("names: [a]", "has no part 'val'"),
