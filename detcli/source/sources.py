@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
-
-_RESULTS = frozenset({".csv", ".json", ".jsonl", ".txt"})
-"""Suffixes of result files, which may be overwritten since no input has them."""
-
 
 DEFAULTS = SourceOptions()
 
@@ -347,8 +343,7 @@ class InputGuard:
     """Tells whether a path or link leads to an input, so that none is overwritten.
 
     The inputs are looked up when the guard is first asked about a file that exists, since only
-    such a file can be lost. The names in a list are not known in advance: with one, every existing
-    file counts as an input unless it has the suffix of a result.
+    such a file can be lost. The names in a list are not known in advance.
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
@@ -365,13 +360,21 @@ class InputGuard:
             return str(path) in self._objects
         if not isinstance(path, Path) or (found := identity(path)) is None:
             return False
-        target = os.path.realpath(path)
+        return found in self._named or (_is_media_file(path) and found in self._in_folders)
+
+    def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
+        """Refuse to write over an input; None stands for no output.
+
+        With a list, any existing picture or video may be one.
+
+        Raises:
+            UsageError: An output is one of the inputs.
+        """
         has_list = self._options.files_from is not None
-        return (
-            (has_list and Path(target).suffix.lower() not in _RESULTS)
-            or found in self._named
-            or (is_media(target) and found in self._in_folders)
-        )
+        for path in outputs:
+            listed = has_list and isinstance(path, Path) and _is_media_file(path)
+            if path in self or listed:
+                raise UsageError(f"{path} is one of the inputs", "write to another file")
 
     @cached_property
     def _named(self) -> frozenset[FileIdentity | None]:
@@ -393,3 +396,9 @@ class InputGuard:
             if not isinstance(part, Item)
         )
         return frozenset(identity(file) for part in parts for file in part)
+
+
+def _is_media_file(path: Path) -> bool:
+    """Whether a path leads to a file with the suffix of a picture or video."""
+    target = os.path.realpath(path)
+    return is_media(target) and os.path.isfile(target)

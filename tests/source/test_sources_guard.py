@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from detcli.errors import UsageError
+from detcli.object_store.address import Address
 from detcli.source.item import SourceOptions
 from detcli.source.sources import InputGuard
 
@@ -70,15 +72,24 @@ def test_the_links_in_a_folder_are_followed(here):
 
 
 @pytest.mark.parametrize("files_from", ["list.txt", "-"])
-def test_with_a_list_anything_may_be_an_input(here, files_from):
-    touch(here / "list.txt", here / "old.csv", here / "old.TXT", here / "old.jsonl", here / "old")
+def test_with_a_list_any_picture_or_video_may_be_an_input(here, files_from):
+    touch(here / "list.txt", here / "old.parquet", here / "old")
     (here / "picture.csv").symlink_to("in/b.jpg")
-    guard = InputGuard([], SourceOptions(files_from=files_from))
-    for name in ("in/a.jpg", "in/v.mp4", "old", "picture.csv"):
-        assert Path(name) in guard
-    for name in ("old.csv", "old.TXT", "old.jsonl", "out/a.jpg"):
-        assert Path(name) not in guard
+    os.mkfifo(here / "pipe.jpg")
+    guard = InputGuard(["in/x.csv"], SourceOptions(files_from=files_from))
+    for name in ("in/a.jpg", "in/v.mp4", "picture.csv", "in/x.csv"):
+        with pytest.raises(UsageError, match=f"{name} is one of the inputs"):
+            guard.refuse([None, Path(name)])
+    guard.refuse(map(Path, ("old.parquet", "old", "out/a.jpg", "pipe.jpg", "/dev/null")))
     assert (Path("list.txt") in guard) == (files_from == "list.txt")
+
+
+def test_without_a_list_only_inputs_are_refused(here):  # noqa: ARG001
+    guard = InputGuard(["in/a.jpg", "s3://bucket/a.jsonl"])
+    guard.refuse([None, Path("in/b.jpg"), Address.parse("s3://bucket/b.jsonl")])
+    for output in (Path("link.jpg"), Address.parse("s3://bucket/a.jsonl")):
+        with pytest.raises(UsageError, match="is one of the inputs"):
+            guard.refuse([output])
 
 
 def test_a_new_file_needs_no_lookup(here, monkeypatch):  # noqa: ARG001

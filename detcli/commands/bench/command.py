@@ -212,10 +212,9 @@ class _Outputs:
 
         if self.plot is not None:
             check_plot(self.plot)
-        guard = InputGuard(self.inputs)
-        for path in filter(None, (self.plot, self.save_baseline)):
-            if path in guard:
-                raise UsageError(f"{path} is one of the inputs", "write to another file")
+        outputs = (self.plot, self.save_baseline)
+        InputGuard(self.inputs).refuse(outputs)
+        for path in filter(None, outputs):
             open_output(path).discard()
 
     def write(

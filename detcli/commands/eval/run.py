@@ -41,7 +41,7 @@ from detcli.commands.shared.labelled.evaluator import (
 from detcli.commands.shared.labelled.reading import beside_labels, open_dataset
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
-from detcli.errors import UsageError, loading
+from detcli.errors import loading
 from detcli.files import make_folder, open_output
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
@@ -106,9 +106,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         samples = [str(sample.path) for sample in collector.samples]
         guard = InputGuard([*samples, str(request.model.path), str(request.data)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
-        for path in (*written, *filter(None, [request.coco])):
-            if path in guard:
-                raise UsageError(f"{path} is one of the inputs", "write to another file")
+        guard.refuse([*written, request.coco])
         page = None
         if request.page is not None:
             from detcli.commands.eval.page import EvaluationPage

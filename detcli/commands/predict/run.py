@@ -74,6 +74,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was written is complete.
+        UsageError: An output file is one of the inputs.
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
@@ -82,6 +83,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     located = run.find_model()
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
     guard = InputGuard([*names, *map(str, files)], source_options)
+    guard.refuse(sink_options.files)
     with run.open_detector(located) as detector, contextlib.ExitStack() as stack:
         if gpu_decode:
             decoder = open_decoder([detector.where, *run.devices[1:]])

@@ -103,6 +103,11 @@ class SinkOptions:
         require_file(self.format, self.output)
 
     @property
+    def files(self) -> "tuple[Target | None, ...]":
+        """Files of results; None for those that are not wanted."""
+        return (self.output, self.journal, self.coco)
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """Folders of files that records name."""
         return tuple(filter(None, (self.pictures, self.labels, self.crops, self.dataset, self.mot)))
@@ -251,17 +256,13 @@ def open_sinks(
         The sinks, and a function that tells which inputs to skip.
 
     Raises:
-        UsageError: An output file is one of the inputs, or an output in the folder of the page.
+        UsageError: An output is in the folder of the page.
         OutputError: A file or folder cannot be written, or there is no display.
     """
-    files = (options.output, options.journal, options.coco)
-    for path in files:
-        if path is not None and path in guard:
-            raise UsageError(f"{path} is one of the inputs", "write to another file")
     if options.report is not None:
         from detcli.sink.page.folder import require_apart
 
-        written = (path for path in files if isinstance(path, Path))
+        written = (path for path in options.files if isinstance(path, Path))
         require_apart(options.report, (*written, *options.folders))
     with contextlib.ExitStack() as undo:
         sinks, skip = _open(options, guard, settings, class_names, undo)

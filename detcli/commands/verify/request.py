@@ -1,14 +1,17 @@
 """The options of `detcli verify`: what to compare, and what to write."""
 
-from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detcli.commands.shared.saved import GZIP
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 from detcli.settings import Settings
 from detcli.sink.page.folder import require_apart
+
+if TYPE_CHECKING:
+    from detcli.source.sources import InputGuard
 
 SAVED_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
@@ -170,7 +173,7 @@ class Outputs:
     report: Path | None = None
     certificate: tuple[Path, ...] = ()
 
-    def check(self, guard: Container[Path]) -> None:
+    def check(self, guard: "InputGuard") -> None:
         """Refuse to write over an input, or into the folder of the page.
 
         Raises:
@@ -178,6 +181,4 @@ class Outputs:
                 folder of the page.
         """
         require_apart(self.report, (self.save, *self.certificate))
-        for path in self.certificate:
-            if path in guard:
-                raise UsageError(f"{path} is one of the inputs", "write to another file")
+        guard.refuse(self.certificate)

@@ -80,6 +80,20 @@ def test_a_list_of_files(detcli, make_model, make_pictures):
     assert len(lines(finished.stdout.decode())) == 5
 
 
+def test_a_list_that_is_run_again_replaces_its_results(invoke, make_model, make_pictures, tmp_path):
+    (tmp_path / "list").write_text("".join(f"{path}\n" for path in make_pictures(2).iterdir()))
+    options = ("--save", "out", "--save-crops", "crops", "--report", "page", "-o", "boxes.parquet")
+    made = []
+    for _ in range(2):
+        finished = invoke(
+            *("predict", "--files-from", "list", "-m", make_model(), "--conf", "0.6", *options),
+            cwd=tmp_path,
+        )
+        assert finished.returncode == 0, finished.stderr
+        made.append(sorted(path for path in tmp_path.rglob("*") if path.is_file()))
+    assert made[0] == made[1]
+
+
 def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
     """The first record comes before the second name is written."""
     first, second = sorted(make_pictures(2).iterdir())
