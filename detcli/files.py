@@ -19,6 +19,9 @@ from detcli.interrupts import interrupts
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 """Opens a named pipe without waiting for its other end."""
 
+STDOUT = 1
+"""The descriptor of standard output."""
+
 LEFTOVER = re.compile(r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?")
 """Names of temporary files."""
 
@@ -106,18 +109,22 @@ class AppendedFile:
 
 
 class DirectFile:
-    """A named pipe or a device, which is written as the results come.
+    """A named pipe or a device, or a file that is open already; written as the results come.
 
     A pipe that nobody reads is refused, since opening it would wait for a reader.
+
+    Args:
+        path: Its name.
+        opened: A descriptor that it is open under; None to open it.
 
     Raises:
         OutputError: It cannot be opened, or has no reader.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, opened: int | None = None) -> None:
         self.path = path
         try:
-            descriptor = os.open(path, os.O_WRONLY | NO_WAIT)
+            descriptor = os.open(path, os.O_WRONLY | NO_WAIT) if opened is None else os.dup(opened)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 reason = f"cannot write {path}: no process reads it"
@@ -390,15 +397,18 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
     """Open a file that a user named, to write it.
 
     Links are followed. A regular file is replaced when the new one is complete; a named pipe or a
-    device (`/dev/null`, `>(command)`) is written directly.
+    device (`/dev/null`, `>(command)`) is written directly. So is the file of standard output, as
+    `/dev/stdout`: what other commands have written to it, or will, has to stay.
 
     Raises:
         OutputError: It cannot be written.
     """
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # it does not exist yet, or opening it fails with the same reason
-        mode = stat.S_IFREG
+    mode = stat.S_IFREG
+    with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
+        status = path.stat()
+        mode = status.st_mode
+        if stat.S_ISREG(mode) and os.path.samestat(status, os.fstat(STDOUT)):
+            return DirectFile(path, STDOUT)
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)
     return AtomicFile(Path(os.path.realpath(path)), named=path)

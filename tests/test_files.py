@@ -155,6 +155,18 @@ def test_a_named_pipe_is_written_directly(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    with path.open("wb", buffering=0) as stdout:
+        monkeypatch.setattr("detcli.files.STDOUT", stdout.fileno())
+        stdout.write(b"before\n")
+        file = open_output(path)
+        file.write("records\n")
+        file.commit()
+        stdout.write(b"after\n")
+    assert path.read_text() == "before\nrecords\nafter\n"
+
+
 def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OutputError, match="no process reads it"):

@@ -114,10 +114,11 @@ def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
     """How many frames are used; None if it is unknown how many there are."""
     if frames.declared is None:
         return None
-    first = math.ceil(options.start_s * frames.rate - _EPSILON_S)
-    end = frames.declared
-    if options.end_s is not None and frames.rate:
-        end = min(end, math.ceil(options.end_s * frames.rate - _EPSILON_S))
+    first, end = 0, frames.declared
+    if frames.rate:
+        first = math.ceil(min(end, options.start_s * frames.rate - _EPSILON_S))
+        if options.end_s is not None:
+            end = math.ceil(min(end, options.end_s * frames.rate - _EPSILON_S))
     return len(range(first, end, options.stride))
 
 

@@ -78,9 +78,11 @@ def test_the_requested_frames_are_chosen_exactly(video, suffix):
         ({"start_s": 9.01, "end_s": 10.01, "stride": 10}, range(226, 251, 10)),
         ({"start_s": 11.96}, [299]),
         ({"end_s": 1000}, range(300)),
+        ({"end_s": math.inf}, range(300)),
     ):
         assert numbers(path, **options) == list(expected), options
     assert split(read(path, end_s=1e-9))[0] == []
+    assert split(read(path, start_s=1e308))[0] == []
 
 
 def test_parts_make_the_whole(video):

@@ -1,5 +1,6 @@
 """`detcli predict`: boxes from pictures and videos."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -470,4 +471,5 @@ def _is_one_picture(source: list[str] | None, files_from: str | None) -> bool:
         return False
     from detcli.source.folders import is_video
 
-    return source[0] == "-" or (Path(source[0]).is_file() and not is_video(source[0]))
+    is_file = os.path.isfile(source[0])  # noqa: PTH113 - raises nothing
+    return source[0] == "-" or (is_file and not is_video(source[0]))

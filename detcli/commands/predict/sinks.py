@@ -40,6 +40,13 @@ Skip = Callable[[Item], bool]
 """Whether a resumed run has the record of an input already."""
 
 
+def _are_same(one: "Target | None", other: "Target | None") -> bool:
+    """Whether two paths lead to the same place."""
+    if not isinstance(one, Path) or not isinstance(other, Path):
+        return False
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where records go.
@@ -86,6 +93,11 @@ class SinkOptions:
             )
         if self.mot is not None and self.watch.track is None:
             raise UsageError("--save-mot needs --track", "add --track bytetrack")
+        if _are_same(self.mot, self.labels):
+            raise UsageError(
+                f"--save-mot and --save-txt name their files alike, and both get {self.mot}",
+                "name two folders",
+            )
         if self.mot is not None and self.journal is not None:
             raise UsageError(
                 "--save-mot with --resume would hold the tracks of this run only",
@@ -96,10 +108,8 @@ class SinkOptions:
                 f"--provenance is not part of the format {self.format}",
                 "add -o FILE.jsonl, --resume FILE or --format jsonl",
             )
-        if self.coco is not None and isinstance(self.output, Path):
-            names = {os.path.realpath(path) for path in (self.coco, self.output)}
-            if len(names) == 1:
-                raise UsageError(f"{self.coco} is given twice", "write to two files")
+        if _are_same(self.coco, self.output):
+            raise UsageError(f"{self.coco} is given twice", "write to two files")
         require_file(self.format, self.output)
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from detcli.errors import InputError, SourceError, UsageError, system_reason
+from detcli.object_store.address import is_object
 from detcli.record import SCHEMA_VERSION, RecordJson
 from detcli.source.item import STDIN
 
@@ -33,13 +34,15 @@ def read_records(name: str) -> Iterator[RecordJson]:
         UsageError: It holds something else.
     """
     if name == STDIN:
+        if sys.stdin is None:
+            raise SourceError("standard input is closed", "pipe records in, or name a file")
         yield from _from_lines(sys.stdin.buffer, "standard input")
-    elif is_folder(name):
+    elif is_folder(name) or is_object(name):
         from detcli.shards.manifest import Manifest
         from detcli.shards.merging import Merge
         from detcli.shards.store import open_store
 
-        store = open_store(f"{name}/")
+        store = open_store(name if name.endswith(("/", os.sep)) else f"{name}/")
         merge = Merge(store, Manifest(store))
         yield from merge
         for fault in merge.faults:

@@ -241,9 +241,9 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
     """
     if page is None:
         return
-    folder = page.resolve()
+    folder = os.path.realpath(page)  # which takes links that lead nowhere
     for path in outputs:
-        if path is not None and path.resolve().is_relative_to(folder):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(folder):
             raise UsageError(
                 f"cannot write {path}: {page} is the folder of the page, which holds nothing else",
                 "write to another folder",

@@ -263,8 +263,8 @@ class Page:
     def _begin(self) -> None:
         """Begin with the first record: until then, the run may be refused for another reason."""
         if not self._has_begun:
-            self._has_begun = True
             self._folder.begin()
+            self._has_begun = True
             self._describe("running")
 
     def _describe(

@@ -98,6 +98,11 @@ def test_inputs_that_fail_are_records_and_the_others_complete(invoke, make_model
     assert "1 picture, 1 detection, 2 failed" in finished.stderr
 
 
+def test_a_name_that_no_file_can_have_is_a_record(invoke, make_model):
+    finished = invoke("predict", "a" * 300, "--model", make_model())
+    assert (finished.returncode, records(finished)[0]["error"]["message"]) == (3, "no such file")
+
+
 def test_a_picture_on_stdin(detcli, make_model, make_picture):
     picture = make_picture("a.png", ("red", 2, 3))
     finished = detcli("predict", "-", "-m", make_model(), "--conf", 0.6, input=picture.read_bytes())

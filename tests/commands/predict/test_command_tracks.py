@@ -141,6 +141,7 @@ def test_every_class_may_begin_a_track(invoke, video, tmp_path):
         (["--line", GATE], "--line needs --track"),
         (["--save-mot", "mot"], "--save-mot needs --track"),
         (["--track", "ocsort", "--save-mot", "mot", "--resume", "j"], "--save-mot with --resume"),
+        (["--track", "ocsort", "--save-mot", "o", "--save-txt", "./o/"], "name two folders"),
     ],
 )
 def test_options_that_do_not_go_together(detcli, video, options, says, tmp_path):

@@ -44,6 +44,8 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     assert len({path for _, path in s3.requests if ".png" in path}) == 10
     assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
+    finished = detcli("report", "s3://photos/boxes/", "-o", tmp_path / "page")
+    assert "wrote a page of 60 records" in finished.stderr
 
 
 @pytest.mark.usefixtures("stored")

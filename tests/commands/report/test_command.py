@@ -9,6 +9,9 @@ import pages
 import pytest
 from colour_model import picture
 
+from detcli.commands.shared.saved import read_records
+from detcli.errors import SourceError
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -205,14 +208,29 @@ def test_no_records_are_a_page_without_any(invoke, here, text):
         (["x.jsonl", "-o", "s3://bucket/page"], 2, "cannot write to an object store"),
         (["x.jsonl", "-o", "."], 2, "has other files in it"),
         (["x.jsonl", "-o", "x.jsonl"], 1, "cannot write x.jsonl"),
+        (["x.jsonl", "-o", "loop"], 1, "cannot write loop"),
         (["x.jsonl", "-o", "page", "--images", "absent"], 2, "--images absent is not a folder"),
         (["x.jsonl", "-o", "page", "--images", "x.jsonl"], 2, "--images x.jsonl is not a folder"),
     ],
 )
 def test_requests_that_are_refused(invoke, here, arguments, code, said):
     (here / "x.jsonl").write_text(json.dumps({**RECORD, "detections": [BOX]}))
+    (here / "loop").symlink_to("loop")
     done = invoke("report", *arguments)
     assert (said.lower() in done.stderr.lower(), done.returncode) == (True, code), done.stderr
+
+
+def test_closed_standard_input_is_an_error(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SourceError, match="standard input is closed"):
+        next(read_records("-"))
+
+
+def test_a_page_in_a_link_to_itself_is_an_error(invoke, make_model, make_picture, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    command = ("predict", make_picture("a.png"), "-m", make_model(), "--report", tmp_path / "loop")
+    done = invoke(*command, "-o", tmp_path / "a.jsonl")
+    assert (done.returncode, f"cannot write {tmp_path}/loop" in done.stderr) == (1, True)
 
 
 def test_a_resumed_run_goes_on_with_its_page(invoke, make_model, make_picture, tmp_path):

@@ -7,7 +7,9 @@ import cv2
 import numpy as np
 import pages
 import pytest
+from small_disk import small_disk
 
+from detcli.errors import OutputError
 from detcli.sink.page import page as module
 from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
 
@@ -41,6 +43,19 @@ def make(path, *records, about=About("predict"), **options):  # noqa: B008 - fro
     for record in records:
         page.add(record, grey())
     page.close()
+
+
+def test_a_page_that_cannot_begin_says_why(page):
+    begun = Page(page, About("predict"))
+
+    def run():
+        try:
+            begun.add(fields(), grey())
+        finally:
+            begun.close()
+
+    with small_disk(10), pytest.raises(OutputError, match="cannot write"):
+        run()
 
 
 def test_a_record_becomes_an_entry_with_a_picture(page):
