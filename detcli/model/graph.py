@@ -50,11 +50,15 @@ class GraphIndex:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 
     def producer(self, tensor: str) -> NodeProto | None:
-        """The node that computes a tensor.
+        """The node that computes a tensor, see `computed_as`."""
+        return self.producers.get(self.computed_as(tensor))
+
+    def computed_as(self, tensor: str) -> str:
+        """The output of the node that computes a tensor.
 
         Skips casts, identities, (de)quantisation and the guards of `convert --guard-transpose`.
         """
-        return self.producers.get(self._follow(tensor, "handed on", self._handed_on))
+        return self._follow(tensor, "handed on", self._handed_on)
 
     def behind(self, tensor: str, operators: frozenset[str]) -> str:
         """The tensor before all nodes of these operators, each followed to its first input."""

@@ -118,9 +118,10 @@ def parts_of(
         The tensor that is cut out, before it was transposed; and of each part that it reaches
         into, how many channels it takes, and its name.
     """
+    tensor = index.computed_as(tensor)
     node = index.producer(tensor)
     while node is not None and node.op_type in {"Transpose", "Unsqueeze", "Squeeze"}:
-        tensor = str(node.input[0])
+        tensor = index.computed_as(node.input[0])
         node = index.producer(tensor)
     dims = index.shapes.get(tensor, [])
     if node is None or node.op_type not in {"Slice", "Split"} or not dims:
@@ -273,7 +274,7 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             continue
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
-            _, parts = parts_of(index, node.output[0] if name not in node.output else name)
+            _, parts = parts_of(index, name)
             inputs = [part for _, part in parts] or inputs
         new = [entry for entry in inputs if entry and entry not in seen]
         seen.update(new)

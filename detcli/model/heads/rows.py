@@ -119,7 +119,7 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
         if node is None or node.op_type not in {"Gather", "Slice", "Split"}:
             continue
         rank = len(index.shapes.get(node.input[0], []))
-        axis, place = cut_along(index, node, node.output[0] if name not in node.output else name)
+        axis, place = cut_along(index, node, index.computed_as(name))
         return (str(node.input[0]), place) if rank and axis == rank - 1 else ("", 0)
     return "", 0
 

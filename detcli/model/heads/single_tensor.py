@@ -176,10 +176,10 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     if node is not None and node.op_type == "Sigmoid":
         scores = node.input[0]
         node = index.producer(scores)
-    if node is None or node.op_type != "Split" or scores not in node.output:
+    if node is None or node.op_type != "Split":
         return None
     sizes = index.constant(node.input[1]) if len(node.input) > 1 else None
-    return sizes[list(node.output).index(scores)] if sizes else None
+    return sizes[list(node.output).index(index.computed_as(scores))] if sizes else None
 
 
 def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:

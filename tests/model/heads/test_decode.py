@@ -1,8 +1,10 @@
 """What makes the tensors of a head."""
 
+import numpy as np
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import HEIGHT, STRIDES, WIDTH, Graph
+from onnx import TensorProto
 from query_graphs import exponential, refined
 
 from detcli.model.contract import BoxFormat
@@ -54,6 +56,18 @@ def test_channels_that_were_cut_out_and_joined_again_are_followed(levels):
         joined = graph("Concat", graph.cut(joined, 0, 2, 1), graph.cut(joined, 2, 5, 1), axis=1)
     last = graph.cut(joined, 0, 5, 1)
     assert parts_of(read(graph, last), last)[1] == [(2, first), (3, second)]
+
+
+def test_a_cast_behind_a_split_leads_to_its_own_part():
+    graph = Graph()
+    maps = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
+    joined = graph("Concat", *maps, axis=1)
+    halves = graph.all("Split", joined, np.array([2, 3]), outputs=2, axis=1)
+    casts = [graph("Cast", half, to=TensorProto.DOUBLE) for half in halves]
+    finals = [graph("Sigmoid", cast) for cast in casts]
+    index = read(graph, *finals)
+    assert parts_of(index, casts[1])[1] == [(3, maps[1])]
+    assert layers_of(index, finals[1]) == layers_of(index, maps[1])
 
 
 def test_a_long_chain_of_cuts_ends_somewhere():

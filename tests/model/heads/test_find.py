@@ -108,6 +108,25 @@ def decorated(model, output, steps):
     return model
 
 
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_is_quantised_behind_a_cut_is_read_as_it_was(name):
+    """Quantising exporters round each part that a Split or Slice cuts out."""
+    model, roles = model_of(name, 3)
+    nodes = []
+    for node in model.graph.node:
+        nodes.append(node)
+        for number, cut in enumerate(node.output):
+            if node.op_type in {"Slice", "Split"}:
+                node.output[number] = f"{cut}_before"
+                behind = helper.make_node("Identity", [f"{cut}_before"], [cut])
+                nodes.append(behind)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    found, contract = read(model)
+    assert contract.family == ENDINGS[name].family
+    assert_same(found, expected(name, outputs_of(model, roles)))
+
+
 PAIRS = [
     *("YOLO-NAS", "PP-YOLOE", "SSD", "DETR", "RT-DETR", "RF-DETR", "D-FINE"),
     *("YOLOv5 cut apart", "YOLOv8 cut apart", "YOLOX cut apart", "YOLOX decoded, cut apart"),
