@@ -46,14 +46,16 @@ from query_graphs import (
 )
 
 
-def suppressed(graph: Graph, classes: int, *, yx: bool = False) -> tuple[str, str, str, str]:
+def suppressed(
+    graph: Graph, classes: int, *, yx: bool = False, centres: bool = False
+) -> tuple[str, str, str, str]:
     """Boxes [K, 4], scores [K], classes [K] and pictures [K] that NonMaxSuppression leaves."""
-    boxes = graph.swapped(distances(graph, centres=False))
+    boxes = graph.swapped(distances(graph, centres=centres))
     if yx:
         boxes = graph("Gather", boxes, [1, 0, 3, 2], axis=2)
     final = scores(graph, classes)
     limits = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
-    triples = graph("NonMaxSuppression", boxes, final, *limits)
+    triples = graph("NonMaxSuppression", boxes, final, *limits, center_point_box=int(centres))
     picture, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
     chosen = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
     pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
@@ -69,9 +71,11 @@ def of_pictures(graph: Graph, classes: int) -> dict[str, str]:
     return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
 
 
-def in_one(graph: Graph, classes: int, *, empty: bool = False) -> dict[str, str]:
-    """Two corners, score and class [1, K, 6]."""
-    boxes, score, label, _ = suppressed(graph, classes)
+def in_one(
+    graph: Graph, classes: int, *, empty: bool = False, centres: bool = False
+) -> dict[str, str]:
+    """Two corners or centre and size, score and class [1, K, 6]."""
+    boxes, score, label, _ = suppressed(graph, classes, centres=centres)
     label = graph("Cast", label, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [1]) for part in (score, label)]
     if empty:  # the masks of a detector that has none
@@ -168,6 +172,11 @@ ENDINGS = {
         "selected inside",
         lambda g, c: in_one(g, c, empty=True),
         lambda o: (o["rows"][:, :4], o["rows"][:, 4], o["rows"][:, 5].astype(int)),
+    ),
+    "NMS, centres": Ending(
+        "selected inside",
+        lambda g, c: in_one(g, c, centres=True),
+        lambda o: (corners(o["rows"][:, :4]), o["rows"][:, 4], o["rows"][:, 5].astype(int)),
     ),
     "NMS, four outputs": Ending(
         "selected inside", in_four, lambda out: (out["boxes"], out["scores"], out["labels"])

@@ -285,7 +285,7 @@ def _reading(
         anchor_count=_anchor_count(index, head),
         input_name=image.name,
         input_dtype="float16" if image.dtype == "float16" else "float32",
-        batch=1 if _is_flat(index, head) else image.batch,
+        batch=_batch(index, head, image),
         input_size=image.size,
         default_size=default,
         stride=stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE,
@@ -312,9 +312,21 @@ def _by_distances(head: Head) -> bool:
     return head.decoded is not None and head.decoded.how is BoxDecode.DISTANCES
 
 
-def _is_flat(index: GraphIndex, head: Head) -> bool:
-    """Whether a head is rows of all pictures of a batch, one after the other."""
-    return head.layout is Layout.ROWS and len(index.shapes.get(head.boxes[0].tensor, [])) == 2
+def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
+    """How many pictures a graph takes at once: one, where their rows follow one after the other.
+
+    Raises:
+        Unrecognised: It takes several, and gives rows without saying whose they are.
+    """
+    dims = index.shapes.get(head.boxes[0].tensor, [])
+    if head.layout is not Layout.ROWS or (len(dims) == BATCHED and dims[0] != 1):
+        return image.batch
+    if image.batch not in {None, 1}:
+        raise Unrecognised(
+            f"it takes {image.batch} pictures at once and gives all their detections in one list",
+            "export it with a batch of 1",
+        )
+    return 1
 
 
 def _family(head: Head, image: ImageInput, named: str | None) -> Family:
@@ -344,9 +356,9 @@ def _given_format(text: str | None) -> BoxFormat | None:
 
 def _box_format(head: Head) -> BoxFormat | None:
     """The format of the boxes; None where the nodes do not show it."""
-    if head.layout is Layout.ROWS:
-        return BoxFormat.XYXY
     undecoded = head.decoded is None or head.decoded.how is BoxDecode.LINEAR
+    if head.layout is Layout.ROWS and undecoded:
+        return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
     return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
 
 

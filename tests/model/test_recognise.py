@@ -8,6 +8,9 @@ import colour_model
 import numpy as np
 import onnx
 import pytest
+from anchor_graphs import distances, scores
+from graph_builder import Graph
+from head_graphs import model_of
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
@@ -354,3 +357,20 @@ def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
         head = Concat<axis = 1>(boxes, chances)"""
     model = parsed(nodes, "float[b, channels, anchors] head", classes=2)
     assert recognise(model, "without shapes").class_count == 2
+
+
+@pytest.mark.parametrize("ending", ["NMS, [K, 7]", "NMS, [1, K, 6]", "NMS, four outputs"])
+def test_a_graph_that_lists_all_detections_takes_one_picture_at_a_time(ending):
+    model, _ = model_of(ending, 3, batch="pictures")
+    assert contract_of(model).batch == 1
+
+
+def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
+    graph = Graph(batch=4)
+    boxes, final = graph.swapped(distances(graph, centres=False)), scores(graph, 3)
+    triples = graph("NonMaxSuppression", boxes, final, np.array([20]))
+    chosen = graph("GatherND", boxes, graph("Gather", triples, np.array([0, 2]), axis=1))
+    score = graph("GatherND", final, triples)
+    label = graph("Gather", triples, np.array(1), axis=1)
+    with pytest.raises(ModelError, match="takes 4 pictures at once"):
+        contract_of(graph.model([chosen, score, label]))

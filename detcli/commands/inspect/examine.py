@@ -212,7 +212,8 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
 def _box_reason(reading: Reading) -> str:
     decoded = reading.adaptation.head.decoded
     if reading.contract.layout is Layout.ROWS:
-        return "corners of what the graph selects"
+        corners = reading.contract.box_format is BoxFormat.XYXY
+        return f"{'corners' if corners else 'centre and size'} of what the graph selects"
     if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.how in CENTRES:
         return CENTRES[decoded.how]
     return BOX_FORMATS[reading.contract.box_format]

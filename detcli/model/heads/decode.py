@@ -451,6 +451,8 @@ def _same(index: GraphIndex, one: str, other: str, depth: int = 8) -> bool:
 
 def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
     """How boxes are decoded whose centre and size come about separately."""
+    if {node.op_type for node in makers(index, centre)} & {"Clip", "Max", "Min"}:
+        return None  # they are two sides of a box, which end at the picture's
     centre_by, size_by = operators(index, centre), operators(index, size)
     if "Exp" in size_by:
         return BoxDecode.GRID if "Sigmoid" in centre_by else BoxDecode.EXPONENTIAL

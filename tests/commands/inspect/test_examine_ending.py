@@ -3,6 +3,7 @@
 import colour_model
 import pytest
 import query_model
+from head_graphs import model_of
 from onnx import helper
 
 from detcli.commands.inspect.examine import describe
@@ -88,6 +89,15 @@ def test_metadata_can_be_the_reason_for_one_to_many():
 )
 def test_the_box_format_has_its_reason(tail, asked, says):
     assert says in described(colour_model.build(tail), asked).box_format_reason
+
+
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [("NMS, [1, K, 6]", "corners of what"), ("NMS, centres", "centre and size of what")],
+)
+def test_rows_have_the_format_that_their_nodes_show(ending, says):
+    model, _ = model_of(ending, 3)
+    assert says in described(model).box_format_reason
 
 
 @pytest.mark.parametrize(
