@@ -22,12 +22,17 @@ from onnx import TensorProto
 
 
 def distances(graph: Graph, *, centres: bool, pixels: bool = True, bins: int = 16) -> str:
-    """YOLOv8's boxes [B, 4, N]: the mean of a distribution of 16 distances, from each cell."""
+    """YOLOv8's boxes [B, 4, N]: the mean of a distribution of 16 distances, from each cell.
+
+    YOLO26's are distances themselves: one bin.
+    """
     maps = [graph.flat(graph.convolution(4 * bins, stride), 4 * bins) for stride in STRIDES]
-    apart = graph("Reshape", graph("Concat", *maps, axis=2), [0, 4, bins, -1])
-    shares = graph("Softmax", graph("Transpose", apart, perm=[0, 2, 1, 3]), axis=1)
-    mean = graph("Conv", shares, np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
-    sides = graph("Reshape", mean, [0, 4, -1])
+    sides = graph("Concat", *maps, axis=2)
+    if bins > 1:
+        apart = graph("Reshape", sides, [0, 4, bins, -1])
+        shares = graph("Softmax", graph("Transpose", apart, perm=[0, 2, 1, 3]), axis=1)
+        mean = graph("Conv", shares, np.arange(bins, dtype=np.float32).reshape(1, bins, 1, 1))
+        sides = graph("Reshape", mean, [0, 4, -1])
     cells, strides = grid()
     points = (cells + np.float32(0.5)).T[None]
     low = graph("Sub", points, graph.cut(sides, 0, 2, 1))
@@ -47,9 +52,9 @@ def scores(graph: Graph, classes: int) -> str:
     return graph("Sigmoid", graph("Concat", *maps, axis=2))
 
 
-def body(*, centres: bool, transposed: bool) -> Ending:
+def body(*, centres: bool, transposed: bool, bins: int = 16) -> Ending:
     def build(graph: Graph, classes: int) -> dict[str, str]:
-        parts = distances(graph, centres=centres), scores(graph, classes)
+        parts = distances(graph, centres=centres, bins=bins), scores(graph, classes)
         head = graph("Concat", *parts, axis=1)
         return {"head": graph.swapped(head) if transposed else head}
 

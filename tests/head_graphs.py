@@ -116,6 +116,11 @@ ENDINGS = {
         body(centres=False, transposed=True).build,
         body(centres=False, transposed=True).expected,
     ),
+    "YOLO26 cut apart": cut_apart(
+        "YOLO, boxes apart",
+        body(centres=False, transposed=True, bins=1).build,
+        body(centres=False, transposed=True, bins=1).expected,
+    ),
     "YOLOv5": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
     "YOLOv5 cut apart": cut_apart("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
     "YOLOv7": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c, power=True)}, with_objectness),

@@ -149,6 +149,7 @@ class Contract:
         conf: The confidence that the model's metadata recommends, if any.
         nms: The IoU for non-maximum suppression that it recommends, if any and if it is needed.
         preprocessing: How a picture becomes the input.
+        takes_levels: The file's input is of whole numbers: a picture's levels, as they are.
         settled: Parts of the contract, and what settled each.
         unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.
         warnings: What deserves attention, one sentence each.
@@ -180,6 +181,7 @@ class Contract:
     conf: float | None = None
     nms: float | None = None
     preprocessing: Preprocessing = Preprocessing()
+    takes_levels: bool = False
     settled: tuple[tuple[str, str], ...] = ()
     unsettled: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

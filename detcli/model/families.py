@@ -15,7 +15,7 @@ from detcli.model.heads.head import Head, Unrecognised
 from detcli.model.heads.queries import Queries
 from detcli.model.inputs import ImageInput
 
-YOLO_BINS = 16
+NAS_BINS = 17
 LETTERBOX = Preprocessing()
 STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILINEAR)
 # Mean and standard deviation of the pictures of ImageNet.
@@ -96,7 +96,7 @@ def _cells(head: Head) -> bool:
 def _as_yolo_nas(head: Head) -> bool:
     """Whether boxes come from distances to corners, with a bin more than YOLOv8's."""
     corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
-    return corners and _decoded(head, BoxDecode.DISTANCES) and head.bins != YOLO_BINS
+    return corners and _decoded(head, BoxDecode.DISTANCES) and head.bins in {NAS_BINS, None}
 
 
 def _rows_of_cells(head: Head) -> bool:

@@ -81,7 +81,8 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     """A contract with the parts of its preprocessing that the user names, if any.
 
     Raises:
-        UsageError: The text is malformed, or asks a fixed input to follow the picture.
+        UsageError: The text is malformed, asks a fixed input to follow the picture, or asks for
+            other values than levels where the input is of whole numbers.
     """
     if text is None:
         return contract
@@ -101,7 +102,23 @@ def overridden(contract: Contract, text: str | None) -> Contract:
             f"--preprocess {text}: this graph takes {width}x{height} pictures only",
             "use letterbox, corner or stretch",
         )
+    if changed.takes_levels:
+        require_levels(changed.preprocessing, text)
     return changed
+
+
+def require_levels(preprocessing: Preprocessing, text: str) -> None:
+    """Check that a picture's levels are fed as they are, since whole numbers hold no others.
+
+    Raises:
+        UsageError: They are not.
+    """
+    plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    if preprocessing != plain:
+        raise UsageError(
+            f"--preprocess {text}: this graph takes whole numbers, the levels of a picture",
+            "leave scale, mean and std out",
+        )
 
 
 def named_parts(text: str) -> set[str]:

@@ -303,6 +303,7 @@ def _reading(
         conf=conf,
         nms=nms,
         preprocessing=preprocessing or Preprocessing(),
+        takes_levels=image.dtype == "uint8",
         warnings=(*warnings, *ignored),
     )
     return Reading(contract, adaptation, preprocessing)

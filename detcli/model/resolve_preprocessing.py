@@ -18,7 +18,7 @@ from detcli.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.input_nodes import LEVELS, InputNodes, read_input_nodes
-from detcli.model.preprocessing import METADATA_KEY, PARTS, change, named_parts
+from detcli.model.preprocessing import METADATA_KEY, PARTS, change, named_parts, require_levels
 from detcli.model.sidecar import CONFIG, PREPROCESSOR, Sidecar
 
 NODES = "nodes at the input"
@@ -85,12 +85,14 @@ def resolve_preprocessing(
     if text := metadata.get(METADATA_KEY):
         try:
             found = change(found, text)
+            if nodes.integer:
+                require_levels(found, text)
             by |= dict.fromkeys(named_parts(text), METADATA)
         except UsageError as error:
             problem = str(error).replace("--preprocess", METADATA_KEY)
             raise ModelError(
                 f"the metadata of the model is malformed: {problem}",
-                f"write it anew: detcli convert MODEL --metadata {METADATA_KEY}=...",
+                f"export it again with another {METADATA_KEY}, or without",
             ) from error
     settled = tuple((part, by[part]) for part in PARTS if part in by)
     return ResolvedPreprocessing(

@@ -78,7 +78,7 @@ def test_the_metadata_comes_before_all(normalising):
 def test_malformed_metadata_is_refused():
     with pytest.raises(ModelError, match=r"metadata .* malformed: detcli\.preprocess") as caught:
         resolved(metadata={METADATA_KEY: "streched"})
-    assert "detcli convert" in caught.value.hint
+    assert "export it again" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,14 @@ def test_whole_numbers_are_fed_as_they_are(normalising):
     for steps in (cast, [*cast, *NORMALISES]):
         found = resolved(steps, beside=normalising, dtype=TensorProto.UINT8)
         assert (found.preprocessing.scale, found.preprocessing.mean) == (1.0, (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("text", ["scale=0.00392156862745098", "mean=1:2:3", "std=2:2:2"])
+def test_whole_numbers_hold_nothing_but_levels(text):
+    steps = [("Cast", {"to": TensorProto.FLOAT})]
+    metadata = {METADATA_KEY: f"stretch,{text}"}
+    with pytest.raises(ModelError, match=rf"detcli\.preprocess stretch,{text}: .* whole numbers"):
+        resolved(steps, metadata=metadata, dtype=TensorProto.UINT8)
 
 
 def test_a_constant_that_shows_nothing_leaves_values_open():

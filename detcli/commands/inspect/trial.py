@@ -32,7 +32,7 @@ from detcli.commands.inspect.report import (
     TrialReport,
 )
 from detcli.detector import Detector, prepare_for
-from detcli.errors import DetcliWarning, ModelError
+from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.names import read_names
 from detcli.model.preprocessing import change, named_parts, written
@@ -162,6 +162,11 @@ class Trial:
             boxes = None
         settled = dict(contract.settled) | ({} if boxes is None else {"boxes": boxes})
         chosen = open_parts(settled) if parts is None else tuple(parts)
+        if "values" in chosen and contract.takes_levels:
+            raise UsageError(
+                "--parts values: this graph takes whole numbers, the levels of a picture",
+                "leave values out",
+            )
         return cls(model, runs_on, settings, contract, settled, chosen)
 
     @property

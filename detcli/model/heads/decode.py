@@ -244,13 +244,16 @@ def layers_of(index: GraphIndex, tensor: str) -> set[str]:
 
 
 def bins_of(index: GraphIndex, tensor: str) -> int | None:
-    """Into how many bins each distance of boxes is distributed; None where it is not clear."""
+    """Into how many bins each distance of boxes is distributed; None where it is not clear.
+
+    One where it is not distributed.
+    """
     for node in _steps(index, part_of(index, tensor)):
         if node.op_type == "Softmax":
             dims = index.shapes.get(node.output[0]) or index.shapes.get(node.input[0], [])
             axis = attribute(node, "axis", -1)
             return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
-    return None
+    return 1
 
 
 def operators(index: GraphIndex, tensor: str) -> set[str]:

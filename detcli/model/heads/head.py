@@ -54,8 +54,8 @@ class Head:
         most: How many detections the graph would select, where it is cut before that.
         crossed: The scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside
             `[B, 4, N]`.
-        bins: Into how many bins each distance to a side is distributed; None where it is not, or
-            not known.
+        bins: Into how many bins each distance to a side is distributed, 1 where it is not; None
+            where that is not known.
         left_out: The tensors hold masks or keypoints too, which are not read.
         queries: What its queries begin with, if it has queries.
         patches: Its graph is a vision transformer's.

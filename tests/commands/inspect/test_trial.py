@@ -147,6 +147,23 @@ def test_another_kind_of_model_is_refused(tmp_path):
         Trial.plan(find(str(tmp_path / "classifier.onnx")), "cpu")
 
 
+def test_values_of_whole_numbers_are_not_tried(seeker, tmp_path):
+    model = onnx.load(seeker())
+    (image,) = model.graph.input
+    for node in model.graph.node:
+        node.input[:] = ["floats" if name == image.name else name for name in node.input]
+    cast = onnx.helper.make_node("Cast", [image.name], ["floats"], to=onnx.TensorProto.FLOAT)
+    model.graph.node.insert(0, cast)
+    image.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    onnx.save_model(model, tmp_path / "levels.onnx")
+    located = find(str(tmp_path / "levels.onnx"))
+    assert "values" not in Trial.plan(located, "cpu").parts
+    with pytest.raises(UsageError, match="--parts values: this graph takes whole numbers"):
+        Trial.plan(located, "cpu", parts=["values"])
+    with pytest.raises(UsageError, match="--preprocess mean=1:2:3: this graph takes whole numbers"):
+        Trial.plan(located, "cpu", Settings(preprocess="mean=1:2:3"))
+
+
 def test_settings_that_do_not_suit_are_refused(seeker):
     with pytest.raises(UsageError, match="unknown device"):
         Trial.plan(find(str(seeker())), "gpu")

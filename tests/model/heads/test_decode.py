@@ -38,11 +38,11 @@ def test_the_bins_of_distances_are_counted(bins):
     assert layer_of(index, boxes) == "Conv"  # of the maps, not the one that sums up the bins
 
 
-def test_what_is_not_distributed_has_no_bins():
+def test_what_is_not_distributed_has_one_bin():
     graph = Graph()
     boxes = refined(graph, graph.queries())
     index = read(graph, boxes)
-    assert bins_of(index, boxes) is None
+    assert bins_of(index, boxes) == 1
     assert boxes_of(index, boxes) == (BoxDecode.REFINED, BoxFormat.CXCYWH, None)
     assert layer_of(index, boxes) == "MatMul"
 
