@@ -19,6 +19,12 @@ from detcli.source.item import STDIN, Item, SourceProgress, failed
 from detcli.source.mjpeg import JpegSplitter
 from detcli.source.reading import CHUNK, descriptor_chunks, gather
 
+OTHERS = (b"\x89PNG", b"BM", b"P")
+"""How pictures begin that programs send one after the other, besides JPEG: PNG, BMP and PNM."""
+
+HEAD = 12
+"""Bytes at their beginning that no single one of them repeats."""
+
 
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
     """Yield the bytes of standard input, see `reading.descriptor_chunks`.
@@ -62,12 +68,26 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             yield from _split(chunks, options, progress)
         else:
             data = gather(chunks, options.max_bytes)
+            _require_one(data)
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         hint = "check the program that writes to standard input"
         yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
+
+
+def _require_one(data: bytes) -> None:
+    """Refuse a stream of pictures other than JPEGs, of which decoders take the first.
+
+    Raises:
+        DecodeError: There are several.
+    """
+    if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
+        raise DecodeError(
+            "several pictures, and only JPEGs can follow one another",
+            "send JPEGs, with ffmpeg -c:v mjpeg, or name files",
+        )
 
 
 def _split(

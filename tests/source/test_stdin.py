@@ -88,6 +88,13 @@ def test_pictures_of_a_stream_are_numbered(read):
     assert read(stream) == ([(0, 50), (1, 100), (2, 150)], None)
 
 
+@pytest.mark.parametrize("suffix", [".png", ".bmp", ".ppm"])
+def test_a_stream_of_other_pictures_is_an_error(read, suffix):
+    ((_, alone),), _ = read(encode(50, suffix))
+    ((_, error),), _ = read(encode(50, suffix) + encode(60, suffix))
+    assert (alone, "only JPEGs can follow one another" in error) == (50, True)
+
+
 @pytest.mark.parametrize("data", [b"", b"x", b"\xff\xd8", b"hello" * 100, encode(50)[:-2]])
 def test_input_that_is_not_a_picture_is_an_error(read, data):
     ((frame, text),), total = read(data)
