@@ -22,6 +22,7 @@ from detcli.commands.shared.defaults_file import DefaultsContext
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.errors import DetcliError, OutputError, UsageError
+from detcli.files import StandardOutput
 from detcli.interrupts import EXIT_CODE, interrupts
 from detcli.text import public_name
 
@@ -129,7 +130,7 @@ class Commands(Group):
             refused = _refusal(error)
             report(refused)
             sys.exit(refused.exit_code)
-        except UsageError as error:  # of the words before a command
+        except DetcliError as error:  # of the words before a command
             report(error)
             sys.exit(error.exit_code)
         sys.exit(code)
@@ -151,6 +152,8 @@ class Commands(Group):
                 hint = f"options follow their command: {_predicting(given)}"
                 raise UsageError(f"no command before {error.option_name}", hint) from error
             raise
+        except BrokenPipeError:  # of --help
+            raise _reader_has_gone() from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Find the command, or suggest one."""
@@ -181,9 +184,7 @@ class Commands(Group):
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_CODE) from None
         except BrokenPipeError:
-            # The reader has gone (`| head`), and flushing stdout at exit would raise again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            raise _reader_has_gone() from None
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # an exit or a usage error, which Typer handles
@@ -199,6 +200,13 @@ class Commands(Group):
                 )
             report(failure)
             raise typer.Exit(failure.exit_code) from error
+
+
+def _reader_has_gone() -> typer.Exit:
+    """The end of a command whose reader has seen enough, as `head` has."""
+    # Flushing standard output at exit would raise again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return typer.Exit(0)
 
 
 @functools.cache
@@ -250,7 +258,7 @@ def _predicting(arguments: list[str]) -> str:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it
     if wanted:
-        typer.echo(f"detcli {__version__}")
+        StandardOutput().write(f"detcli {__version__}\n")
         raise typer.Exit
 
 

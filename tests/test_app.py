@@ -1,9 +1,11 @@
 """The `detcli` command as a whole: help, version, start-up, unexpected errors."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -213,3 +215,35 @@ def test_a_bug_is_reported_without_a_traceback(monkeypatch):
 
 def test_completion_is_offered(detcli):
     assert "--install-completion" in detcli("--help").stdout
+
+
+WORDS = [["--help"], ["-V"], ["eval", "--help"], ["models", "-h"], ["models", "path", "codes"]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_help_and_paths_that_cannot_be_written_are_errors(words):
+    command = [sys.executable, "-m", "detcli", *words]
+    for redirection, reason in ((">/dev/full", "No space left"), (">&-", "output is closed")):
+        shell = ["sh", "-c", f'"$@" {redirection}', "sh", *command]
+        done = subprocess.run(shell, check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("detcli: ")
+        assert reason in done.stderr
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_reader_of_help_may_go_away(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "detcli", *words],
+            check=False,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -148,8 +148,12 @@ def decimal(number: float | np.float32) -> str:
 
 
 def _spellings(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Classes as `--conf` takes them: by name, by id where a name does not fit into its list."""
-    spelt = {names[class_id] for class_id in class_ids}
-    if len(spelt) == 1 and all(name == name.strip() != "" and "," not in name for name in spelt):
-        return [*spelt]
+    """Classes as `--conf` takes them: by name, by id where a name does not fit into its list.
+
+    A name stands for all classes of this name.
+    """
+    name = names[class_ids[0]]
+    fits = name == name.strip() != "" and "," not in name
+    if fits and all((one == name) == (index in class_ids) for index, one in enumerate(names)):
+        return [name]
     return [str(class_id) for class_id in class_ids]

@@ -8,6 +8,7 @@ from detcli.commands.shared import options
 from detcli.commands.shared.layout import Command, Group
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
+from detcli.files import StandardOutput
 
 app = typer.Typer(
     cls=Group,
@@ -84,7 +85,7 @@ def pull(
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)
-        typer.echo(path)
+        StandardOutput().write(f"{path}\n")
 
 
 @app.command(cls=Command)
@@ -92,7 +93,7 @@ def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print the path of a model's file."""
     from detcli.model import zoo
 
-    typer.echo(zoo.model_path(name, half=half))
+    StandardOutput().write(f"{zoo.model_path(name, half=half)}\n")
 
 
 @app.command(cls=Command)

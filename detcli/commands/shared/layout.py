@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from detcli.commands.shared.defaults_file import PREDICT, DefaultsContext
 from detcli.errors import DetcliError
+from detcli.files import StandardOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,24 @@ PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
 """Titles of panels, in the order in which help shows them; an option names its own."""
 
 
-class Command(TyperCommand):
+class _Help:
+    """A command whose help is written as its results are: what cannot be written is an error."""
+
+    def get_help_option(self, ctx: "Context") -> TyperOption | None:
+        """The option --help."""
+        option: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+
+def _show_help(ctx: "Context", param: "Parameter", value: bool) -> None:  # noqa: ARG001, FBT001 - as in Typer
+    if value and not ctx.resilient_parsing:
+        StandardOutput().write(f"{ctx.get_help()}\n")
+        ctx.exit()
+
+
+class Command(_Help, TyperCommand):
     """A command whose help shows its options in panels; its epilog is a list of examples."""
 
     context_class = DefaultsContext
@@ -74,7 +92,7 @@ class Command(TyperCommand):
         return _first_sentence(self.help)
 
 
-class Group(TyperGroup):
+class Group(_Help, TyperGroup):
     """A group of commands."""
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer

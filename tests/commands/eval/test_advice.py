@@ -145,6 +145,14 @@ def test_classes_whose_names_differ_only_in_case_are_given_by_id():
     assert found.by_class_argument.endswith(",1=0.2,2=0.2")
 
 
+def test_classes_of_one_name_and_two_categories_are_given_by_id():
+    rows = (10, *[(0.3, True)] * 10, *[(0.1, False)] * 10)
+    first = (10, *[(0.9, True)] * 10, *[(0.4, False)] * 50)
+    found = advice(("red", "red"), first, rows)
+    assert "red" not in found.by_class_argument
+    assert found.by_class_argument.endswith("=0.2")
+
+
 def test_numbers_have_no_exponent():
     assert decimal(0.00001) == "0.00001"
     assert decimal(1.0) == "1"
