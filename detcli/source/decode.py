@@ -81,6 +81,8 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
         data = read_file(path, options.max_bytes, options.timeout_s)
     except InputTimeoutError:
         raise too_slow(options.timeout_s) from None
+    except FileNotFoundError:
+        raise SourceError("no such file", "check the path") from None
     except (OSError, ValueError) as error:
         raise SourceError(
             f"cannot be read: {system_reason(error)}", "check its permissions"

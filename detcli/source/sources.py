@@ -134,7 +134,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
 
-                yield from read_stdin(self._options.decode, self.progress)
+                yield from read_stdin(self._options.decode, self.progress, self._options.stride)
                 continue
             for entry in self._find(name):
                 yield from self.open(entry)

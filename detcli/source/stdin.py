@@ -46,7 +46,7 @@ def stdin_chunks(stop: Event) -> Iterator[bytes]:
         yield from descriptor_chunks(descriptor, stop)
 
 
-def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
+def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1) -> Iterator[Item]:
     """Yield the picture on standard input, or the pictures of a stream as each is complete.
 
     The pictures of a stream are numbered. The first one waits until the next one follows or a
@@ -55,6 +55,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
     Args:
         options: How the pictures are decoded.
         progress: Its total becomes unknown for a stream.
+        stride: Of a stream, every stride-th picture is used, from the first one on.
     """
     try:
         chunks = stdin_chunks(progress.stop)
@@ -65,7 +66,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
                 break
         chunks = itertools.chain([head], chunks)
         if head.startswith(START):
-            yield from _split(chunks, options, progress)
+            yield from _split(chunks, options, progress, stride)
         else:
             data = gather(chunks, options.max_bytes)
             _require_one(data)
@@ -91,13 +92,19 @@ def _require_one(data: bytes) -> None:
 
 
 def _split(
-    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress
+    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, stride: int
 ) -> Iterator[Item]:
     splitter = JpegSplitter(options.max_bytes)
     begin = bytearray()  # everything, until it is clear whether this is a stream
     parts: list[bytes | DecodeError] = []
     numbers = itertools.count()
     is_stream = False
+
+    def chosen(parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
+        for part, number in zip(parts, numbers, strict=False):
+            if isinstance(part, DecodeError) or number % stride == 0:
+                yield _item(part, options, number)
+
     for chunk in chunks:
         parts += splitter.feed(chunk)
         if not is_stream:
@@ -106,12 +113,12 @@ def _split(
             is_stream = len(parts) > 1 or (bool(parts) and long)
         if is_stream:
             progress.expect(None)
-            yield from (_item(part, options, next(numbers)) for part in parts)
+            yield from chosen(parts)
             parts.clear()
     parts += splitter.finish()
     if is_stream or (len(parts) > 1 and any(isinstance(part, bytes) for part in parts)):
         progress.expect(None)
-        yield from (_item(part, options, next(numbers)) for part in parts)
+        yield from chosen(parts)
     else:  # a single file, whether complete or not, is left to the decoder
         yield _item(bytes(begin), options)
 

@@ -255,12 +255,18 @@ def test_the_content_decides_not_the_suffix(tmp_path):
     assert_close(load_file(path).pixels, gradient())
 
 
-@pytest.mark.parametrize("name", ["vanished.jpg", "folder.jpg", "a\0b.jpg", "x" * 300])
+@pytest.mark.parametrize("name", ["folder.jpg", "a\0b.jpg", "x" * 300])
 def test_an_unreadable_file_is_a_source_error(tmp_path, name):
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(SourceError) as caught:
         load_file(tmp_path / name)
     assert str(caught.value).startswith("cannot be read: ")
+
+
+def test_a_file_that_has_vanished_is_a_source_error(tmp_path):
+    with pytest.raises(SourceError) as caught:
+        load_file(tmp_path / "vanished.jpg")
+    assert (str(caught.value), caught.value.hint) == ("no such file", "check the path")
 
 
 @pytest.fixture

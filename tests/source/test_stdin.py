@@ -66,12 +66,12 @@ def writer(monkeypatch):
 def read(monkeypatch, tmp_path):
     """Frame number and grey of the pictures in some bytes, and the total."""
 
-    def read(data, **options):
+    def read(data, stride=1, **options):
         (tmp_path / "stdin").write_bytes(data)
         progress = SourceProgress(1)
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
-            items = list(read_stdin(DecodeOptions(**options), progress))
+            items = list(read_stdin(DecodeOptions(**options), progress, stride))
         assert all(item.origin == Origin("-", frame=item.origin.frame) for item in items)
         return [(item.origin.frame, grey(item)) for item in items], progress.total
 
@@ -86,6 +86,15 @@ def test_one_picture_has_no_number(read, suffix):
 def test_pictures_of_a_stream_are_numbered(read):
     stream = encode(50) + encode(100) + encode(150)
     assert read(stream) == ([(0, 50), (1, 100), (2, 150)], None)
+
+
+def test_every_nth_picture_of_a_stream_is_used_and_every_error(read):
+    stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
+    pictures, _ = read(stream, stride=3)
+    assert [(frame, isinstance(found, str)) for frame, found in pictures] == [
+        *((0, False), (3, False), (4, True)),
+    ]
+    assert read(encode(50), stride=3) == ([(None, 50)], 1)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".bmp", ".ppm"])

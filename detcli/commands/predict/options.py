@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
@@ -216,16 +216,23 @@ class Condition:
         return found.total() if self.name == ANY else found[self.name]
 
 
-def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ()) -> Condition:
+def parse_condition(
+    text: str,
+    names: Sequence[str],
+    places: Sequence[str] = (),
+    left_out: Container[str] = (),
+) -> Condition:
     """Read a condition.
 
     Args:
         text: The condition, such as "person>0".
         names: The model's classes.
         places: The names of zones and lines.
+        left_out: Classes that are not among those of --classes.
 
     Raises:
-        UsageError: The text is not a condition, or names an unknown class or zone.
+        UsageError: The text is not a condition, or names an unknown class or zone, or a class that
+            is never found.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:
@@ -246,6 +253,11 @@ def parse_condition(text: str, names: Sequence[str], places: Sequence[str] = ())
         raise UsageError(
             f"--fail-if '{text}': the model has no class '{name}'",
             f"name one of its classes, or any{'; there are ' * bool(places)}{', '.join(places)}",
+        )
+    if name in left_out:
+        raise UsageError(
+            f"--fail-if '{text}': {name} is not among --classes, so none is found",
+            f"add {name} to --classes",
         )
     return Condition(name, match["sign"], int(match["count"]), place)
 

@@ -27,6 +27,7 @@ from detcli.interrupts import interrupts
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import AddedJson, Record, SettingsJson
+from detcli.settings import class_ids
 from detcli.sink import Sink, Stopped
 from detcli.source.item import Item, SourceOptions
 from detcli.source.sources import InputGuard, Sources
@@ -91,7 +92,9 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             decode = replace(decode, gpu=decoder)
         watch = sink_options.watch.above(detector.least_conf)
         names_of = detector.contract.names
-        parsed = [parse_condition(text, names_of, watch.places) for text in conditions]
+        kept = class_ids(run.settings.classes, names_of)
+        left_out = set() if kept is None else {*names_of} - {names_of[one] for one in kept}
+        parsed = [parse_condition(text, names_of, watch.places, left_out) for text in conditions]
         hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
         decode = replace(decode, allocate=detector.allocate)
         if fast_decode and not (sink_options.need_pixels or watch.read):

@@ -184,6 +184,7 @@ def test_no_progress_in_a_pipe(invoke, make_model, make_pictures):
         (["--coco-images", "x.json"], "--save-coco"),
         (["--save-coco", "x.json", "--resume", "a.jsonl"], "this run only"),
         (["--fail-if", "cat>0"], "no class 'cat'"),
+        (["--fail-if", "red>0", "--classes", "blue"], "red is not among --classes"),
         (["--fail-if", "red>0", "--resume", "a.jsonl"], "this run only"),
         (["--conf", "red=x"], "is not a number"),
         (["--conf", "0.3,cat=0.5"], "no class 'cat'"),
