@@ -72,9 +72,8 @@ class LabelledPictures:
         return cls(data, dataset, mapping, findings, calibrated, advance)
 
     def __contains__(self, path: Path) -> bool:
-        """Whether a file is the labels, or one of the pictures."""
-        pictures = (sample.path for sample in self.dataset.samples)
-        return path in InputGuard([str(self.data), *map(str, filter(None, pictures))])
+        """Whether a file is one of the labels, or of the pictures."""
+        return path in InputGuard(self.dataset.files)
 
     def compare(self, models: tuple[Path, Path], settings: Settings) -> Accuracy:
         """Measure two models on the CPU; pictures that cannot be read are left out of both.

@@ -103,8 +103,8 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         )
         mapping = map_classes(contract.names, dataset, findings)
         collector = EvalCollector(dataset, mapping, findings)
-        samples = [str(sample.path) for sample in collector.samples]
-        guard = InputGuard([*samples, str(request.model.path), str(request.data)])
+        names = filter(None, [request.run.settings.names])
+        guard = InputGuard([*dataset.files, str(request.model.path), *map(str, names)])
         written = [] if request.plots is None else [request.plots / name for name in FILES]
         guard.refuse([*written, request.coco])
         page = None

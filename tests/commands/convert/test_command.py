@@ -269,8 +269,14 @@ def test_labels_of_other_classes_are_refused_before_the_work(convert, model, tmp
 
 
 def test_labels_and_their_pictures_are_never_overwritten(convert, model, tmp_path):
-    data = write_coco(tmp_path / "labelled", SCENES)
-    for path in (data, tmp_path / "labelled" / "images" / "0001.png"):
+    coco = write_coco(tmp_path / "coco", SCENES)
+    yolo = write_yolo(tmp_path / "yolo", SCENES)
+    for data, path in (
+        (coco, coco),
+        (coco, tmp_path / "coco/images/0001.png"),
+        (yolo.parent, yolo),
+        (yolo, tmp_path / "yolo/labels/val/0001.txt"),
+    ):
         before = path.read_bytes()
         done = convert(model, "--cut", "--data", data, "--force", output=path)
         assert done.returncode == 2

@@ -8,6 +8,7 @@ import sys
 
 import cv2
 import pytest
+from colour_model import NAMES
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -266,6 +267,29 @@ def test_usage_errors(arguments, reason, invoke, make_model, tmp_path):
     assert "hint: " in done.stderr
     assert done.stdout == ""
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.parametrize("data", ["data.yaml", ".", "list.txt"])
+@pytest.mark.parametrize(
+    "output", ["data.yaml", "list.txt", "labels/val/0001.txt", "images/val/0001.png", "names.txt"]
+)
+def test_no_part_of_yolos_data_is_overwritten(data, output, invoke, make_model, tmp_path):
+    write_yolo(tmp_path, MIXED)
+    (tmp_path / "data.yaml").write_text(f"val: list.txt\nnames: {list(NAMES)}\n")
+    (tmp_path / "list.txt").write_text("images/val/0001.png\n")
+    (tmp_path / "names.txt").write_text("\n".join(NAMES))
+    before = (tmp_path / output).read_bytes()
+    done = invoke(
+        *("eval", make_model(), "--data", data, "--device", "cpu"),
+        *("--names", "names.txt", "--save-coco", output),
+        cwd=tmp_path,
+    )
+    if (data, output) == ("list.txt", "data.yaml"):  # which is not read
+        assert done.returncode == 0
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{output} is one of the inputs" in done.stderr
+        assert (tmp_path / output).read_bytes() == before
 
 
 def test_a_missing_model(detcli, tmp_path):

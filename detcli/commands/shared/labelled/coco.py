@@ -72,7 +72,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         found = next(filter(os.path.isfile, places), None)
         rows = np.array(objects[number], OBJECT)
         samples.append(Sample(name, found, number, _size(pictures[number]), rows))
-    return Dataset("coco", None, categories, named=True, samples=samples)
+    return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

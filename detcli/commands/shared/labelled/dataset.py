@@ -60,6 +60,7 @@ class Sample:
     image_id: int  # in COCO results
     size: tuple[int, int] | None  # height and width according to the data; None if not given
     objects: StructuredRows  # (N,) of OBJECT
+    labels: Path | None = None  # the file of its labels alone, where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,13 @@ class Dataset:
     categories: tuple[Category, ...]  # as many as the model has classes if the data gives none
     named: bool  # whether the categories have names
     samples: Sequence[Sample]
+    origins: tuple[Path, ...] = ()  # the file that describes the data, lists and folders
+
+    @property
+    def files(self) -> list[str]:
+        """All that was read, and the pictures: nothing may be written over them."""
+        own = (path for one in self.samples for path in (one.path, one.labels))
+        return [str(path) for path in (*self.origins, *own) if path is not None]
 
 
 class Level(StrEnum):

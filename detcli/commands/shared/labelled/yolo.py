@@ -62,16 +62,16 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     if data.suffix.lower() in {".yaml", ".yml"}:
         content = _read_yaml(data)
         split = split or "val"
-        pictures = _split_pictures(data, content, split)
+        places, roots = _places(data, content, split)
     elif split is not None:
         raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
     else:
-        pictures = _pictures([data], [data.parent])
+        places, roots = [data], [data.parent]
     names, named = _names(data, content, class_count)
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
-    samples = _samples(pictures, len(names), findings)
-    return Dataset("yolo", split, categories, named, samples)
+    samples = _samples(_pictures(places, roots), len(names), findings)
+    return Dataset("yolo", split, categories, named, samples, (data, *places))
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
@@ -119,7 +119,10 @@ def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[
     return tuple(names), any(name != str(index) for index, name in enumerate(names))
 
 
-def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Iterator[str]:
+def _places(
+    path: Path, content: Mapping[str, Any], split: str
+) -> tuple[list[Path], Sequence[Path]]:
+    """The folders and lists of a part, and the folders that names in a list may be relative to."""
     wanted = content.get(split)
     entries = wanted if isinstance(wanted, list) else [wanted or ""]
     entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
@@ -144,7 +147,7 @@ def _split_pictures(path: Path, content: Mapping[str, Any], split: str) -> Itera
                 "correct path, or run detcli in the folder that path is relative to",
             )
         places.append(place)
-    return _pictures(places, roots)
+    return places, roots
 
 
 def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
@@ -194,7 +197,7 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
             findings.add(Kind.UNLABELLED, name)
         objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
         path = Path(name) if there else None
-        samples.append(Sample(name, path, number, None, np.array(objects, OBJECT)))
+        samples.append(Sample(name, path, number, None, np.array(objects, OBJECT), labels))
     return samples
 
 
