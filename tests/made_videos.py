@@ -57,6 +57,8 @@ def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
         video = output.add_stream(options.get("codec", "libx264"), rate=25)
         video.height, video.width, video.pix_fmt = *size, "yuv420p"
         video.codec_context.time_base = Fraction(1, options.get("ticks", 1000))
+        video.codec_context.gop_size = options.get("group", 250)  # frames for each key frame
+        video.codec_context.max_b_frames = options.get("reordered", 3)
         track = None
         if sound is not None:
             track = output.add_stream(sound, rate=rate, layout=options.get("layout", "mono"))

@@ -16,9 +16,11 @@ def is_address(name: str) -> bool:
     return name.lower().startswith(SCHEMES)
 
 
-def is_rtsp(name: str) -> bool:
-    """Whether a name is the address of what can only be a stream."""
-    return name.lower().startswith(("rtsp://", "rtsps://"))
+def is_stream(name: str) -> bool:
+    """Whether a name is the address of what can only be a stream, such as a camera's MJPEG."""
+    if name.lower().startswith(("rtsp://", "rtsps://")):
+        return True
+    return is_address(name) and path_of(name).lower().endswith((".mjpeg", ".mjpg"))
 
 
 def is_camera(name: str) -> bool:
@@ -31,7 +33,7 @@ def is_live(name: str) -> bool:
     if is_web_folder(name):
         return False
     if is_address(name):
-        return not (name.lower().startswith("http") and is_media(path_of(name)))
+        return is_stream(name) or not is_media(path_of(name))
     return is_camera(name)
 
 

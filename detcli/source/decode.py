@@ -85,7 +85,7 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
         raise SourceError("no such file", "check the path") from None
     except (OSError, ValueError) as error:
         raise SourceError(
-            f"cannot be read: {system_reason(error)}", "check its permissions"
+            f"cannot be read: {system_reason(error)}", "check the path, and its permissions"
         ) from error
     return load_bytes(data, options)
 

@@ -18,7 +18,8 @@ IMAGE_SUFFIXES = frozenset(
     ".sr .tif .tiff .webp".split()
 )
 VIDEO_SUFFIXES = frozenset(
-    ".3gp .asf .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv".split()
+    ".264 .265 .3gp .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m2ts .m4v .mjpeg .mjpg .mkv .mov "
+    ".mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv .y4m".split()
 )
 _SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
 

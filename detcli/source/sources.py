@@ -28,7 +28,7 @@ from detcli.source.address import (
     is_address,
     is_camera,
     is_live,
-    is_rtsp,
+    is_stream,
     is_web_folder,
     path_of,
 )
@@ -117,7 +117,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         try:
-            if is_rtsp(entry) or (is_camera(entry) and not os.path.lexists(entry)):  # in a list
+            if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):  # in a list
                 raise SourceError(
                     "a camera or stream cannot be in a list",
                     "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",

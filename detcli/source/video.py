@@ -31,11 +31,18 @@ SEEK_FROM_S = 5.0
 DAMAGE_TIMEOUT_S = 10.0
 """How long to skip damaged frames before giving up."""
 
+REORDERED = 32
+"""More frames than any codec stores before one that is shown earlier."""
+
 _EPSILON_S = 1e-6
 _COUNTED = (".avi", ".m4v", ".mov", ".mp4")
 """Containers that store the number of frames; for others it is estimated from the duration."""
 
+_FROM_ZERO = (".mkv", ".webm")
+"""Containers whose duration counts from time 0, although the first frame may be later."""
+
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
+_UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
 
 def read_video(
@@ -101,7 +108,7 @@ def _begin(
                 capture.release()
                 capture = reopen()
         frames = _Frames(capture, progress)
-        if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
+        if options.start_s < SEEK_FROM_S or frames.seek(options.start_s, reopen):
             return frames
     except Exception:
         capture.release()
@@ -189,20 +196,40 @@ class _Frames:
         self.damaged += image is None
         return image
 
-    def seek(self, start_s: float) -> bool:
-        """Seek to shortly before a time; False if the frame number there is unknown.
-
-        The number follows from the time only where frames come at a constant rate.
-        """
+    def seek(self, start_s: float, reopen: Callable[[], Capture]) -> bool:
+        """Seek to shortly before a time; False if the frame number there is unknown."""
         self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
         if not self.capture.grab():
             return False
         self.time_s = position_s(self.capture)
-        number = self.time_s * self.rate
-        if not (0 < self.time_s < start_s - _EPSILON_S and abs(number - round(number)) < 0.1):
+        if not 0 < self.time_s < start_s - _EPSILON_S:
             return False
-        self.number = round(number)
+        number = self._count_before(self.time_s, reopen)
+        if number is None:
+            return False
+        self.number = number
         return True
+
+    def _count_before(self, time_s: float, reopen: Callable[[], Capture]) -> int | None:
+        """The number of frames that are shown before the one of a time; None if that is unknown.
+
+        A rate does not tell it, as frames may come at any time. So the packets are counted, which
+        takes no decoding. Those that precede the first key frame are never shown.
+        """
+        times: list[float] = []
+        capture = reopen()
+        try:
+            capture.set(cv2.CAP_PROP_FORMAT, -1)  # packets, not decoded
+            later = 0
+            while later < REORDERED and self.grab(capture):
+                if times or capture.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
+                    times.append(position_s(capture))
+                    later += times[-1] > time_s
+        finally:
+            capture.release()
+        if len({*times}) < len(times) or any(map(math.isnan, times)) or time_s not in times:
+            return None  # they have no times of their own, or other ones
+        return sum(times[0] <= time < time_s for time in times)
 
 
 def _find_problem(
@@ -211,13 +238,13 @@ def _find_problem(
     """Why not all frames could be read; None if they could."""
     present = frames.number + 1
     if not present:
-        return DecodeError("none of its frames can be decoded", _HINT)
+        return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
     damaged = f", {frames.damaged} of them damaged" if frames.damaged else ""
     # A cut without re-encoding leaves some frames at its ends that are not shown. And sound may
     # go on after the last frame, which an estimate from the duration counts as frames.
-    counted = source.lower().endswith(_COUNTED)
-    tolerance = max(2, frames.rate / 2 if counted else frames.rate)
-    if frames.at_end and _breaks_off(frames, tolerance, reopen, counted=counted):
+    name = source.lower()
+    tolerance = max(2, frames.rate / 2 if name.endswith(_COUNTED) else frames.rate)
+    if frames.at_end and _breaks_off(frames, tolerance, reopen, name):
         there = f"breaks off: {present} of {frames.declared} frames are there"
         return DecodeError(there + damaged, _HINT)
     if damaged:
@@ -229,7 +256,7 @@ def _find_problem(
 
 
 def _breaks_off(
-    frames: _Frames, tolerance: float, reopen: Callable[[], Capture], *, counted: bool
+    frames: _Frames, tolerance: float, reopen: Callable[[], Capture], name: str
 ) -> bool:
     """Whether the file holds fewer frames than it declares.
 
@@ -239,7 +266,7 @@ def _breaks_off(
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False
-    packets, last_s = 0, 0.0
+    packets, last_s, last = 0, 0.0, 0.0
     try:
         capture = reopen()
     except InputError:
@@ -249,8 +276,11 @@ def _breaks_off(
         while frames.grab(capture):
             packets += 1
             last_s = max(last_s, position_s(capture))
+            last = max(last, capture.get(cv2.CAP_PROP_PTS))  # in frames, from time 0
     finally:
         capture.release()
     undecoded = (last_s - frames.time_s) * frames.rate
-    there = packets if counted else max(packets, last_s * frames.rate)
+    there: float = packets
+    if not name.endswith(_COUNTED):
+        there = max(packets, last if name.endswith(_FROM_ZERO) else last_s * frames.rate)
     return frames.declared - there > tolerance or undecoded > tolerance

@@ -30,6 +30,7 @@ def touch(folder, *names):
         ("a.gif", True, False),
         ("a.MP4", True, True),
         ("a.b.webm", True, True),
+        ("a.mjpeg", True, True),
         ("a.jpg.txt", False, False),
         ("jpg", False, False),
         ("x.jpg/a", False, False),

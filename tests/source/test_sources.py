@@ -213,7 +213,10 @@ def test_an_unreadable_name_in_a_list_is_an_error(here, name):
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("name", ["camera:0", "rtsp://127.0.0.1:1/a", "RTSPS://127.0.0.1:1/a"])
+@pytest.mark.parametrize(
+    "name",
+    ["camera:0", "rtsp://127.0.0.1:1/a", "RTSPS://127.0.0.1:1/a", "http://127.0.0.1:1/a.mjpg"],
+)
 def test_a_live_source_in_a_list_is_an_error_that_says_where_it_belongs(name):
     Path("list").write_text(f"{name}\n")
     (item,) = Sources([], SourceOptions(files_from="list"))

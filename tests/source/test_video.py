@@ -5,6 +5,7 @@ import math
 import struct
 from functools import partial
 
+import av
 import cv2
 import number_video
 import pytest
@@ -16,6 +17,7 @@ from detcli.record import Clip
 from detcli.source.capture import open_file
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import SourceOptions, SourceProgress
+from detcli.source.sources import Sources
 from detcli.source.video import read_video
 
 
@@ -298,24 +300,113 @@ def test_seeking_to_the_start_can_be_stopped():
     assert double.released == 2  # opened again from the beginning after seeking failed
 
 
-def test_irregular_frames_are_counted_up_to_the_start():
-    """The number of a frame then does not follow from its time."""
-
-    class Irregular(Double):
-        def set(self, *_):
-            self._at = 90
-            return True
-
-    positions = [100.0 * n + 40 * (n % 2) for n in range(120)]
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "flv", "webm"])
+@pytest.mark.parametrize("step", [2, 3.5])
+def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suffix, step):
+    """Phones leave out frames in the dark, screen recorders those that are like the one before."""
+    times = [number / 25 + step * (number >= 50) for number in range(250)]
+    codec = "libvpx" if suffix == "webm" else "libx264"
+    path = record_film(tmp_path / f"v.{suffix}", times, sound=None, codec=codec, group=10)
+    whole = {item.origin.frame: round(item.origin.time_s, 3) for item in read(path)}
+    assert len(whole) == 250
+    for start_s in (5.01, 7, 8.4, 10.01):
+        later = {
+            item.origin.frame: round(item.origin.time_s, 3) for item in read(path, start_s=start_s)
+        }
+        assert later == {number: at for number, at in whole.items() if at >= start_s}
     opened = []
 
     def reopen():
-        opened.append(Irregular(positions))
+        opened.append(open_file(str(path)))
+        return opened[-1]
+
+    items = read_video("v", reopen, SourceOptions(start_s=10.01), SourceProgress(1))
+    next(items)
+    sought, counted = opened
+    assert sought.isOpened()
+    assert not counted.isOpened()
+    items.close()
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        [100.0 * number if number % 3 else 0.0 for number in range(120)],  # as in MPEG-PS
+        [100.0 * number if number != 3 else -1.0 for number in range(120)],
+    ],
+)
+def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(positions):
+    class Seekable(Double):
+        def set(self, prop, _):
+            if prop == cv2.CAP_PROP_POS_MSEC:
+                self._at = 90
+            return True
+
+        def get(self, prop):
+            return 1.0 if prop == cv2.CAP_PROP_LRF_HAS_KEY_FRAME else super().get(prop)
+
+    opened = []
+
+    def reopen():
+        opened.append(Seekable(positions))
         return opened[-1]
 
     items = list(read_video("v", reopen, SourceOptions(start_s=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
-    assert [double.released for double in opened] == [1, 1]
+    assert [double.released for double in opened] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+@pytest.mark.parametrize("begin_s", [9, 9.04, 9.08, 9.12])
+def test_a_cut_begins_with_its_first_whole_picture(tmp_path, codec, begin_s):
+    """What refers to frames before the cut is not shown, and does not count."""
+    whole, cut = tmp_path / "whole.ts", tmp_path / "cut.ts"
+    times = [number / 25 for number in range(500)]
+    record_film(whole, times, sound=None, codec=codec, ticks=25, group=50, reordered=2)
+    with av.open(str(whole)) as source, av.open(str(cut), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None and packet.dts * packet.time_base > begin_s:
+                packet.stream = stream
+                target.mux(packet)
+    items = read(cut)
+    assert items[0].origin.time_s > 0
+    numbered = {round(item.origin.time_s, 3): item.origin.frame for item in items}
+    for item in read(cut, start_s=9):
+        assert numbered[round(item.origin.time_s, 3)] == item.origin.frame
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "webm"])
+def test_a_video_that_does_not_begin_at_zero_is_whole_unless_it_is_cut(tmp_path, suffix):
+    """As ffmpeg's segments of a stream do; the duration in their header counts from 0."""
+    codec = {"mkv": "libx264", "webm": "libvpx"}[suffix]
+    times = [30 + number / 25 for number in range(250)]
+    path = record_film(tmp_path / f"v.{suffix}", times, sound=None, codec=codec)
+    items = read(path)
+    assert [item.origin.time_s for item in items] == pytest.approx([n / 25 for n in range(250)])
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match="breaks off"):
+        read(path)[-1].load()
+
+
+@pytest.mark.parametrize("suffix", ["h264", "mjpeg", "mjpg", "vob", "y4m"])
+def test_streams_in_files_are_videos(tmp_path, suffix):
+    containers = {"h264": "h264", "vob": "vob", "y4m": "yuv4mpegpipe"}
+    codecs = {"h264": "libx264", "vob": "mpeg2video", "y4m": "wrapped_avframe"}
+    path = tmp_path / f"v.{suffix}"
+    with av.open(str(path), "w", format=containers.get(suffix, "mjpeg")) as output:
+        video = output.add_stream(codecs.get(suffix, "mjpeg"), rate=25)
+        video.width, video.height = number_video.SIZE
+        video.pix_fmt = "yuv420p" if suffix in codecs else "yuvj420p"
+        for number in range(200):
+            shown = av.VideoFrame.from_ndarray(number_video.frame(number), "bgr24")
+            output.mux(video.encode(shown))
+        output.mux(video.encode(None))
+    with Sources([str(path)]) as sources:
+        assert split([*sources]) == (list(range(200)), None)
+    with Sources([str(path)], SourceOptions(start_s=6, end_s=6.4)) as sources:
+        assert split([*sources]) == (list(range(150, 160)), None)
 
 
 @pytest.mark.parametrize("name", ["car-detection.mp4", "bottle-detection.mp4"])

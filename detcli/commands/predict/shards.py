@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from detcli import __version__
 from detcli.commands.predict.options import ShardOptions
@@ -11,13 +12,16 @@ from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions, set_up_process
 from detcli.errors import UsageError
+from detcli.object_store.address import is_object
 from detcli.shards.begin import OpenedRun, open_run
-from detcli.shards.manifest import HeaderJson
+from detcli.shards.manifest import HeaderJson, Manifest
+from detcli.shards.names import source_of
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Counts, Job, Progress
 from detcli.shards.workers import Workers
-from detcli.source.address import is_live
+from detcli.source.address import is_address, is_live
+from detcli.source.folders import identity
 from detcli.source.item import STDIN, SourceOptions
 from detcli.source.sources import Sources
 from detcli.watch.options import WatchOptions
@@ -83,6 +87,8 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
             opened = open_run(
                 store, header, entries, shard_size=options.size, extend=options.extend
             )
+        if entries is None:
+            _require_here(store, opened.manifest)
         there = opened.manifest.parts()
         first, step = options.share
         mine = range(first - 1, len(opened.manifest), step)
@@ -93,6 +99,26 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
         with shown.listening() as listen:
             engine.run(schedule, listen)
     return shown.tally
+
+
+def _require_here(store: Store, manifest: Manifest) -> None:
+    """Refuse to go on in another folder than that in which the run began.
+
+    Relative names stand for nothing there, and each would get an error for its record, for good.
+    """
+    names = manifest.shard(0).names if len(manifest) else ()
+    if names and all(isinstance(name, str) and _is_lost(name) for name in names):
+        raise UsageError(
+            f"{source_of(names[0])}, like all names of the first shard of {store}, is not here",
+            "go on in the folder where the run began; a run with absolute names goes on anywhere",
+        )
+
+
+def _is_lost(name: str) -> bool:
+    """Whether a name is the relative one of a file that does not exist."""
+    if is_address(name) or is_object(name) or Path(name).is_absolute():
+        return False
+    return identity(name) is None
 
 
 def _set_up(*, quiet: bool, verbose: int) -> None:

@@ -159,6 +159,26 @@ def test_nothing_to_begin_with_is_refused(shards):
     assert "no inputs given" in done.stderr
 
 
+def test_relative_names_are_not_looked_for_in_another_folder(shards, tmp_path, monkeypatch):
+    """An error would be their record for good."""
+    monkeypatch.chdir(shards.pictures.parent)
+    names = shards.pictures.name
+    assert shards(sources=(names,)).returncode == 0
+    (shards.boxes / "part-00001.jsonl").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = shards(sources=(), size=None)
+    assert done.returncode == 2
+    assert f"{names}/" in done.stderr
+    assert "in the folder where the run began" in done.stderr
+    assert not (shards.boxes / "part-00001.jsonl").exists()
+    monkeypatch.chdir(shards.pictures.parent)
+    for one in sorted(shards.pictures.iterdir())[:3]:
+        one.unlink()  # what is gone gets an error, as long as it is not all
+    assert shards(sources=(), size=None).returncode == 0
+    assert (shards.boxes / "part-00001.jsonl").exists()
+
+
 def test_several_runs_at_once_publish_each_part_once(shards):
     command = ["predict", shards.pictures, "-m", shards.model, "-q", "-o", f"{shards.boxes}/"]
     runs = [forked.start([*command, "--shard-size", 1]) for _ in range(2)]
