@@ -320,9 +320,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.source.item import SourceOptions
     from detcli.watch.options import read_watch_options
 
-    if resume is not None:
-        typed = output_format if options.is_typed(context, "output_format") else None
-        check_resume(output, typed, fail_if or [])
     shard_options = read_shard_options(
         output,
         output_format,
@@ -346,6 +343,9 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             "--show": show,
         },
     )
+    if resume is not None:
+        typed = output_format if options.is_typed(context, "output_format") else None
+        check_resume(output, typed, fail_if or [])
     require_disk(
         {
             "--resume": resume,
