@@ -220,7 +220,7 @@ def crossed(graph: Graph, classes: int) -> dict[str, str]:
     return {"boxes": boxes, "scores": scores(graph, classes)}
 
 
-def ssd(graph: Graph, classes: int) -> dict[str, str]:
+def ssd(graph: Graph, classes: int, *, background: bool = True) -> dict[str, str]:
     """UltraFace and its like: corners of fractions, and shares whose first is no object's."""
     cells, strides = grid()
     priors = (cells + np.float32(0.5)) * strides / SIZES[:2]
@@ -233,7 +233,10 @@ def ssd(graph: Graph, classes: int) -> dict[str, str]:
     boxes = split_corners(graph, graph("Concat", centre, size, axis=2))
     maps = [graph.flat(graph.convolution(classes + 1, s), classes + 1) for s in STRIDES]
     shares = graph("Softmax", graph.swapped(graph("Concat", *maps, axis=2)), axis=2)
-    return {"scores": shares, "boxes": boxes}
+    return {
+        "scores": shares if background else graph.cut(shares, 1, classes + 1, 2),
+        "boxes": boxes,
+    }
 
 
 def plugin(graph: Graph, classes: int) -> dict[str, str]:

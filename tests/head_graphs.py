@@ -38,6 +38,7 @@ from query_graphs import (
     in_two_stages,
     joined_queries,
     of_queries,
+    of_shares,
     paddle,
     paddle_rows,
     plain,
@@ -163,6 +164,14 @@ ENDINGS = {
     "Paddle": Ending("RT-DETR", paddle, paddle_rows),
     "PP-YOLOE": Ending("PP-YOLOE", crossed, lambda out: (out["boxes"], out["scores"].T)),
     "SSD": Ending("SSD", ssd, lambda out: (out["boxes"] * SIZES, out["scores"][:, 1:])),
+    "DETR, no object left out": Ending(
+        "DETR", of_shares, lambda o: (corners(o["boxes"]) * SIZES, o["scores"]), one_class=True
+    ),
+    "SSD, no object left out": Ending(
+        "SSD",
+        lambda g, c: ssd(g, c, background=False),
+        lambda out: (out["boxes"] * SIZES, out["scores"]),
+    ),
     "NMS, [K, 7]": Ending(
         "YOLOv7, selected inside",
         of_pictures,

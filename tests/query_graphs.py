@@ -108,6 +108,13 @@ def of_queries(
     return Ending(family, build, expected, one_class=no_object)
 
 
+def of_shares(graph: Graph, classes: int) -> dict[str, str]:
+    """DETR with its softmax, and without the class of no object."""
+    features = graph.queries()
+    shares = graph("Softmax", graph.linear(features, 8, classes + 1), axis=2)
+    return {"scores": graph.cut(shares, 0, classes, 2), "boxes": plain(graph, features)}
+
+
 def in_two_stages(graph: Graph, classes: int) -> dict[str, str]:
     """Deformable DETR in two stages: the proposals that the first class likes best are refined."""
     features = graph.queries()

@@ -23,8 +23,8 @@ from detcli.model.contract import (
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.fused import runtime_operators
-from detcli.model.graph import GraphIndex, known_size, shape
-from detcli.model.heads.decode import Activation, BoxDecode, moved_inputs
+from detcli.model.graph import GraphIndex, attribute, known_size, shape
+from detcli.model.heads.decode import Activation, BoxDecode, makers, moved_inputs
 from detcli.model.heads.find import find_head
 from detcli.model.heads.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
@@ -245,7 +245,10 @@ def _reading(
     box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or found
     if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
-    count = _class_count(head, family, named)
+    # Some graphs leave the class of no object out themselves, and so do those that select.
+    left_out = head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head)
+    no_object = None if left_out else family.no_object
+    count = _class_count(head, named, dropped=no_object is not None)
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
     if head.left_out:
         warnings = (*warnings, "its masks or keypoints are left out")
@@ -271,8 +274,6 @@ def _reading(
     layout = Layout.ONE_TO_MANY if several else head.layout
     needs_nms = several or bool(family.needs_nms)
     conf, nms, ignored = _recommended(metadata, needs_nms=needs_nms)
-    # An end-to-end graph selects among classes, so the one of no object is gone already.
-    no_object = None if head.layout is Layout.END_TO_END else family.no_object
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
     logits = head.scores_are is Activation.LINEAR and no_object is None
     preprocessing = family.preprocess(image.size, default)
@@ -363,8 +364,18 @@ def _box_format(head: Head) -> BoxFormat | None:
     return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
 
 
-def _class_count(head: Head, family: Family, named: list[str] | None) -> int:
-    """C, without what stands for no object.
+def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
+    """Whether the scores are fewer than the shares that a softmax has made."""
+    for node in makers(index, head.scores[0].tensor):
+        if node.op_type == "Softmax":
+            dims = index.shapes.get(node.output[0], [])
+            shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
+            return None not in {shares, head.class_count} and shares != head.class_count
+    return False
+
+
+def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
+    """C, without what stands for no object, if that is to be dropped.
 
     Raises:
         Unrecognised: It is not clear, or makes no sense.
@@ -372,7 +383,6 @@ def _class_count(head: Head, family: Family, named: list[str] | None) -> int:
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
         count = len(named) if named else UNKNOWN_CLASSES
-    dropped = family.no_object is not None and head.layout is not Layout.END_TO_END
     if count is not None and dropped:
         count -= 1
     if count is None or not 0 < count <= MAX_CLASSES:
