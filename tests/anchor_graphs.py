@@ -65,8 +65,18 @@ def body(*, centres: bool, transposed: bool, bins: int = 16) -> Ending:
     return Ending("YOLO", build, expected)
 
 
-def anchors(graph: Graph, classes: int, *, power: bool = False, logarithm: bool = False) -> str:
-    """YOLOv5's head [B, N, 5 + C], two boxes a cell; v7 squares with Pow, v3 has exponentials."""
+def anchors(
+    graph: Graph,
+    classes: int,
+    *,
+    power: bool = False,
+    logarithm: bool = False,
+    fractions: bool = False,
+) -> str:
+    """YOLOv5's head [B, N, 5 + C], two boxes a cell; v7 squares with Pow, v3 has exponentials.
+
+    Its TensorFlow export divides centre and size by the sides of the input.
+    """
     rows = []
     for number, stride in enumerate(STRIDES):
         height, width = HEIGHT // stride, WIDTH // stride
@@ -92,6 +102,8 @@ def anchors(graph: Graph, classes: int, *, power: bool = False, logarithm: bool 
             )
             size = graph("Mul", squared, sizes)
         centre = graph("Mul", centre, np.float32(stride))
+        if fractions:
+            centre, size = (graph("Div", part, SIZES[:2]) for part in (centre, size))
         joined = graph("Concat", centre, size, rest, axis=4)
         rows.append(graph("Reshape", joined, [-1, 2 * height * width, 5 + classes]))
     return graph("Concat", *rows, axis=1)

@@ -123,6 +123,11 @@ ENDINGS = {
         body(centres=False, transposed=True, bins=1).expected,
     ),
     "YOLOv5": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
+    "YOLOv5, fractions": Ending(
+        "YOLOv5",
+        lambda g, c: {"head": anchors(g, c, fractions=True)},
+        lambda out: (with_objectness(out)[0] * SIZES, with_objectness(out)[1]),
+    ),
     "YOLOv5 cut apart": cut_apart("YOLOv5", lambda g, c: {"head": anchors(g, c)}, with_objectness),
     "YOLOv7": Ending("YOLOv5", lambda g, c: {"head": anchors(g, c, power=True)}, with_objectness),
     "YOLOv3": Ending(

@@ -313,14 +313,13 @@ def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
         for behind, fractions in level:
             name, parts = parts_of(index, behind)
             if [size for size, _ in parts] == [2, 2]:
-                how = centre_and_size(index, parts[0][1], parts[1][1])
-                return None if how is None else Decoded(how, BoxFormat.CXCYWH, fractions)
+                return _in_unit(_of_halves(index, parts[0][1], parts[1][1]), fractions)
             name = parts[0][1] if len(parts) == 1 else name
             node = index.producer(name)
             if node is None:
                 continue
             if (found := _decoded_by(index, node)) is not None:
-                return found._replace(fractions=fractions)
+                return _in_unit(found, fractions)
             if to_corners(index, node):
                 inner = _in_unit(boxes_of(index, node.input[0], joins), fractions)
                 return None if inner is None else inner._replace(box_format=BoxFormat.XYXY)
@@ -407,8 +406,30 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
             sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
             return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH) if sums else None
     if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in names):
-        how = centre_and_size(index, names[0], names[1])
-        return None if how is None else Decoded(how, BoxFormat.CXCYWH)
+        return _of_halves(index, names[0], names[1])
+    return None
+
+
+def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
+    """How boxes are decoded whose centre and size are joined."""
+    how = centre_and_size(index, centre, size)
+    return None if how is None else Decoded(how, BoxFormat.CXCYWH, _unit_of(index, centre))
+
+
+def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
+    """Whether the products and quotients behind a tensor make fractions or pixels of it."""
+    for _ in range(DECODE_DEPTH):
+        node = index.producer(tensor)
+        if node is None:
+            break
+        scales = node.op_type in {"Div", "Mul"}
+        if scales and (unit := _unit(index, node)) is not None:
+            return unit
+        inputs = node.input if scales else moved_inputs(node, tensor) or []
+        following = [name for name in inputs if computed(index, name)]
+        if len(following) != 1:
+            break
+        tensor = following[0]
     return None
 
 
