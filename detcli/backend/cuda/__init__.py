@@ -15,6 +15,7 @@ Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why
 """
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from detcli.backend.cuda.backend import CudaBackend, CudaRanker
@@ -75,7 +76,7 @@ def open_tensors(
 
 
 def _require_runtime(device: Device) -> None:
-    """Make sure that ONNX Runtime can run networks on a GPU.
+    """Make sure that ONNX Runtime can run networks on a GPU, those in float32 in float32.
 
     Raises:
         DeviceError: It has no code for this GPU, or a library is missing or for another CUDA.
@@ -85,6 +86,10 @@ def _require_runtime(device: Device) -> None:
     libraries.require_code(device.ordinal or 0)
     libraries.require_provider(device.provider)
     libraries.require_one_cuda()
+    if device.uses_tensorrt:
+        # From Ampere on it would round factors to TF32. The provider has no option against that,
+        # and NVIDIA's libraries read this when the first session is made.
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
 
 def _open_gpu(device: Device) -> "Gpu":

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -59,8 +61,10 @@ def opened(monkeypatch):
     return opened
 
 
-def test_on_a_gpu(opened):
+def test_on_a_gpu(opened, monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     open_tensors("cuda:2", b"graph", "m")
+    assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
     required, (graph, ((name, told),), title) = opened
     assert (required, graph, name, title) == (libraries.CUDA, b"graph", libraries.CUDA, "m")
     assert told["device_id"] == "2"
@@ -68,12 +72,14 @@ def test_on_a_gpu(opened):
     assert "user_compute_stream" not in told
 
 
-def test_with_tensorrt(opened):
+def test_with_tensorrt(opened, monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     open_tensors("tensorrt:0", b"graph", "m", DeviceOptions(half=True))
     required, (_, (engine, (second, _)), _) = opened
     assert required == libraries.TENSORRT
     assert engine == (libraries.TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})
     assert second == libraries.CUDA
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
 
 
 def test_a_missing_gpu(monkeypatch):
