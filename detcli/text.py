@@ -74,3 +74,8 @@ def _masked(assignment: str) -> str:
     if not assignment or key.lower() in _HARMLESS:
         return assignment
     return f"{key}=***" if equals else "***"
+
+
+def plot_text(text: str) -> str:
+    """Any text for a plot: printable, and not read as a formula by matplotlib."""
+    return printable(text).replace("$", r"\$")

@@ -1,6 +1,7 @@
 """Plots of sweeps and top-k comparisons by matplotlib, as PNG or SVG."""
 
 import io
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sweep import NUMERIC_AXES
 from detcli.errors import UsageError, loading
 from detcli.files import write_output
+from detcli.text import plot_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +49,8 @@ def write_plot(report: SweepReport | TopKReport, path: Path) -> None:
     memory = io.BytesIO()
     suffix = path.suffix.lower().removeprefix(".")
     metadata = {"Date": None} if suffix == "svg" else {}  # the same figures give the same file
-    with rc_context({"svg.hashsalt": "detcli"}):
+    with rc_context({"svg.hashsalt": "detcli"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
         figure.savefig(memory, format=suffix, dpi=150, metadata=metadata)
     write_output(path, memory.getvalue())
 
@@ -76,8 +79,8 @@ def _draw_sweep(report: SweepReport, figure: "Figure") -> None:
         middles = [middle for middle, _, _ in heights]
         errors = [[middle - low for middle, low, _ in heights]]
         errors.append([high - middle for middle, _, high in heights])
-        axes.errorbar(places, middles, errors, label=title, capsize=3, **style)
-    axes.set_xticks(range(len(labels)), labels)
+        axes.errorbar(places, middles, errors, label=plot_text(title), capsize=3, **style)
+    axes.set_xticks(range(len(labels)), [*map(plot_text, labels)])
     axes.set_xlabel(across)
     axes.set_ylabel("milliseconds per batch (median)" if latency else "pictures per second")
     axes.set_ylim(bottom=0)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from detcli.commands.eval.report import Confusions
 from detcli.commands.shared.labelled.evaluator import IOU, Curve, Doubles, Score
 from detcli.files import make_folder, write_file
-from detcli.text import printable
+from detcli.text import plot_text, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def _matrix(plotted: Plotted) -> "Figure":
     axes.set_xlabel("found as", fontsize=heading)
     axes.set_ylabel("is", fontsize=heading)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
-    axes.set_title(f"{_escape(plotted.title)}\n{limits}", fontsize=heading)
+    axes.set_title(f"{plot_text(plotted.title)}\n{limits}", fontsize=heading)
     for row, column in zip(*np.nonzero(counts), strict=True) if numbered else ():
         colour = "white" if shares[row, column] > 0.35 else "black"
         number = str(counts[row, column])
@@ -163,7 +163,7 @@ def _axes(title: str, x: str, y: str) -> "tuple[Figure, Axes]":
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
-    axes.set_title(_escape(title), fontsize=10)
+    axes.set_title(plot_text(title), fontsize=10)
     axes.grid(color="0.9")
     return figure, axes
 
@@ -171,9 +171,4 @@ def _axes(title: str, x: str, y: str) -> "tuple[Figure, Axes]":
 def _name(name: str) -> str:
     """A class's name for a label, shortened."""
     shown = printable(name)
-    return _escape(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")
-
-
-def _escape(text: str) -> str:
-    """Text that matplotlib does not read as a formula."""
-    return printable(text).replace("$", r"\$")
+    return plot_text(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")

@@ -103,11 +103,19 @@ def complete_model(incomplete: str) -> list[str]:
     """The models with names, ONNX files, and folders."""
     from detcli.model.zoo import MODELS
 
-    return [*MODELS, *_files(incomplete)]
+    return [*MODELS, *_files(incomplete, (".onnx",))]
 
 
-def _files(incomplete: str) -> Iterator[str]:
-    """ONNX files and folders whose paths begin like this."""
+def complete_side(incomplete: str) -> list[str]:
+    """What a side of a comparison may be: a model, or saved records."""
+    from detcli.commands.shared.saved import SUFFIXES
+    from detcli.model.zoo import MODELS
+
+    return [*MODELS, *_files(incomplete, (".onnx", *SUFFIXES))]
+
+
+def _files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Folders, and files with these suffixes, whose paths begin like this."""
     folder = incomplete[: incomplete.rfind("/") + 1]
     start = incomplete.removeprefix(folder)
     with contextlib.suppress(OSError, ValueError):
@@ -118,7 +126,7 @@ def _files(incomplete: str) -> Iterator[str]:
             if name.startswith(start) and name.isprintable() and not hidden:
                 if is_folder:
                     yield f"{folder}{name}/"
-                elif name.lower().endswith(".onnx"):
+                elif name.lower().endswith(suffixes):
                     yield folder + name
 
 

@@ -20,6 +20,9 @@ MAX_CLASS = 1_000_000
 MAX_NUMBER = 1e15
 """Scores and corners must be below this, which float32 holds."""
 
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
+"""Suffixes of saved records; a model's file never has them."""
+
 GZIP = b"\x1f\x8b"
 """How a file that is compressed begins."""
 

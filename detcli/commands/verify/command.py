@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from detcli.commands.shared import options
-from detcli.commands.shared.completion import complete_device, complete_model
+from detcli.commands.shared.completion import complete_device, complete_side
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
 from detcli.commands.shared.messages import report, say, set_verbosity
@@ -40,7 +40,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
             show_default=False,
             envvar=MODEL_VARIABLE,
-            autocompletion=complete_model,
+            autocompletion=complete_side,
         ),
     ] = None,
     other: Annotated[
@@ -49,7 +49,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             metavar="OTHER",
             help="ONNX file, records or COCO results to compare with; default: MODEL.",
             show_default=False,
-            autocompletion=complete_model,
+            autocompletion=complete_side,
         ),
     ] = None,
     *,

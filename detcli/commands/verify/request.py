@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.commands.shared.saved import GZIP
+from detcli.commands.shared.saved import GZIP, SUFFIXES
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
 from detcli.settings import Settings
@@ -12,9 +12,6 @@ from detcli.sink.page.folder import require_apart
 
 if TYPE_CHECKING:
     from detcli.source.sources import InputGuard
-
-SAVED_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
-"""Suffixes of saved records; a model's file never has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def is_saved(name: str) -> bool:
 
     Those are files of JSON, behind gzip or not; folders of runs in shards; and pipes.
     """
-    if name.lower().endswith(SAVED_SUFFIXES):
+    if name.lower().endswith(SUFFIXES):
         return True
     path = Path(name)
     try:

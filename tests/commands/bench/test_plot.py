@@ -1,6 +1,7 @@
 """Plots, read back from the figure and from the files."""
 
 import builtins
+from dataclasses import replace
 
 import cv2
 import pytest
@@ -143,3 +144,13 @@ def test_without_matplotlib(monkeypatch, tmp_path):
     with pytest.raises(DependencyError) as caught:
         check_plot(tmp_path / "a.png")
     assert caught.value.hint == "pip install 'detcli[plots]'"
+
+
+def test_names_of_models_are_only_text(figure, tmp_path):
+    names = ("a$_$.onnx", "\u6a21\u578b.onnx")
+    points = [replace(point(1, 1, 10), values={"batch": "1", "model": name}) for name in names]
+    for axes in ({"batch": ("1", "2"), "model": names}, {"model": names}):
+        write_plot(replace(sweep(), axes=axes, points=tuple(points)), tmp_path / "a.png")
+    assert [label.get_text() for label in figure.axes[-1].get_xticklabels()] == [
+        r"a\$_\$.onnx", names[1]
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from detcli.commands.shared.completion import (
     Word,
     complete_device,
     complete_model,
+    complete_side,
     quoted,
     split,
 )
@@ -111,6 +113,15 @@ def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
     assert "codes" in complete_model("")
     assert complete_model(f"{tmp_path}/no/such/")[-1] == "yolov10x"
     assert complete_model("nul\0/")[-1] == "yolov10x"
+
+
+def test_saved_records_beside_models(tmp_path):
+    for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv"):
+        (tmp_path / name).touch()
+    found = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
+    assert {name for name in found if name.startswith("here")} == {
+        "here.onnx", "here.jsonl", "here.json.gz"
+    }  # fmt: skip
 
 
 def test_devices_are_those_of_this_machine(monkeypatch):
