@@ -16,8 +16,8 @@ from detcli.model.graph import CONVOLUTIONS, PRODUCTS, GraphIndex, attribute, kn
 
 MOVES = {
     **dict.fromkeys(
-        "Expand Flatten Gather GatherElements GatherND Pad Reshape Slice Split Squeeze Tile "
-        "Transpose Unsqueeze".split(),
+        "Expand Flatten Gather GatherElements GatherND Pad Reshape SequenceAt Slice Split "
+        "SplitToSequence Squeeze Tile Transpose Unsqueeze".split(),
         (0,),
     ),
     "ScatterND": (2,),

@@ -203,6 +203,8 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     match [size for size, _ in rest]:
         case [int(classes)] if finals[0] and _with_objectness(index, decoded, rest[0][1]):
             classes, objectness = classes - 1, True
+        case [int()] if scores_of(index, rest[0][1]) is None and _has_anchors(decoded):
+            raise Unrecognised("whether its scores begin with an objectness is not clear")
         case [int(classes)]:
             pass
         case [1, int(classes)] if all(finals):
@@ -251,9 +253,12 @@ def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) ->
 
     Unless it was multiplied into the others before.
     """
-    if decoded is None or decoded.how not in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}:
-        return False
-    return "Mul" not in {node.op_type for node in makers(index, scores)}
+    return _has_anchors(decoded) and "Mul" not in {n.op_type for n in makers(index, scores)}
+
+
+def _has_anchors(decoded: Decoded | None) -> bool:
+    """Whether boxes are decoded as those of heads with anchor boxes."""
+    return decoded is not None and decoded.how in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
 
 
 def _is_final(index: GraphIndex, tensor: str) -> bool:

@@ -14,6 +14,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from detcli.errors import ModelError
 from detcli.model.contract import Layout
+from detcli.model.editing import infer_shapes
 from detcli.model.graph import shape
 
 
@@ -125,6 +126,43 @@ def test_what_is_quantised_behind_a_cut_is_read_as_it_was(name):
     found, contract = read(model)
     assert contract.family == ENDINGS[name].family
     assert_same(found, expected(name, outputs_of(model, roles)))
+
+
+@pytest.mark.parametrize("name", ["YOLOv3", "YOLOv5", "YOLOv7"])
+def test_parts_of_a_sequence_are_read_as_parts_of_a_split(name):
+    """As PyTorch's exporter writes a split, unless it optimises."""
+    model, roles = model_of(name, 3)
+    known = list(infer_shapes(model).graph.value_info)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Split":
+            nodes.append(node)
+            continue
+        sequence = f"{node.output[0]}_sequence"
+        axis = {"axis": node.attribute[0].i}
+        nodes.append(helper.make_node("SplitToSequence", node.input, [sequence], **axis))
+        for number, part in enumerate(node.output):
+            place = helper.make_tensor(f"{part}_place", TensorProto.INT64, [], [number])
+            model.graph.initializer.append(place)
+            nodes.append(helper.make_node("SequenceAt", [sequence, place.name], [part]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.value_info.extend(known)
+    found, contract = read(model)
+    assert (contract.family, contract.class_count) == ("YOLOv5", 3)
+    assert_same(found, expected(name, outputs_of(model, roles)))
+
+
+def test_scores_of_anchors_that_nothing_explains_are_refused():
+    """They may begin with an objectness or not, which would shift all classes."""
+    model, _ = model_of("YOLOv5", 3)
+    for node in list(model.graph.node):
+        if node.op_type == "Concat" and len(node.input) == 3 and node.attribute[0].i == 4:
+            place = list(model.graph.node).index(node)
+            node.input[2] = f"{(rest := node.input[2])}_unknown"
+            model.graph.node.insert(place, helper.make_node("Softsign", [rest], [node.input[2]]))
+    with pytest.raises(ModelError, match="whether its scores begin with an objectness"):
+        read(model)
 
 
 PAIRS = [
