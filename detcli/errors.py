@@ -21,7 +21,7 @@ Warnings are `DetcliWarning`: the result stands, but deserves a look.
 
 import contextlib
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class DetcliError(Exception):
@@ -49,6 +49,10 @@ class InputError(DetcliError):
     """An input cannot be used; the others go on."""
 
     exit_code = 3
+
+    def about(self, source: str) -> Self:
+        """The same error with the name of its input in front."""
+        return type(self)(f"{source}: {self}", self.hint)
 
 
 class SourceError(InputError):

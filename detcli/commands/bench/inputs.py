@@ -59,7 +59,7 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
             try:
                 picture = item.load()
             except InputError as error:
-                raise with_source(error, source) from error
+                raise error.about(source) from error
             for warning in {f"{source}: {one}" for one in picture.warnings}:
                 if warning not in self._told:  # each pass would repeat it
                     self._told.add(warning)
@@ -69,12 +69,7 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
 
 
 def _too_slow(source: str) -> InputError:
-    return with_source(too_slow(TIMEOUT_S), source)
-
-
-def with_source(error: InputError, source: str) -> InputError:
-    """The same error with the name of its source in front."""
-    return type(error)(f"{source}: {error}", error.hint)
+    return too_slow(TIMEOUT_S).about(source)
 
 
 def check_repeatable(names: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from detcli.backend.failures import RUN_TIMEOUT_S, timeout_error
 from detcli.commands.bench import sampling
 from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
 from detcli.commands.bench.cold_start import measure_cold_start
-from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest, with_source
+from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest
 from detcli.commands.bench.machine import (
     GpuWatch,
     NoiseMeter,
@@ -311,7 +311,7 @@ def measure_throughput(
             in_flight += 1
             continue
         if isinstance(record.error, InputError):
-            raise with_source(record.error, record.origin.source) from record.error
+            raise record.error.about(record.origin.source) from record.error
         if record.error is not None:
             raise record.error
         noise.look()

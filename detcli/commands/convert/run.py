@@ -109,7 +109,7 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
         OutputError: The output cannot be written, or there is no space for a temporary copy.
         UsageError: The output exists; or names, size or tolerance do not fit the model.
     """
-    picture = load_in_time(item)
+    picture = _load(item)
     item = Item(item.origin, lambda: picture)
     with contextlib.ExitStack() as stack:
         target = _open_output(model.path, output, force=options.force)
@@ -161,6 +161,14 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
         accuracy=accuracy,
         failures=failures,
     )
+
+
+def _load(item: Item) -> Picture:
+    """The picture to compare on; an error names it."""
+    try:
+        return load_in_time(item)
+    except InputError as error:
+        raise error.about(item.origin.source) from error
 
 
 def _warn(text: str) -> None:

@@ -131,8 +131,10 @@ def test_an_existing_file(convert, model, tmp_path):
 
 def test_files_that_cannot_be_read(convert, model, tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
-    assert convert(model, "--cut", "--image", tmp_path / "torn.jpg").returncode == 3
-    assert convert(model, "--cut", "--image", tmp_path / "none.jpg").returncode == 3
+    for name in ("torn.jpg", "none.jpg"):
+        done = convert(model, "--cut", "--image", tmp_path / name)
+        assert done.returncode == 3
+        assert f"{name}: " in done.stderr
     done = convert(model, "--int8", "--calibrate", tmp_path / "torn.jpg")
     assert done.returncode == 3
     assert "no picture to calibrate on" in done.stderr
