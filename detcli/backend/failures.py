@@ -88,7 +88,7 @@ def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
         )
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {why}",
-        "a graph with dynamic axes may need another --imgsz",
+        "a graph with dynamic axes may need another --imgsz, or --batch 1",
     )
 
 

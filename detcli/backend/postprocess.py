@@ -317,7 +317,7 @@ def _of_known_classes(rows: Floats, class_count: int) -> Floats:
     if not known.all():
         _warn(
             f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
-            f"{class_id[~known][0]:g}, and were dropped"
+            f"{class_id[~known][0]:g}, and were dropped; --names FILE names all classes"
         )
     found: Floats = rows[known]
     return found

@@ -136,6 +136,7 @@ class Contract:
         stride: Pixels that height and width must be a multiple of.
         names: Class names by class id, C of them.
         names_origin: Where the names came from.
+        counts_classes: The graph shows C; where it does not, C is the number of names.
         family: Name of the row of `detcli.model.families` that it was recognised by.
         heads: The tensors of the file's graph that the head is made of; empty where it is one of
             that graph's.
@@ -169,6 +170,7 @@ class Contract:
     stride: int
     names: tuple[str, ...]
     names_origin: str
+    counts_classes: bool = True
     family: str = ""
     heads: tuple[str, ...] = ()
     box_fractions: bool = False
@@ -223,11 +225,6 @@ class Contract:
                 f"use {lower} or {lower + self.stride}",
             )
         return image_size, image_size
-
-    @property
-    def counts_classes(self) -> bool:
-        """Whether the graph shows how many classes there are."""
-        return self.layout is not Layout.ROWS or self.class_count != UNKNOWN_CLASSES
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names; where it is not known, they tell C.

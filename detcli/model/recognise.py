@@ -292,6 +292,7 @@ def _reading(
         stride=stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE,
         names=names,
         names_origin=names_origin,
+        counts_classes=head.class_count is not None,
         family=family.name,
         heads=head.tensors if adaptation.is_needed else (),
         box_fractions=fractions,

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph
-from head_graphs import model_of
+from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
@@ -363,6 +363,17 @@ def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
 def test_a_graph_that_lists_all_detections_takes_one_picture_at_a_time(ending):
     model, _ = model_of(ending, 3, batch="pictures")
     assert contract_of(model).batch == 1
+
+
+def test_names_of_the_metadata_count_the_classes_of_rows_that_do_not_show_them():
+    graph = Graph()
+    boxes, score, label, _ = suppressed(graph, 2)
+    outputs = [boxes, score, graph("Mul", label, np.int64(1))]
+    found = contract_of(graph.model(outputs, {"names": "['a', 'b']"}))
+    assert (found.layout, found.class_count, found.counts_classes) == (Layout.ROWS, 2, False)
+    assert found.with_names(("a", "b", "c"), "names.txt").class_count == 3
+    counted = contract_of(model_of("NMS, [1, K, 6]", 3)[0])
+    assert (counted.class_count, counted.counts_classes) == (3, True)
 
 
 def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():

@@ -51,13 +51,17 @@ def pair(index: GraphIndex) -> Head | None:
     ]
     if len(pairs) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    if len(outputs) > 2 and pairs and _maps(index, set(outputs) - set(pairs[0].tensors)):
+    if len(outputs) > 2 and pairs and _maps(index, outputs, pairs[0]):
         raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return pairs[0] if pairs else None
 
 
-def _maps(index: GraphIndex, outputs: set[str]) -> bool:
-    return any(len(index.shapes.get(output, [])) == 4 for output in outputs)
+def _maps(index: GraphIndex, outputs: list[str], head: Head) -> bool:
+    """Whether some outputs are maps, and not what the layers of a decoder give for each box."""
+    boxes = index.shapes[head.boxes[0].tensor]
+    count = boxes[1 if head.anchors_first else 2]
+    shapes = [index.shapes.get(name, []) for name in outputs if name not in head.tensors]
+    return any(len(dims) == 4 and dims[2] != count for dims in shapes)  # [B, layers, Q, features]
 
 
 def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = False) -> Head | None:

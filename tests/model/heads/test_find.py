@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import onnx
 import pytest
+from graph_builder import Graph
 from head_checks import assert_same, expected, outputs_of, read
 from head_graphs import ENDINGS, model_of
 from hypothesis import given, settings
@@ -163,6 +164,17 @@ def test_scores_of_anchors_that_nothing_explains_are_refused():
             model.graph.node.insert(place, helper.make_node("Softsign", [rest], [node.input[2]]))
     with pytest.raises(ModelError, match="whether its scores begin with an objectness"):
         read(model)
+
+
+def test_what_each_layer_gives_for_each_query_is_no_mask():
+    graph = Graph()
+    outputs = ENDINGS["RT-DETR"].build(graph, 3)
+    hidden = graph("Unsqueeze", graph.queries(), [1])  # [B, layers, Q, features]
+    _, contract = read(graph.model([*outputs.values(), hidden]))
+    assert contract.family == "RT-DETR"
+    masks = graph.convolution(24, 4)  # [B, Q, H, W]
+    with pytest.raises(ModelError, match="it segments objects: masks come"):
+        read(graph.model([*outputs.values(), masks]))
 
 
 PAIRS = [
