@@ -18,7 +18,14 @@ from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin
 from detcli.source.address import camera_number, check_address, is_camera
-from detcli.source.capture import Capture, frame_size, open_address, open_camera, retrieve
+from detcli.source.capture import (
+    Capture,
+    frame_count,
+    frame_size,
+    open_address,
+    open_camera,
+    retrieve,
+)
 from detcli.source.decode import check_size
 from detcli.source.item import Item, SourceOptions, SourceProgress, failed
 from detcli.source.reading import POLL_S
@@ -42,7 +49,7 @@ class LiveSource:
 
     name: str  # in records, without credentials
     open: Callable[[], Capture]  # raises SourceError
-    may_be_picture: bool = False  # if it ends after one frame, it was a picture
+    may_be_file: bool = False  # a picture, if it ends after one frame, or a video
 
     @classmethod
     def named(cls, name: str, threads: int = 0) -> Self:
@@ -160,7 +167,7 @@ class _Watcher(threading.Thread):
             except SourceError:
                 if not before:
                     raise
-            if self._is_over() or (self._source.may_be_picture and self._number == 1):
+            if self._is_over() or (self._source.may_be_file and self._number == 1):
                 return
             if not self._number:
                 raise SourceError("sends no picture", "check whether another program can show it")
@@ -178,6 +185,11 @@ class _Watcher(threading.Thread):
         capture = self._source.open()
         try:
             check_size(frame_size(capture), self._options.decode.max_pixels)
+            if self._source.may_be_file and (frame_count(capture) or 0) > 1:
+                raise SourceError(
+                    "a video with an end, not a stream, and its address does not say so",
+                    "make it a file: ffmpeg -i ADDRESS -c copy clip.mp4",
+                )
             while self._grab(capture):
                 self._keep(capture)
         finally:

@@ -38,7 +38,8 @@ class Camera:
         self._permits.release(frames)
 
     def get(self, prop):
-        return float(self._size[{4: 0, 3: 1}[prop]])
+        height, width = self._size
+        return {3: float(width), 4: float(height)}.get(prop, 0.0)  # it has no number of frames
 
     def grab(self):
         self.asked += 1
@@ -237,7 +238,7 @@ def test_an_error_does_not_hide_the_last_frame():
 
 
 def test_a_stream_of_one_picture_is_a_picture():
-    (item,) = follow(source(Camera(1), may_be_picture=True), reconnect_s=1000)
+    (item,) = follow(source(Camera(1), may_be_file=True), reconnect_s=1000)
     assert item.origin.frame == 0
 
 

@@ -81,6 +81,18 @@ def test_a_picture_without_a_suffix_is_a_picture(server):
     assert number_video.number(item.load().pixels) == 0
 
 
+@pytest.mark.parametrize("path", ["/clip", "/clip.m3u8"])
+def test_a_video_without_a_suffix_is_refused(server, tmp_path, path):
+    """As a stream it would begin anew at each end, and leave out frames."""
+    server.files["/clip"] = number_video.write(tmp_path / "clip.mp4").read_bytes()
+    server.files["/clip.ts"] = number_video.write(tmp_path / "clip.ts").read_bytes()
+    parts = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2.0,\nclip.ts\n#EXT-X-ENDLIST\n"
+    server.files["/clip.m3u8"] = parts.encode()
+    with Sources([server.url(path)]) as sources:
+        (item,) = sources
+    assert "a video with an end, not a stream" in error_of(item)
+
+
 def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
     path = number_video.write(tmp_path / "v.mp4", 20)
     server.files["/v.mp4?key=secret"] = path.read_bytes()
