@@ -47,7 +47,8 @@ def read_records(name: str) -> Iterator[RecordJson]:
 
         store = open_store(name if name.endswith(("/", os.sep)) else f"{name}/")
         merge = Merge(store, Manifest(store))
-        yield from merge
+        if not merge.faults:  # no part is missing
+            yield from merge
         for fault in merge.faults:
             raise InputError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")
     else:

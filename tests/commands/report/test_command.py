@@ -110,6 +110,20 @@ def test_a_run_in_shards_has_a_page_too(invoke, detcli, make_model, tmp_path):
     assert named(tmp_path / "later") == named(tmp_path / "page")
 
 
+def test_a_run_in_shards_that_lacks_a_part_has_no_page(
+    invoke, detcli, make_model, make_picture, here
+):
+    names = [make_picture(name) for name in ("a.png", "b.png")]
+    run = ("predict", *names, "-m", make_model(), "-o", "boxes/", "--shard-size", 1)
+    assert detcli(*run).returncode == 0
+    (here / "boxes/part-00001.jsonl").unlink()
+    done = invoke("report", "boxes", "-o", "page")
+    assert done.returncode == 3
+    assert "part-00001.jsonl: missing" in done.stderr
+    assert "complete the run" in done.stderr
+    assert not (here / "page").exists()
+
+
 @pytest.mark.usefixtures("run")
 def test_records_in_an_array_and_on_standard_input(tmp_path, detcli):
     lines = (tmp_path / "boxes.jsonl").read_text()
