@@ -6,6 +6,7 @@ picture in a million folders is found at once.
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 
@@ -22,6 +23,11 @@ VIDEO_SUFFIXES = frozenset(
     ".mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv .y4m".split()
 )
 _SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
+
+_SEPARATORS = re.escape(f"/{os.sep}")
+
+_ANY_FOLDERS = re.compile(rf"(?<![^{_SEPARATORS}])\*\*(?:[{_SEPARATORS}]+|$)")
+"""The part `**` of a pattern, with the separator behind it."""
 
 FileIdentity = tuple[int, int]
 """Device and inode of a file."""
@@ -118,5 +124,37 @@ def _is_special(entry: os.DirEntry[str]) -> bool:
 
 
 def match(pattern: str) -> list[str]:
-    """The files and folders that a glob pattern matches, sorted; `**` matches any folders."""
-    return sorted(glob.glob(pattern, recursive=True))
+    """The files and folders that a glob pattern matches, sorted; `**` matches any folders.
+
+    Links are followed, and a folder that `**` reaches twice counts once: `glob` would go round in
+    circles.
+    """
+    return sorted({*_match(pattern, "")})
+
+
+def _match(pattern: str, place: str) -> Iterator[str]:
+    """What a pattern matches below a folder; the current one has no name."""
+    found = _ANY_FOLDERS.search(pattern)
+    if found is None:
+        for name in glob.glob(pattern, root_dir=place or None):
+            yield os.path.join(place, name)
+        return
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    if found[0] == "**":  # at the end it matches files, too
+        after = "*"
+    for root in _match(before, place) if before else [place]:
+        for folder in _folders(root):
+            yield from _match(after, folder)
+
+
+def _folders(root: str) -> Iterator[str]:
+    """A folder and those below it, each once, without those whose names begin with a dot."""
+    seen = {identity(root or ".")}
+    for path, names, _ in os.walk(root or ".", followlinks=True):
+        kept = []
+        for name in sorted(name for name in names if not name.startswith(".")):
+            if (found := identity(os.path.join(path, name))) not in seen:
+                seen.add(found)
+                kept.append(name)
+        names[:] = kept
+        yield path if root else path[2:]  # "./a" is a, and "." has no name

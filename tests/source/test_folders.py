@@ -1,5 +1,6 @@
 """The files that folders and patterns stand for."""
 
+import glob
 import os
 
 import pytest
@@ -128,7 +129,33 @@ def test_patterns_match_files_and_folders(here):
     touch(here, "b.jpg", "a.jpg", "x/c.jpg")
     assert match("*") == ["a.jpg", "b.jpg", "x"]
     assert match("**/*.jpg") == ["a.jpg", "b.jpg", "x/c.jpg"]
-    assert match("*\0") == []
+    assert match("*\0") == match("*\0/**") == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("**", "**/", "**/*", "**/*.jpg", "./**/*.jpg", "x/**", "x/**/c.jpg", "*/**/*.jpg"),
+        *("**/x/**/*.jpg", "**/**/c*", "x**/*.jpg", "**x/*.jpg", "[x]/**/[[]1]/*", "gone/**/*"),
+        *("{here}/**/*.jpg", "{here}/x/**//c.jpg", "x/../**/x/**/*.jpg", "a.jpg/**", ".g/**/*"),
+    ],
+)
+def test_patterns_match_what_glob_matches(here, pattern):
+    touch(
+        here, "a.jpg", "x/c.jpg", "x/[1]/c.jpg", "x/y/x/c.jpg", "yx/d.png", ".g/h/e.jpg", "x/.f.jpg"
+    )
+    pattern = pattern.format(here=here)
+    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - the yardstick
+    files = sorted({*filter(os.path.isfile, found)})
+    assert [*filter(os.path.isfile, match(pattern))] == files
+
+
+def test_a_pattern_reaches_each_folder_once(here):
+    touch(here, "a/1.jpg", "elsewhere/2.jpg")
+    for name, target in (("b", "a"), ("a/up", ".."), ("a/there", "../elsewhere"), ("loop", "loop")):
+        (here / name).symlink_to(target)
+    assert match("a/**/*.jpg") == ["a/1.jpg", "a/there/2.jpg"]
+    assert match("**/*.jpg") == ["a/1.jpg", "elsewhere/2.jpg"]
 
 
 def test_identity_is_of_the_file_not_of_its_name(here):
