@@ -366,11 +366,19 @@ def _box_format(head: Head) -> BoxFormat | None:
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
-    """Whether the scores are fewer than the shares that a softmax has made."""
-    for node in makers(index, head.scores[0].tensor):
+    """Whether the scores are fewer than the shares that a softmax has made.
+
+    Raises:
+        Unrecognised: They are cut out of an unknown number of shares.
+    """
+    scores = head.scores[0].tensor
+    for node in makers(index, scores):
         if node.op_type == "Softmax":
-            dims = index.shapes.get(node.output[0], [])
+            dims = index.shapes.get(node.output[0]) or index.shapes.get(node.input[0], [])
             shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
+            cut = index.producer(scores)
+            if shares is None and cut is not None and cut.op_type in {"Gather", "Slice", "Split"}:
+                raise Unrecognised("whether its scores are those of all classes is not clear")
             return None not in {shares, head.class_count} and shares != head.class_count
     return False
 
