@@ -128,10 +128,12 @@ def restore(network: Network, path: Path, pictures: Tensor) -> None:
     """Give a network the weights of an exported file, and both of its heads those of the file's.
 
     Batch normalisation, which the file has no longer, is chosen so that it changes nothing on these
-    pictures. The scores of classes that the file lacks start untrained.
+    pictures. The scores of classes that the file lacks start untrained. Blocks that it lacks return
+    what they get at first, and what follows them ignores it.
 
     Args:
-        network: A network of the file's widths; it is changed, and left in training mode.
+        network: A network of the file's widths, with as many blocks or more in each C2f of its
+            backbone; it is changed, and left in training mode.
         path: A file written by `export`.
         pictures: `[B, 3, H, W]`, RGB from 0 to 1.
     """
@@ -159,11 +161,15 @@ def _restore_conv(module: Conv, file: dict[str, Tensor], name: str) -> Removable
     """Restore the weights, and when the module next runs, its normalisation.
 
     Filters get the length of untrained ones, on which the optimiser's steps depend. A convolution
-    that was folded into another starts again, and at first adds nothing.
+    that the file lacks starts untrained. The last one of a block adds nothing at first, like one
+    that was folded into another.
     """
     weight, bias = file.get(f"{name}.weight"), file.get(f"{name}.bias")
-    gain = torch.zeros_like(module.norm.bias)
-    if weight is not None:
+    if weight is None:
+        gain = torch.full_like(module.norm.bias, float(name.endswith("body.0.conv")))
+    else:
+        missing = module.conv.in_channels // module.conv.groups - weight.shape[1]
+        weight = functional.pad(weight, (0, 0, 0, 0, 0, missing))  # inputs from blocks it lacks
         fan_in = weight[0].numel()
         length = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)
         untrained = (3 * fan_in) ** -0.5

@@ -312,7 +312,7 @@ class Plan:
     @classmethod
     def narrow(cls, classes: int) -> Self:
         """The bundled model's: thin where maps are large, and no wider than 128 channels."""
-        return cls((16, 16, 32, 64, 128), (1, 2, 2, 1), 1, classes, 32, 32)
+        return cls((16, 16, 32, 64, 128), (1, 3, 2, 2), 1, classes, 32, 32)
 
 
 class Backbone(nn.Module):

@@ -30,7 +30,7 @@ MAX_SOURCE = 800  # pixels of a symbol before it is placed
 MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
 MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
-WEIGHTS = np.array([0.16, 0.08, 0.18, 0.22, 0.15, 0.08, 0.13])  # of the classes
+WEIGHTS = np.array([0.15, 0.08, 0.18, 0.21, 0.15, 0.10, 0.13])  # of the classes
 ATTEMPTS = 8
 METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
