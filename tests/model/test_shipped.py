@@ -58,7 +58,7 @@ def test_every_symbol_of_the_demo_picture_is_found_once_and_nothing_else():
         x0, y0, x1, y1 = found.xyxy[found.class_id == class_id].T
         assert ((x0 < x) & (x < x1) & (y0 < y) & (y < y1)).sum() == 1
     assert len(found) == len(places)
-    assert found.score.min() > 0.75
+    assert found.score.min() > 0.55
 
 
 def test_the_model_accepts_other_sizes():
