@@ -18,7 +18,14 @@ from codes.symbols import NAMES
 from codes.train import LAST, Settings, train
 
 SHORT = Settings(
-    steps=2, warmup_steps=1, batch_size=4, imgsz=96, one_from=0, large_steps=0, workers=0
+    steps=2,
+    warmup_steps=1,
+    lr_decay_steps=1,
+    batch_size=4,
+    imgsz=96,
+    one_from=0,
+    large_steps=0,
+    workers=0,
 )
 
 
