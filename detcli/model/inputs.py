@@ -149,7 +149,7 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
         if dtype in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
             divides = _divides(index, value.name)
             return OtherInput(value.name, dtype, Role.SCALE if divides else Role.HEIGHT_WIDTH)
-    raise Unrecognised(f"what its input {value.name} is for is not clear")
+    raise Unrecognised(f"it is not clear what its input {value.name} is for")
 
 
 def _divides(index: GraphIndex, tensor: str) -> bool:

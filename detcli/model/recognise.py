@@ -163,7 +163,7 @@ def _check_scores(head: Head, unknown: list[str]) -> None:
         Unrecognised: One may.
     """
     if unknown and head.scores_are is None:
-        raise Unrecognised("what makes its scores is not clear")
+        raise Unrecognised("it is not clear what makes its scores")
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
@@ -378,7 +378,7 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
             shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
             cut = index.producer(scores)
             if shares is None and cut is not None and cut.op_type in {"Gather", "Slice", "Split"}:
-                raise Unrecognised("whether its scores are those of all classes is not clear")
+                raise Unrecognised("it is not clear whether its scores cover all classes")
             return None not in {shares, head.class_count} and shares != head.class_count
     return False
 

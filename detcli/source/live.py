@@ -187,7 +187,7 @@ class _Watcher(threading.Thread):
             check_size(frame_size(capture), self._options.decode.max_pixels)
             if self._source.may_be_file and (frame_count(capture) or 0) > 1:
                 raise SourceError(
-                    "a video with an end, not a stream, and its address does not say so",
+                    "a video file, not a stream, although its address does not look like one",
                     "make it a file: ffmpeg -i ADDRESS -c copy clip.mp4",
                 )
             while self._grab(capture):

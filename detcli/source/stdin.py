@@ -86,7 +86,7 @@ def _require_one(data: bytes) -> None:
     """
     if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
         raise DecodeError(
-            "several pictures, and only JPEGs can follow one another",
+            "several pictures, but only JPEGs can be sent as a stream",
             "send JPEGs, with ffmpeg -c:v mjpeg, or name files",
         )
 

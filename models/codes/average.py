@@ -1,8 +1,8 @@
 """Average a run with what it began with: `python -m codes.average last.pt mean.pt`.
 
-A run on new scenes gains there and loses a little elsewhere; between its first and its last weights
-lie some that are better at both, as for CLIP (Wortsman et al., arXiv 2109.01903). Far from either
-the one-to-one head loses symbols for which both ends answer with different cells.
+A run on new scenes improves there and loses a little elsewhere; some weights between its first and
+its last do better at both, as Wortsman et al. found for CLIP (arXiv 2109.01903). Near the middle,
+the one-to-one head loses symbols that the two ends assign to different cells.
 """
 
 import argparse
@@ -28,24 +28,21 @@ def averaged(first: Network, last: Network, share: float, batches: Iterable[Tens
         first: Where a run began; it is changed.
         last: Where it ended.
         share: The part of `last`, from 0 to 1.
-        batches: Pictures `[B, 3, H, W]`, uint8: the statistics of batch normalisation are measured
-            on these, as those between two networks' are no averages.
+        batches: Pictures `[B, 3, H, W]`, uint8, on which the statistics of batch normalisation
+            are measured again: averaging those of two networks does not give the mean network's.
     """
     ours, theirs = first.state_dict(), last.state_dict()
     for name, value in ours.items():
         if value.dtype.is_floating_point:
             value.lerp_(theirs[name], share)
-    norms = [module for module in first.modules() if isinstance(module, nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the mean of all batches
+    for module in first.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None  # the mean of all batches
     first.train()
     with torch.no_grad():
         for pictures in batches:
             first(pictures.float() / 255)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
     return first.eval()
 
 
@@ -65,8 +62,8 @@ def main() -> None:
     trainer = Trainer(settings, torch.device("cpu"))
     trainer.start(Path(settings.start), scenes[0].pictures)
     batches = (scenes[settings.one_from + number].pictures for number in range(BATCHES))
-    averaged(trainer.network, trained(given.checkpoint), given.share, batches)
-    trainer.average.load_state_dict(trainer.network.state_dict())
+    mean = averaged(trainer.network, trained(given.checkpoint), given.share, batches)
+    trainer.average.load_state_dict(mean.state_dict())
     trainer.save(given.output)
 
 

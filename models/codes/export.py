@@ -23,7 +23,7 @@ from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, de
 from codes.symbols import NAMES
 
 IMGSZ = 640
-CONF = 0.5  # recommended: above the best F1 on the held-out pictures, for fewer false alarms
+CONF = 0.5  # recommended: few false alarms matter more than the last symbols
 # Enlarged, a small picture would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
@@ -128,8 +128,8 @@ def restore(network: Network, path: Path, pictures: Tensor) -> None:
     """Give a network the weights of an exported file, and both of its heads those of the file's.
 
     Batch normalisation, which the file has no longer, is chosen so that it changes nothing on these
-    pictures. The scores of classes that the file lacks start untrained. Blocks that it lacks return
-    what they get at first, and what follows them ignores it.
+    pictures. The scores of classes that the file lacks start untrained. Blocks that it lacks
+    start as identities whose output is not used yet.
 
     Args:
         network: A network of the file's widths, with as many blocks or more in each C2f of its

@@ -451,7 +451,7 @@ def maze(random: Random, side: int, _: Lettering) -> Cover:
     return cover
 
 
-# What is mistaken more often comes more often.
+# The kinds that are mistaken for symbols most often are repeated.
 TRAINING: tuple[Maker, ...] = (
     text_block, text_block, headline, headline, headline, chessboard, fence, fence, fence, fence,
     windows, windows, noise_grid, noise_grid, noise_grid, table, emblem, other_code, other_code,

@@ -90,7 +90,7 @@ def test_a_video_without_a_suffix_is_refused(server, tmp_path, path):
     server.files["/clip.m3u8"] = parts.encode()
     with Sources([server.url(path)]) as sources:
         (item,) = sources
-    assert "a video with an end, not a stream" in error_of(item)
+    assert "a video file, not a stream" in error_of(item)
 
 
 def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):

@@ -95,7 +95,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         kept = class_ids(run.settings.classes, names_of)
         left_out = set() if kept is None else {*names_of} - {names_of[one] for one in kept}
         parsed = [parse_condition(text, names_of, watch.places, left_out) for text in conditions]
-        hidden = hidden_classes(sink_options.blur, run.settings.classes, detector.contract.names)
+        hidden = hidden_classes(sink_options.blur, run.settings.classes, names_of)
         decode = replace(decode, allocate=detector.allocate)
         if fast_decode and not (sink_options.need_pixels or watch.read):
             decode = replace(decode, fast_for=detector.fast_for)

@@ -95,7 +95,7 @@ class SinkOptions:
             raise UsageError("--save-mot needs --track", "add --track bytetrack")
         if _are_same(self.mot, self.labels):
             raise UsageError(
-                f"--save-mot and --save-txt name their files alike, and both get {self.mot}",
+                f"--save-mot and --save-txt would write files of the same names to {self.mot}",
                 "name two folders",
             )
         if self.mot is not None and self.journal is not None:

@@ -51,10 +51,12 @@ def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> H
 def _why_not(index: GraphIndex) -> str:
     """What a graph without a known head seems to be."""
     if own := {node.op_type for node in index.graph.node} & SELECTION:
-        return f"it selects boxes itself ({', '.join(sorted(own))}), and where is not clear"
+        return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
     outputs = [index.shapes.get(output.name, []) for output in index.graph.output]
     if len(outputs) != 1:
-        return f"it has {len(outputs)} outputs, and which are boxes and scores is not clear"
+        return (
+            f"it has {len(outputs)} outputs, and it is not clear which are boxes and which scores"
+        )
     match len(outputs[0]):
         case 2:
             return "it classifies whole pictures: its output is [B, C]"

@@ -204,7 +204,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         case [int(classes)] if finals[0] and _with_objectness(index, decoded, rest[0][1]):
             classes, objectness = classes - 1, True
         case [int()] if scores_of(index, rest[0][1]) is None and _has_anchors(decoded):
-            raise Unrecognised("whether its scores begin with an objectness is not clear")
+            raise Unrecognised("it is not clear whether its scores begin with an objectness")
         case [int(classes)]:
             pass
         case [1, int(classes)] if all(finals):
@@ -214,7 +214,9 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
                 and decoded.how is BoxDecode.DISTANCES
                 and computed(index, rest[0][1])
             ):
-                raise Unrecognised("what the number between its boxes and scores is is not clear")
+                raise Unrecognised(
+                    "it is not clear what the number between its boxes and scores is"
+                )
         case [int(classes), *extra] if finals[0]:
             if not boxes_only or _is_angle(index, extra):
                 hint = DETECTORS if _is_angle(index, extra) else BOXES_ONLY

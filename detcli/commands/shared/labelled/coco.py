@@ -116,7 +116,7 @@ def _objects(
             findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
             continue
         if not are_coordinates((x, y, width, height)):
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is not one of pixels")
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is out of range")
         elif number not in names:
             findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
         elif category not in index:

@@ -235,7 +235,7 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
 def _box(numbers: list[float]) -> tuple[float, float, float, float]:
     """x, y, width, height in fractions, of a box or around a polygon."""
     if not are_coordinates(numbers):
-        raise ValueError("a number that is no fraction of a picture")
+        raise ValueError("a coordinate is out of range")
     if len(numbers) == 4:
         x, y, width, height = numbers
         return x - width / 2, y - height / 2, width, height
