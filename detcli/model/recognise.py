@@ -273,7 +273,7 @@ def _reading(
     several = several and _says_several(metadata, found)
     layout = Layout.ONE_TO_MANY if several else head.layout
     needs_nms = several or bool(family.needs_nms)
-    conf, nms, ignored = _recommended(metadata, needs_nms=needs_nms)
+    conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
     adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
     logits = head.scores_are is Activation.LINEAR and no_object is None
     preprocessing = family.preprocess(image.size, default)
@@ -430,7 +430,7 @@ def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] 
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
 
-def _recommended(
+def recommended(
     metadata: dict[str, str], *, needs_nms: bool
 ) -> tuple[float | None, float | None, list[str]]:
     """The confidence and the IoU that the metadata recommends, and what is ignored of it."""

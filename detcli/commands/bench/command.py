@@ -13,6 +13,7 @@ from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE, DefaultsContext
+from detcli.commands.shared.formats import require_disk
 from detcli.commands.shared.layout import DEVICES, MODEL, OUTPUT
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import option
@@ -136,6 +137,7 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     into the report.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    require_disk({"--plot": plot, "--save-baseline": save_baseline})
     mode = mode or (Mode.THROUGHPUT if sweep else Mode.LATENCY)
     if mode is Mode.TOPK:
         typed = None if ctx.origin("model") else model

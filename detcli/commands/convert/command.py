@@ -124,15 +124,19 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run
     from detcli.commands.shared.comparison import parse_tolerance
+    from detcli.commands.shared.formats import require_disk
     from detcli.commands.shared.progress import progress
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
     from detcli.source.folders import FileIdentity, identity
     from detcli.source.item import Item, SourceOptions
-    from detcli.source.sources import Sources
+    from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
+    require_disk({"--output": output})
+    if recursive and not calibrate:
+        raise UsageError("--recursive needs --calibrate", "name the folder of pictures")
     if int8 and not calibrate:
         raise UsageError(
             "--int8 needs pictures to calibrate on",
@@ -143,6 +147,8 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     if data is None and (images is not None or split is not None):
         lone = "--split" if images is None else "--images"
         raise UsageError(f"{lone} needs --data", "name the labelled pictures")
+    inputs = [*([image] if image else []), *(calibrate or [])]
+    InputGuard(inputs, SourceOptions(recursive=recursive)).refuse([output])
     located = find_model(model)
     conversion = ConversionOptions(
         cut=cut,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from detcli.commands.shared import options
+from detcli.commands.shared.formats import require_disk
 from detcli.commands.shared.layout import OUTPUT, SELECTION
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import flag, option
@@ -112,6 +113,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
         boxes_only=boxes_only,
         tile=tile,
     )
+    require_disk({"--save-coco": save_coco, "--plots": plots, "--report": report_page})
     request = EvalRequest(
         run=run,
         model=run.find_model(),

@@ -12,6 +12,7 @@ from detcli.commands.inspect.report import AdviceCode, DetectorFacts, ModelAdvic
 from detcli.model.graph import bare_transposes
 from detcli.model.loading import ExternalFile
 from detcli.model.names import parse_names
+from detcli.model.recognise import recommended
 from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
@@ -66,6 +67,10 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
     if detector.needs_nms and detector.nms is None:
         yield ModelAdvice(
             "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
+        )
+    for ignored in recommended(metadata, needs_nms=detector.needs_nms)[2]:
+        yield ModelAdvice(
+            "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )
     if detector.cut is not None:
         most = detector.cut.most_detections

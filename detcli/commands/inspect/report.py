@@ -188,6 +188,7 @@ AdviceCode = Literal[
     "external-data",
     "invalid",
     "ir-too-new",
+    "metadata-ignored",
     "names-fewer",
     "names-missing",
     "names-more",

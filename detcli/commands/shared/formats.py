@@ -114,15 +114,19 @@ def read_target(output: str | None) -> "Target | None":
 
 
 def require_disk(options: Mapping[str, Path | None]) -> None:
-    """Refuse objects in stores where files on a disk are wanted.
+    """Refuse objects in stores and standard output where files on a disk are wanted.
 
     Args:
         options: Paths by the names of their options.
 
     Raises:
-        UsageError: One is an address, in which a path leaves one slash.
+        UsageError: One is an address, in which a path leaves one slash; or a hyphen.
     """
     for name, path in options.items():
+        if str(path) == "-":
+            raise UsageError(
+                f"{name} cannot write to standard output", "name a place on a disk, not -"
+            )
         if path is not None and str(path).startswith(tuple(s[:-1] for s in OBJECT_SCHEMES)):
             raise UsageError(
                 f"{name} cannot write to an object store",

@@ -10,6 +10,7 @@ import typer
 from detcli.commands.shared import options
 from detcli.commands.shared.completion import complete_device, complete_side
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
+from detcli.commands.shared.formats import require_disk
 from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
 from detcli.commands.shared.messages import report, say, set_verbosity
 from detcli.commands.shared.options import flag, is_typed, option
@@ -188,6 +189,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     The exit code is 6 if they differ by more than the tolerance.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
+    require_disk({"--save": save, "--report": report_page, "--certificate": certificate})
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
     from detcli.commands.shared.reports import write_report

@@ -109,6 +109,9 @@ def test_above_the_tolerance(convert, model, tmp_path):
         (["--cut", "--calibrate", "pics"], "--calibrate needs --int8 or --half"),
         (["--half", "--max-det", "5"], "--max-det needs --end-to-end"),
         (["--imgsz", "800000"], "1 to 16384 pixels"),
+        (["--half", "--recursive"], "--recursive needs --calibrate"),
+        (["--half", "--output", "-"], "--output cannot write to standard output"),
+        (["--half", "--output", "s3://bucket/a.onnx"], "--output cannot write to an object store"),
     ],
 )
 def test_refused_conversions(convert, model, tmp_path, arguments, why):
@@ -127,6 +130,15 @@ def test_an_existing_file(convert, model, tmp_path):
     assert done.returncode == 2
     assert "already exists" in done.stderr
     assert convert(model, "--cut", "--force").returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--image", "--calibrate"])
+def test_the_pictures_of_a_conversion_are_never_overwritten(convert, model, square, option):
+    before = square.read_bytes()
+    done = convert(model, "--half", option, square, "--output", square, "--force")
+    assert done.returncode == 2
+    assert "is one of the inputs" in done.stderr
+    assert square.read_bytes() == before
 
 
 def test_files_that_cannot_be_read(convert, model, tmp_path):

@@ -54,6 +54,21 @@ def test_a_complete_detector_needs_no_advice(tail, size):
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("detcli.conf", "high", "is 'high', not a number from 0 to 1"),
+        ("detcli.nms", "2", "is '2', not a number above 0 and at most 1"),
+        ("detcli.nms", "0.5", "its head gives one box for each object"),
+    ],
+)
+def test_recommendations_that_are_ignored(key, value, says):
+    found = on_detector(metadata={**NAMES, key: value})
+    assert list(found) == ["metadata-ignored"]
+    assert key in found["metadata-ignored"].message
+    assert says in found["metadata-ignored"].message
+
+
+@pytest.mark.parametrize(
     ("names", "code", "says"),
     [
         (None, "names-missing", "it names none of its 3 classes"),
