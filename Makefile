@@ -10,6 +10,7 @@ IMAGES ?= detcli/pictures
 OUT ?= build/gpu-check
 GPU_CHECK ?=
 RUN ?= build/codes
+PHOTOGRAPHS ?= build/photographs
 TRAIN ?=
 
 .DEFAULT_GOAL := help
@@ -111,8 +112,12 @@ gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [O
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[train]'
 	touch $@
 
-model: .venv/installed-train ## Train the bundled model anew: make model [RUN=build/codes] [TRAIN='--steps 6000']
-	PYTHONPATH=models $(BIN)/python -m codes.train --run '$(RUN)' $(TRAIN)
+build/photographs: | .venv/installed-train
+	PYTHONPATH=models $(BIN)/python -m codes.photographs $@.new
+	mv $@.new $@
+
+model: .venv/installed-train $(PHOTOGRAPHS) ## Train the bundled model anew: make model [RUN=build/codes] [PHOTOGRAPHS=] [TRAIN='--processes 2']
+	PYTHONPATH=models $(BIN)/python -m codes.train --run '$(RUN)' --photographs '$(PHOTOGRAPHS)' $(TRAIN)
 	PYTHONPATH=models $(BIN)/python -m codes.export '$(RUN)/last.pt' '$(RUN)/codes.onnx'
 	PYTHONPATH=models $(BIN)/python -m codes.evaluate '$(RUN)/codes.onnx'
 	@echo 'The model is $(RUN)/codes.onnx; detcli/model/bundled/codes.onnx is the one that ships'

@@ -1,8 +1,9 @@
 """Train the model: `python -m codes.train --run FOLDER`; resumes from the folder's checkpoint.
 
-AdamW. The learning rate warms up, stays constant, and decays to zero over the last steps, so a
-run can be extended until the decay begins. The exponential moving average (EMA) of the weights is
-what is evaluated and exported.
+Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) for the convolutions that mix
+channels, AdamW for all else. The learning rate warms up, stays constant, and decays to zero over
+the last steps, so a run can be extended until the decay begins. The exponential moving average
+(EMA) of the weights is what is evaluated and exported.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
 
 LAST = "last.pt"
+LOG = "log.tsv"
+COLUMNS = "step lr many_box many_class many_sides one_box one_class one_sides".split()
+REPORT_EVERY = 50  # steps
+MUON_LR = 2.0
 # Sides of the pictures in turn, as shares of the largest. Two workers in turn have about as much to
 # do. Boxes are learned early on, but telling the classes apart takes about a million symbols: so
 # most pictures are mosaics, of nine small scenes or of four, in which there are many.
@@ -44,7 +50,7 @@ class Settings:
     Attributes:
         steps: Number of training steps.
         warmup_steps: The first steps, over which the learning rate rises.
-        lr: The learning rate after warm-up.
+        lr: The learning rate of AdamW after warm-up; Muon's is `MUON_LR` times as high.
         lr_decay_steps: The last steps, over which the learning rate decays to zero.
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
@@ -64,16 +70,16 @@ class Settings:
             about; empty for those that come with scikit-image and scikit-learn alone.
     """
 
-    steps: int = 14000
+    steps: int = 8000
     warmup_steps: int = 300
-    lr: float = 2e-3
-    lr_decay_steps: int = 7000
+    lr: float = 1e-2
+    lr_decay_steps: int = 4400
     weight_decay: float = 0.03
     batch_size: int = 16
     imgsz: int = 640
-    four_from: int = 6000
-    one_from: int = 10000
-    large_steps: int = 500
+    four_from: int = 2800
+    one_from: int = 5200
+    large_steps: int = 300
     ema_decay: float = 0.999
     seed: int = 0
     workers: int = 2
@@ -85,7 +91,7 @@ class Settings:
 
 
 class Trainer:
-    """The network, the EMA of its weights and its optimiser, at a step.
+    """The network, the EMA of its weights and its optimisers, at a step.
 
     Args:
         settings: Hyperparameters.
@@ -102,6 +108,10 @@ class Trainer:
         self.parallel = DistributedDataParallel(self.network) if settings.processes > 1 else network
         self.average = copy.deepcopy(self.network).eval().requires_grad_(requires_grad=False)
         self.optimiser = torch.optim.AdamW(_groups(self.network, settings.weight_decay), fused=True)
+        self.matrices = {_matrix(weight): weight for weight in _mixing(self.network)}
+        self.muon = torch.optim.Muon(
+            self.matrices, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
+        )
         self.grids: dict[int, Anchors] = {}
 
     def learn(self, batch: Batch) -> tuple[Parts, Parts]:
@@ -117,16 +127,22 @@ class Trainer:
         with torch.autocast(self.device.type, torch.bfloat16):
             outputs = self.parallel(pictures.float() / 255)
         many, one = dual_loss(outputs, objects, self._grid(pictures))
-        self.optimiser.zero_grad(set_to_none=True)
+        self.network.zero_grad(set_to_none=True)
         torch.stack([*many, *one]).sum().backward()
         return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
 
     def update(self) -> None:
         """Update the weights from their gradients."""
+        lr = lr_at(self.step, self.settings)
         for group in self.optimiser.param_groups:
-            group["lr"] = lr_at(self.step, self.settings)
+            group["lr"] = lr
+        for group in self.muon.param_groups:
+            group["lr"] = lr * MUON_LR
         nn.utils.clip_grad_norm_(self.network.parameters(), 10)
+        for matrix, weight in self.matrices.items():
+            matrix.grad = _matrix(weight.grad)
         self.optimiser.step()
+        self.muon.step()
         self.step += 1
         self._update_average()
 
@@ -159,6 +175,7 @@ class Trainer:
             "network": self.network.state_dict(),
             "average": self.average.state_dict(),
             "optimiser": self.optimiser.state_dict(),
+            "muon": self.muon.state_dict(),
         }
         draft = path.with_suffix(".new")
         torch.save(state, draft)
@@ -171,15 +188,29 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
         self.optimiser.load_state_dict(state["optimiser"])
+        self.muon.load_state_dict(state["muon"])
 
 
 def _groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: weight decay for convolutions, none for biases and normalisation."""
-    parameters = list(network.parameters())
+    """AdamW's parameters: weight decay for convolutions, none for biases and normalisation."""
+    mixing = {id(weight) for weight in _mixing(network)}
+    parameters = [part for part in network.parameters() if id(part) not in mixing]
     return [
         {"params": [part for part in parameters if part.ndim > 1], "weight_decay": weight_decay},
         {"params": [part for part in parameters if part.ndim <= 1], "weight_decay": 0.0},
     ]
+
+
+def _mixing(network: nn.Module) -> Iterator[nn.Parameter]:
+    """Weights of the convolutions that mix channels, but for the last ones, which have a bias."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and module.groups == 1 and module.bias is None:
+            yield module.weight
+
+
+def _matrix(weight: Tensor) -> Tensor:
+    """A view `[out, kernel * kernel * in]` of a weight `[out, in, kernel, kernel]`, for Muon."""
+    return weight.detach().permute(0, 2, 3, 1).flatten(1)
 
 
 def lr_at(step: int, settings: Settings) -> float:
@@ -222,11 +253,11 @@ def train(settings: Settings, folder: Path, device: torch.device, part: int = 0)
     elif settings.start:  # the whole batch, so that all processes start alike
         trainer.start(Path(settings.start), Scenes(*series)[0].pictures)
     scenes = Scenes(*series, part=part, parts=settings.processes)
-    report = _Report(settings)
+    report = None if part else _Report(settings, folder / LOG, trainer.step)
     end = settings.stop_at or settings.steps
     for batch in batches(scenes, trainer.step, end, settings.workers):
         losses = trainer.learn(batch)
-        if part:
+        if report is None:
             continue
         report.add(trainer.step, losses)
         if trainer.step % settings.checkpoint_every == 0 or trainer.step == end:
@@ -259,25 +290,36 @@ def _train_part(
 
 
 class _Report:
-    """Progress on stderr every 50 steps, on a terminal in a single line."""
+    """Progress on stderr every `REPORT_EVERY` steps, on a terminal in a single line, and in a log.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: Hyperparameters.
+        log: A table with tabs; a resumed run drops the rows of steps that it takes again.
+        step: The step that the run is at.
+    """
+
+    def __init__(self, settings: Settings, log: Path, step: int) -> None:
+        rows = log.read_text().splitlines()[1:] if log.exists() else []
+        rows = [row for row in rows if int(row.split("\t")[0]) <= step]
+        log.write_text("\n".join(["\t".join(COLUMNS), *rows, ""]))
         self.settings = settings
+        self.log = log
         self.sums: list[Tensor] = []
         self.since = time.monotonic()
 
     def add(self, step: int, losses: tuple[Parts, Parts]) -> None:
-        """Add a step's losses, and print the means every 50 steps."""
+        """Add a step's losses, and report the means when it is time."""
         self.sums.append(torch.stack([part for parts in losses for part in parts]))
-        if len(self.sums) < 50:
+        if len(self.sums) < REPORT_EVERY:
             return
         means = torch.stack(self.sums).mean(0).tolist()
         many, one = means[:3], means[3:]
         now = time.monotonic()
         speed = len(self.sums) / (now - self.since)
         left = (self.settings.steps - step) / speed
+        lr = lr_at(step, self.settings)
         text = (
-            f"{step + 1}/{self.settings.steps} lr {lr_at(step, self.settings):.1e}  "
+            f"{step}/{self.settings.steps} lr {lr:.1e}  "
             f"many: box {many[0]:.2f} class {many[1]:.2f} sides {many[2]:.2f}  "
             f"one: box {one[0]:.2f} class {one[1]:.2f} sides {one[2]:.2f}  "
             f"{speed * self.settings.batch_size:.0f} pictures/s, {left / 60:.0f} min left"
@@ -285,6 +327,10 @@ class _Report:
         terminal = sys.stderr.isatty()
         sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
         sys.stderr.flush()
+        with self.log.open("a") as log:
+            log.write(
+                "\t".join([str(step), f"{lr:.1e}", *(f"{mean:.2f}" for mean in means)]) + "\n"
+            )
         self.sums, self.since = [], now
 
 

@@ -9,9 +9,9 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in 
 pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
 from codes.assets import training_assets
-from codes.data import Scenes
+from codes.data import Scenes, batches
 from codes.export import export, folded
-from codes.train import LAST, Settings, Trainer, lr_at, stages, train, train_in_parallel
+from codes.train import LAST, LOG, Settings, Trainer, lr_at, stages, train, train_in_parallel
 
 CPU = torch.device("cpu")
 SHORT = Settings(
@@ -28,16 +28,26 @@ SHORT = Settings(
 )
 
 
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
-    whole = train(SHORT, tmp_path / "whole", CPU)
-    halves = tmp_path / "halves"
-    stopped = dataclasses.replace(SHORT, stop_at=2)
-    assert train(stopped, halves, CPU).step == 2
-    resumed = train(SHORT, halves, CPU)
-    assert resumed.step == whole.step == 4
-    for name in ("network", "average"):
-        ours, theirs = getattr(resumed, name).state_dict(), getattr(whole, name).state_dict()
-        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+def test_a_resumed_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    stopped = train(dataclasses.replace(SHORT, stop_at=2), tmp_path, CPU)
+    loaded = Trainer(SHORT, CPU)
+    loaded.load(tmp_path / LAST)
+    assert loaded.step == stopped.step == 2
+    for name in ("network", "average", "optimiser", "muon"):
+        states = (getattr(trainer, name).state_dict() for trainer in (loaded, stopped))
+        ours, theirs = (state.get("state", state) for state in states)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+        assert len(theirs) > 1
+
+    asked = []
+
+    def spied(scenes, start, stop, workers):
+        asked.append((start, stop))
+        return batches(scenes, start, stop, workers)
+
+    monkeypatch.setattr("codes.train.batches", spied)
+    assert train(SHORT, tmp_path, CPU).step == 4
+    assert asked == [(2, 4)]
 
 
 def test_a_run_can_start_from_an_exported_file_and_resumes_without_it(tmp_path):
@@ -58,13 +68,13 @@ def test_a_run_can_start_from_an_exported_file_and_resumes_without_it(tmp_path):
 
 def test_pictures_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large():
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
-    sides = [scenes.side(step) for step in range(14000)]
+    sides = [scenes.side(step) for step in range(8000)]
     assert sides[:8] == [288, 288, 384, 288, 384, 288, 480, 288]
-    assert sides[6000:6008] == [384, 512, 320, 640, 384, 512, 320, 640]
-    assert sides[10000:10008] == [320, 448, 640, 448, 384, 544, 320, 640]
-    assert set(sides[13500:]) == {640}
-    tiles = [scenes.stage(step).tiles for step in range(14000)]
-    assert tiles == [3] * 6000 + [2] * 4000 + [1] * 4000
+    assert sides[2800:2808] == [384, 512, 320, 640, 384, 512, 320, 640]
+    assert sides[5200:5208] == [320, 448, 640, 448, 384, 544, 320, 640]
+    assert set(sides[7700:]) == {640}
+    tiles = [scenes.stage(step).tiles for step in range(8000)]
+    assert tiles == [3] * 2800 + [2] * 2400 + [1] * 2800
 
 
 def test_training_changes_the_average_and_follows_the_weights(tmp_path):
@@ -89,6 +99,17 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     train(dataclasses.replace(SHORT, stop_at=2), tmp_path, CPU)
     (tmp_path / "last.new").write_bytes(b"half")
     assert train(SHORT, tmp_path, CPU).step == 4
+
+
+def test_the_log_of_a_resumed_run_has_each_step_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("codes.train.REPORT_EVERY", 1)
+    train(dataclasses.replace(SHORT, stop_at=3), tmp_path, CPU)
+    log = tmp_path / LOG
+    log.write_text(log.read_text() + "4\t0.0\n")  # of a step after the last checkpoint
+    train(SHORT, tmp_path, CPU)
+    head, *rows = [line.split("\t") for line in log.read_text().splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert {len(row) for row in rows} == {len(head)} == {8}
 
 
 @pytest.fixture
@@ -118,8 +139,25 @@ def test_processes_average_their_gradients(tmp_path):
     trainers[0].update()
     # Weights would show little more than the signs of gradients after the first step, and bfloat16
     # rounds each gradient differently.  A gradient of one process alone is far more than 5% off.
-    ours, theirs = saved["optimiser"]["state"], trainers[0].optimiser.state_dict()["state"]
-    assert len(ours) == len(list(first.parameters()))
-    for number, state in theirs.items():
-        apart = (ours[number]["exp_avg"] - state["exp_avg"]).norm()
-        assert apart <= 0.05 * state["exp_avg"].norm() + 1e-9, number
+    learners = (("optimiser", "exp_avg"), ("muon", "momentum_buffer"))
+    compared = 0
+    for learner, moment in learners:
+        ours, theirs = saved[learner]["state"], getattr(trainers[0], learner).state_dict()["state"]
+        compared += len(ours)
+        for number, state in theirs.items():
+            apart = (ours[number][moment] - state[moment]).norm()
+            assert apart <= 0.05 * state[moment].norm() + 1e-9, (learner, number)
+    assert compared == len(list(first.parameters()))
+
+
+def test_muon_updates_what_mixes_channels_and_adamw_everything_else():
+    trainer = Trainer(SHORT, CPU)
+    left = [part for group in trainer.optimiser.param_groups for part in group["params"]]
+    mixing = list(trainer.matrices.values())
+    ours = {id(weight) for weight in [*left, *mixing]}
+    assert ours == {id(weight) for weight in trainer.network.parameters()}
+    assert len(ours) == len(left) + len(mixing)
+    assert all(weight.ndim == 4 and weight.shape[1] > 1 for weight in mixing)
+    for matrix, weight in trainer.matrices.items():
+        matrix.add_(1)  # a view, so that the network learns what Muon does
+        assert torch.equal(matrix, weight.detach().permute(0, 2, 3, 1).flatten(1))
