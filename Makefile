@@ -118,6 +118,7 @@ build/photographs: | .venv/installed-train
 
 model: .venv/installed-train $(PHOTOGRAPHS) ## Train the bundled model anew: make model [RUN=build/codes] [PHOTOGRAPHS=] [TRAIN='--processes 2']
 	PYTHONPATH=models $(BIN)/python -m codes.train --run '$(RUN)' --photographs '$(PHOTOGRAPHS)' $(TRAIN)
+	PYTHONPATH=models $(BIN)/python -m codes.curves '$(RUN)/log.tsv' '$(RUN)/curves.png'
 	PYTHONPATH=models $(BIN)/python -m codes.export '$(RUN)/last.pt' '$(RUN)/codes.onnx'
 	PYTHONPATH=models $(BIN)/python -m codes.evaluate '$(RUN)/codes.onnx'
 	@echo 'The model is $(RUN)/codes.onnx; detcli/model/bundled/codes.onnx is the one that ships'
