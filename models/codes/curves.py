@@ -18,6 +18,7 @@ def draw(log: Path, path: Path) -> None:
         for part in ("box", "class", "sides"):
             panel.plot(rows["step"], rows[f"{head}_{part}"], label=part, linewidth=1)
         panel.set(title=f"one-to-{head} head", xlabel="step", ylim=(0, 3))
+        panel.locator_params("x", nbins=5)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("loss, mean of 50 steps")
     panels[1].legend()

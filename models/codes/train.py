@@ -1,9 +1,10 @@
 """Train the model: `python -m codes.train --run FOLDER`; resumes from the folder's checkpoint.
 
 Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) for the convolutions that mix
-channels, AdamW for all else. The learning rate warms up, stays constant, and decays to zero over
-the last steps, so a run can be extended until the decay begins. The exponential moving average
-(EMA) of the weights is what is evaluated and exported.
+channels, AdamW for all else. The learning rate warms up, stays constant and decays to zero; then it
+rises once more and decays over the rest of the run (a warm restart: Loshchilov and Hutter,
+arXiv 1608.03983). The exponential moving average (EMA) of the weights is what is evaluated and
+exported.
 """
 
 import argparse
@@ -49,15 +50,17 @@ class Settings:
 
     Attributes:
         steps: Number of training steps.
-        warmup_steps: The first steps, over which the learning rate rises.
+        restart_at: The step at which the learning rate, decayed to zero, rises again.
+        warmup_steps: The first steps of both cycles, over which the learning rate rises.
         lr: The learning rate of AdamW after warm-up; Muon's is `MUON_LR` times as high.
-        lr_decay_steps: The last steps, over which the learning rate decays to zero.
+        lr_decay_steps: The last steps of the first cycle, over which the rate decays to zero.
+        restart_lr: The learning rate of the second cycle, which decays from its first step on.
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
         imgsz: Side of the largest pictures in pixels, a multiple of 32.
         four_from: The step from which on pictures are mosaics of four scenes instead of nine.
         one_from: The step from which on they are single scenes.
-        large_steps: The last steps, with the largest pictures only.
+        large_steps: The last steps of both cycles, with the largest pictures only.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
         workers: Rendering processes for each training process.
@@ -70,10 +73,12 @@ class Settings:
             about; empty for those that come with scikit-image and scikit-learn alone.
     """
 
-    steps: int = 8000
+    steps: int = 16000
+    restart_at: int = 8000
     warmup_steps: int = 300
     lr: float = 1e-2
     lr_decay_steps: int = 4400
+    restart_lr: float = 5e-3
     weight_decay: float = 0.03
     batch_size: int = 16
     imgsz: int = 640
@@ -214,24 +219,32 @@ def _matrix(weight: Tensor) -> Tensor:
 
 
 def lr_at(step: int, settings: Settings) -> float:
-    """The learning rate of a step, counted from 0: linear warm-up, cosine decay."""
-    rise = min((step + 1) / settings.warmup_steps, 1)
-    fall = min((settings.steps - step) / max(settings.lr_decay_steps, 1), 1)
-    return settings.lr * rise * (1 - math.cos(math.pi * fall)) / 2
+    """The learning rate of a step, counted from 0: linear warm-up, cosine decay, both twice."""
+    if step < settings.restart_at:
+        start, end, lr = 0, settings.restart_at, settings.lr
+        decay_steps = settings.lr_decay_steps
+    else:
+        start, end, lr = settings.restart_at, settings.steps, settings.restart_lr
+        decay_steps = end - start
+    rise = min((step - start + 1) / settings.warmup_steps, 1)
+    fall = min((end - step) / max(decay_steps, 1), 1)
+    return lr * rise * (1 - math.cos(math.pi * fall)) / 2
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Pictures by step: mosaics of nine scenes, of four, single scenes, at last large ones."""
+    """Pictures by step: mosaics of nine scenes, of four, single scenes, large ones at the ends."""
     cells = settings.imgsz // 32
     nine, four, one = (
         tuple(round(share * cells) * 32 for share in shares) for shares in (NINE, FOUR, ONE)
     )
-    last = max(settings.steps - settings.large_steps, 0)
+    large = (settings.imgsz,)
     return [
         Stage(0, nine, tiles=3),
         Stage(settings.four_from, four, tiles=2),
         Stage(settings.one_from, one),
-        Stage(last, (settings.imgsz,)),
+        Stage(settings.restart_at - settings.large_steps, large),
+        Stage(settings.restart_at, one),
+        Stage(settings.steps - settings.large_steps, large),
     ]
 
 
