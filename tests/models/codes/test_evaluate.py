@@ -132,16 +132,19 @@ def test_real_pictures_count_by_what_their_labels_say(tmp_path):
 
 
 def test_false_alarms_are_counted_per_picture(tmp_path):
+    scores = (0.9, CONF + 0.01, CONF - 0.01, 0.51, 0.49)
     for number in range(2):
         cv2.imwrite(str(tmp_path / f"{number}.jpg"), np.zeros((30, 30, 3), np.uint8))
 
     def predict(_):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
-        body[0, 4, :3] = (0.9, CONF + 0.01, CONF - 0.01)
+        body[0, 4, : len(scores)] = scores
         return body
 
     alarms = on_others(predict, tmp_path)
-    assert alarms[f"false_alarms_at_{CONF}"] == 2
+    assert alarms == {
+        f"false_alarms_at_{least}": sum(score >= least for score in scores) for least in (CONF, 0.5)
+    }
 
 
 def test_duplicates_are_what_nms_would_drop():
