@@ -5,6 +5,7 @@ that a detector looks for, only what a reader would need.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from codes.assets import Assets
 from codes.loss import Objects
+from codes.negatives import HARD
 from codes.scene import Scene, render
 from codes.textures import Picture
 
@@ -38,11 +40,13 @@ class Stage(NamedTuple):
         sides: Sides of the pictures in pixels, which take turns. Their number divides `GAP`, so
             that a scene returns at its own size.
         tiles: Scenes in a row and in a column of each picture: 2 for mosaics of four.
+        hard: Whether what is mistaken most often is shown more often.
     """
 
     step: int
     sides: tuple[int, ...]
     tiles: int = 1
+    hard: bool = False
 
 
 class Scenes(Dataset[Batch]):
@@ -80,14 +84,16 @@ class Scenes(Dataset[Batch]):
         self.kept: dict[tuple[int, int, int], Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
-        side, tiles = self.side(step), self.stage(step).tiles
+        side, stage = self.side(step), self.stage(step)
+        tiles = stage.tiles
+        assets = replace(self.assets, negatives=HARD) if stage.hard else self.assets
         last = len(MIRRORS) - 1
         scenes = []
         for use, (flip_x, flip_y) in enumerate(MIRRORS):
             first = (step + (last - use) * GAP) * self.fresh
             for index in range(first + self.part, first + self.fresh, self.parts):
                 scene = self.kept.pop((index, side, tiles), None)
-                scene = scene or mosaic(self.seed, index, self.assets, side, tiles)
+                scene = scene or mosaic(self.seed, index, assets, side, tiles)
                 if use < last:
                     self.kept[index, side, tiles] = scene
                 scenes.append(mirrored(scene, flip_x=flip_x, flip_y=flip_y))

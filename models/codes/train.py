@@ -2,7 +2,7 @@
 
 Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) for the convolutions that mix
 channels, AdamW for all else. The learning rate warms up, stays constant and decays to zero; then it
-rises once more and decays over the rest of the run (a warm restart: Loshchilov and Hutter,
+rises again and decays, once in each further cycle (warm restarts: Loshchilov and Hutter,
 arXiv 1608.03983). The exponential moving average (EMA) of the weights is what is evaluated and
 exported.
 """
@@ -50,17 +50,18 @@ class Settings:
 
     Attributes:
         steps: Number of training steps.
-        restart_at: The step at which the learning rate, decayed to zero, rises again.
-        warmup_steps: The first steps of both cycles, over which the learning rate rises.
+        cycle_steps: Steps of a cycle, at whose end the learning rate has decayed to zero.
+        warmup_steps: The first steps of each cycle, over which the learning rate rises.
         lr: The learning rate of AdamW after warm-up; Muon's is `MUON_LR` times as high.
         lr_decay_steps: The last steps of the first cycle, over which the rate decays to zero.
-        restart_lr: The learning rate of the second cycle, which decays from its first step on.
+        restart_lr: The learning rate of further cycles, which decays from their first step on.
         weight_decay: Weight decay, applied to the weights of convolutions only.
         batch_size: Pictures in a step.
         imgsz: Side of the largest pictures in pixels, a multiple of 32.
         four_from: The step from which on pictures are mosaics of four scenes instead of nine.
         one_from: The step from which on they are single scenes.
-        large_steps: The last steps of both cycles, with the largest pictures only.
+        large_steps: The last steps of each cycle, with the largest pictures only.
+        hard_from: The step from which on what is mistaken most often is shown more often.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
         workers: Rendering processes for each training process.
@@ -73,8 +74,8 @@ class Settings:
             about; empty for those that come with scikit-image and scikit-learn alone.
     """
 
-    steps: int = 16000
-    restart_at: int = 8000
+    steps: int = 24000
+    cycle_steps: int = 8000
     warmup_steps: int = 300
     lr: float = 1e-2
     lr_decay_steps: int = 4400
@@ -85,6 +86,7 @@ class Settings:
     four_from: int = 2800
     one_from: int = 5200
     large_steps: int = 300
+    hard_from: int = 16000
     ema_decay: float = 0.999
     seed: int = 0
     workers: int = 2
@@ -219,15 +221,13 @@ def _matrix(weight: Tensor) -> Tensor:
 
 
 def lr_at(step: int, settings: Settings) -> float:
-    """The learning rate of a step, counted from 0: linear warm-up, cosine decay, both twice."""
-    if step < settings.restart_at:
-        start, end, lr = 0, settings.restart_at, settings.lr
-        decay_steps = settings.lr_decay_steps
-    else:
-        start, end, lr = settings.restart_at, settings.steps, settings.restart_lr
-        decay_steps = end - start
-    rise = min((step - start + 1) / settings.warmup_steps, 1)
-    fall = min((end - step) / max(decay_steps, 1), 1)
+    """The learning rate of a step, counted from 0: linear warm-up, cosine decay, in each cycle."""
+    lr, decay_steps = settings.lr, settings.lr_decay_steps
+    if step >= settings.cycle_steps:
+        lr, decay_steps = settings.restart_lr, settings.cycle_steps
+    taken = step % settings.cycle_steps
+    rise = min((taken + 1) / settings.warmup_steps, 1)
+    fall = min((settings.cycle_steps - taken) / max(decay_steps, 1), 1)
     return lr * rise * (1 - math.cos(math.pi * fall)) / 2
 
 
@@ -237,15 +237,15 @@ def stages(settings: Settings) -> list[Stage]:
     nine, four, one = (
         tuple(round(share * cells) * 32 for share in shares) for shares in (NINE, FOUR, ONE)
     )
-    large = (settings.imgsz,)
-    return [
+    found = [
         Stage(0, nine, tiles=3),
         Stage(settings.four_from, four, tiles=2),
         Stage(settings.one_from, one),
-        Stage(settings.restart_at - settings.large_steps, large),
-        Stage(settings.restart_at, one),
-        Stage(settings.steps - settings.large_steps, large),
     ]
+    for end in range(settings.cycle_steps, settings.steps + 1, settings.cycle_steps):
+        found.append(Stage(end - settings.large_steps, (settings.imgsz,)))
+        found.append(Stage(end, one))
+    return [stage._replace(hard=stage.step >= settings.hard_from) for stage in found]
 
 
 def train(settings: Settings, folder: Path, device: torch.device, part: int = 0) -> Trainer:
