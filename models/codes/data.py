@@ -81,21 +81,21 @@ class Scenes(Dataset[Batch]):
         self.stages = stages
         self.part = part
         self.parts = parts
-        self.kept: dict[tuple[int, int, int], Scene] = {}
+        self.kept: dict[tuple[int, int, int, bool], Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
         side, stage = self.side(step), self.stage(step)
-        tiles = stage.tiles
+        like = (side, stage.tiles, stage.hard)
         assets = replace(self.assets, negatives=HARD) if stage.hard else self.assets
         last = len(MIRRORS) - 1
         scenes = []
         for use, (flip_x, flip_y) in enumerate(MIRRORS):
             first = (step + (last - use) * GAP) * self.fresh
             for index in range(first + self.part, first + self.fresh, self.parts):
-                scene = self.kept.pop((index, side, tiles), None)
-                scene = scene or mosaic(self.seed, index, assets, side, tiles)
+                scene = self.kept.pop((index, *like), None)
+                scene = scene or mosaic(self.seed, index, assets, side, stage.tiles)
                 if use < last:
-                    self.kept[index, side, tiles] = scene
+                    self.kept[index, *like] = scene
                 scenes.append(mirrored(scene, flip_x=flip_x, flip_y=flip_y))
         return collated(scenes)
 

@@ -12,7 +12,12 @@ from codes.assets import training_assets
 from codes.data import PADDING, Scenes, Stage, letterboxed, letterboxed_scene, mirrored, mosaic
 from codes.scene import Scene
 
-STAGES = [Stage(0, (64, 96)), Stage(6, (96,)), Stage(9, (128,), tiles=2)]
+STAGES = [
+    Stage(0, (64, 96)),
+    Stage(6, (96,)),
+    Stage(9, (128,), tiles=2),
+    Stage(14, (128,), tiles=2, hard=True),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +31,9 @@ def short_gap(monkeypatch):
 
 
 def test_kept_scenes_equal_newly_rendered_ones(assets):
-    """Also across a change of picture size, and from single scenes to mosaics."""
+    """Also across a change of picture size, from single scenes to mosaics, and to harder ones."""
     keeping = Scenes(3, assets, 8, STAGES)
-    for step in range(12):
+    for step in range(20):
         ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
         assert torch.equal(ours.pictures, anew.pictures)
         assert torch.equal(ours.objects.box, anew.objects.box)

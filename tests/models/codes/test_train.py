@@ -16,7 +16,7 @@ from codes.train import LAST, LOG, Settings, Trainer, lr_at, stages, train, trai
 CPU = torch.device("cpu")
 SHORT = Settings(
     steps=4,
-    restart_at=2,
+    cycle_steps=2,
     lr_decay_steps=2,
     warmup_steps=2,
     batch_size=4,
@@ -69,14 +69,15 @@ def test_a_run_can_start_from_an_exported_file_and_resumes_without_it(tmp_path):
 
 def test_pictures_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large():
     scenes = Scenes(0, training_assets(0), 16, stages(Settings()))
-    sides = [scenes.side(step) for step in range(16000)]
+    sides = [scenes.side(step) for step in range(24000)]
     assert sides[:8] == [288, 288, 384, 288, 384, 288, 480, 288]
     assert sides[2800:2808] == [384, 512, 320, 640, 384, 512, 320, 640]
     assert sides[5200:5208] == [320, 448, 640, 448, 384, 544, 320, 640]
-    assert set(sides[7700:8000]) == set(sides[15700:]) == {640}
-    assert sides[8000:8008] == sides[5200:5208]
-    tiles = [scenes.stage(step).tiles for step in range(16000)]
-    assert tiles == [3] * 2800 + [2] * 2400 + [1] * 10800
+    assert {*sides[7700:8000], *sides[15700:16000], *sides[23700:]} == {640}
+    assert sides[8000:8008] == sides[16000:16008] == sides[5200:5208]
+    in_turn = [scenes.stage(step) for step in range(24000)]
+    assert [stage.tiles for stage in in_turn] == [3] * 2800 + [2] * 2400 + [1] * 18800
+    assert [stage.hard for stage in in_turn] == [False] * 16000 + [True] * 8000
 
 
 def test_training_changes_the_average_and_follows_the_weights(tmp_path):
@@ -91,7 +92,7 @@ def test_training_changes_the_average_and_follows_the_weights(tmp_path):
 
 def test_the_learning_rate_warms_up_stays_and_decays_and_rises_again():
     settings = Settings(
-        steps=200, restart_at=100, warmup_steps=10, lr_decay_steps=40, lr=1.0, restart_lr=0.5
+        steps=300, cycle_steps=100, warmup_steps=10, lr_decay_steps=40, lr=1.0, restart_lr=0.5
     )
     assert lr_at(0, settings) == pytest.approx(0.1)
     assert lr_at(9, settings) == lr_at(59, settings) == 1
@@ -100,6 +101,7 @@ def test_the_learning_rate_warms_up_stays_and_decays_and_rises_again():
     assert 0 < lr_at(100, settings) < lr_at(105, settings) < lr_at(109, settings) < 0.5
     assert lr_at(150, settings) == pytest.approx(0.25)
     assert 0 < lr_at(199, settings) < 0.01
+    assert lr_at(250, settings) == lr_at(150, settings)
 
 
 def test_a_run_of_the_first_cycle_alone_ends_like_it():
