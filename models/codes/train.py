@@ -50,7 +50,8 @@ class Settings:
 
     Attributes:
         steps: Number of training steps.
-        cycle_steps: Steps of a cycle, at whose end the learning rate has decayed to zero.
+        cycle_steps: Steps of a cycle, at whose end the learning rate has decayed to zero; the last
+            cycle may be shorter.
         warmup_steps: The first steps of each cycle, over which the learning rate rises.
         lr: The learning rate of AdamW after warm-up; Muon's is `MUON_LR` times as high.
         lr_decay_steps: The last steps of the first cycle, over which the rate decays to zero.
@@ -61,7 +62,8 @@ class Settings:
         four_from: The step from which on pictures are mosaics of four scenes instead of nine.
         one_from: The step from which on they are single scenes.
         large_steps: The last steps of each cycle, with the largest pictures only.
-        hard_from: The step from which on what is mistaken most often is shown more often.
+        hard_from: From the first stage at or after this step on, what is mistaken most often is
+            shown more often.
         ema_decay: Share of the moving average that each step keeps.
         seed: Seed of weights and scenes.
         workers: Rendering processes for each training process.
@@ -222,12 +224,13 @@ def _matrix(weight: Tensor) -> Tensor:
 
 def lr_at(step: int, settings: Settings) -> float:
     """The learning rate of a step, counted from 0: linear warm-up, cosine decay, in each cycle."""
+    start = step - step % settings.cycle_steps
+    end = min(start + settings.cycle_steps, settings.steps)
     lr, decay_steps = settings.lr, settings.lr_decay_steps
-    if step >= settings.cycle_steps:
-        lr, decay_steps = settings.restart_lr, settings.cycle_steps
-    taken = step % settings.cycle_steps
-    rise = min((taken + 1) / settings.warmup_steps, 1)
-    fall = min((settings.cycle_steps - taken) / max(decay_steps, 1), 1)
+    if start:
+        lr, decay_steps = settings.restart_lr, end - start
+    rise = min((step - start + 1) / settings.warmup_steps, 1)
+    fall = min((end - step) / max(decay_steps, 1), 1)
     return lr * rise * (1 - math.cos(math.pi * fall)) / 2
 
 
@@ -242,7 +245,7 @@ def stages(settings: Settings) -> list[Stage]:
         Stage(settings.four_from, four, tiles=2),
         Stage(settings.one_from, one),
     ]
-    for end in range(settings.cycle_steps, settings.steps + 1, settings.cycle_steps):
+    for end in [*range(settings.cycle_steps, settings.steps, settings.cycle_steps), settings.steps]:
         found.append(Stage(end - settings.large_steps, (settings.imgsz,)))
         found.append(Stage(end, one))
     return [stage._replace(hard=stage.step >= settings.hard_from) for stage in found]

@@ -102,6 +102,9 @@ def test_the_learning_rate_warms_up_stays_and_decays_and_rises_again():
     assert lr_at(150, settings) == pytest.approx(0.25)
     assert 0 < lr_at(199, settings) < 0.01
     assert lr_at(250, settings) == lr_at(150, settings)
+    shorter = dataclasses.replace(settings, steps=220)
+    assert lr_at(210, shorter) == pytest.approx(0.25)
+    assert lr_at(219, shorter) < 0.01
 
 
 def test_a_run_of_the_first_cycle_alone_ends_like_it():
