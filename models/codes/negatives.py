@@ -190,7 +190,7 @@ def scribble(random: Random, side: int, _: Lettering) -> Cover:
     """Curls and strokes: handwriting, drawings, arabesques, cables, twigs."""
     cover = _blank(random, side)
     height = len(cover)
-    for _ in range(int(random.integers(1, 12))):
+    for _stroke in range(int(random.integers(1, 12))):
         turns = np.cumsum(random.normal(0, 0.25, 60)) + random.uniform(0, 7)
         step = random.uniform(0.01, 0.05) * side
         course = np.cumsum(np.column_stack([np.cos(turns), np.sin(turns)]) * step, 0)

@@ -149,7 +149,8 @@ class Trainer:
             group["lr"] = lr * MUON_LR
         nn.utils.clip_grad_norm_(self.network.parameters(), 10)
         for matrix, weight in self.matrices.items():
-            matrix.grad = _matrix(weight.grad)
+            if weight.grad is not None:
+                matrix.grad = _matrix(weight.grad)
         self.optimiser.step()
         self.muon.step()
         self.step += 1
@@ -210,7 +211,7 @@ def _groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     ]
 
 
-def _mixing(network: nn.Module) -> Iterator[nn.Parameter]:
+def _mixing(network: nn.Module) -> Iterator[Tensor]:
     """Weights of the convolutions that mix channels, but for the last ones, which have a bias."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1 and module.bias is None:
