@@ -468,7 +468,7 @@ TRAINING: tuple[Maker, ...] = (
     remote, water, water, cloth, cloth, scribble, dial, sausages, stars, halftone, columns,
     almost_qr, almost_qr, almost_qr, postal, postal, few_bars,
 )  # fmt: skip
-# What is mistaken after many steps, at last as often as all the others together.
+# The same with more of what is still mistaken after two cycles, which is two thirds of them.
 HARD: tuple[Maker, ...] = (
     *TRAINING, *[chessboard] * 6, *[calibration_board] * 8, *[headline] * 14, *[text_block] * 4,
     *[cloth] * 4, *[fence] * 2, *[noise_grid] * 3, *[few_bars] * 3,

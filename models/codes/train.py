@@ -247,7 +247,7 @@ def stages(settings: Settings) -> list[Stage]:
         Stage(settings.one_from, one),
     ]
     for end in [*range(settings.cycle_steps, settings.steps, settings.cycle_steps), settings.steps]:
-        found.append(Stage(end - settings.large_steps, (settings.imgsz,)))
+        found.append(Stage(max(end - settings.large_steps, 0), (settings.imgsz,)))
         found.append(Stage(end, one))
     return [stage._replace(hard=stage.step >= settings.hard_from) for stage in found]
 
