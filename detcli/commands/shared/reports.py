@@ -1,7 +1,13 @@
 """Reports of commands: tables for people, JSON for programs.
 
 A report is a frozen dataclass. Its JSON form is its fields after `schema_version`; None stands for
-what is unknown or was not measured.
+what is unknown or was not measured. A field that is `shown` carries its label and unit, and `rows`
+and `table` lay it out:
+
+    @dataclass(frozen=True, slots=True)
+    class Summary:
+        p50_s: float = shown("p50", "s")
+        p90_s: float | None = shown("p90", "s")
 """
 
 import json
@@ -10,11 +16,11 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, field, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from detcli.commands.shared.messages import is_terminal
 from detcli.text import printable
@@ -95,17 +101,109 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
     return value
 
 
-def facts(rows: Iterable[tuple[str, str]]) -> "Table":
+EMPTY = "-"
+"""What tables show for a value that is unknown or was not measured."""
+
+
+def seconds(value: float) -> str:
+    """A duration in a suitable unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.{2 if value / size < 100 else 1}f} {unit}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def _bytes(value: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(value)
+
+
+UNITS: dict[str, Callable[[Any], str]] = {
+    "": str,
+    "s": seconds,
+    "B": _bytes,
+    "%": "{:.1%}".format,
+    "/s": "{:.1f} pictures/s".format,
+}
+"""How a value of each unit is written for people; JSON has the bare number."""
+
+
+def shown(
+    label: str = "",
+    unit: str = "",
+    form: Callable[[Any], str] | None = None,
+    *,
+    default: Any = MISSING,  # noqa: ANN401 - as in `field`
+) -> Any:  # noqa: ANN401 - as in `field`
+    """A field of a report, with what people call it and how its value is written.
+
+    Without a label, a field that is a report itself is laid out in place, and any other is left to
+    the JSON.
+
+    Args:
+        label: The title of its row or column.
+        unit: A key of UNITS.
+        form: Writes the value, in place of a unit.
+        default: The value of a report that does not name it.
+    """
+    return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
+
+
+def rows(
+    report: "DataclassInstance | None",
+    kind: type["DataclassInstance"] | None = None,
+    lead: str = "",
+) -> Iterator[tuple[str, str]]:
+    """Labels and texts of a report's fields, in order, and of the reports within.
+
+    Args:
+        report: A dataclass; None where it is missing, which shows in each of its rows.
+        kind: Its type, which a missing one needs.
+        lead: What comes before each label.
+    """
+    for one in fields(kind or type(report)):  # type: ignore[arg-type] - one of them is given
+        if one.metadata:
+            label = f"{lead} {one.metadata['label']}".strip()
+            value = None if report is None else getattr(report, one.name)
+            if inner := _report_type(one.type):
+                yield from rows(value, inner, label)
+            elif label:
+                yield label, EMPTY if value is None else one.metadata["text"](value)
+
+
+def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
+    """The dataclass of `Report` and of `Report | None`, not of `tuple[Report, ...]`."""
+    kinds = [annotation] if get_origin(annotation) is tuple else [annotation, *get_args(annotation)]
+    return next(filter(is_dataclass, kinds), None)
+
+
+def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "Table":
+    """Reports of one type as a table: a column for each label, a row for each report."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    lines = [[*rows(one)] for one in reports]
+    for number, (label, _) in enumerate(lines[0] if lines else ()):
+        right = number > 0
+        made.add_column(label, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for entry in lines:
+        made.add_row(*(Text(printable(text)) for _, text in entry))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> "Table":
     """A table of two columns: titles and values."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in rows:
-        table.add_row(Text(printable(title)), Text(printable(value)))
-    return table
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(overflow="fold")
+    for title, value in pairs:
+        made.add_row(Text(printable(title)), Text(printable(value)))
+    return made
 
 
 def line(*parts: tuple[str, str]) -> "Text":
