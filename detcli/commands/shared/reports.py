@@ -162,7 +162,8 @@ def rows(
         kind: Its type, which a missing one needs.
         lead: What comes before each label.
     """
-    for one in fields(kind or type(report)):  # type: ignore[arg-type] - one of them is given
+    known: Any = kind or type(report)
+    for one in fields(known):
         if one.metadata:
             label = f"{lead} {one.metadata['label']}".strip()
             value = None if report is None else getattr(report, one.name)
