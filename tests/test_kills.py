@@ -27,7 +27,7 @@ def contents(folder, *, journals=()):
         name = str(path.relative_to(folder))
         if path.is_symlink():
             found[name] = path.readlink()
-        elif path.is_file() and path.name != ".detcli-index":
+        elif path.is_file() and path.name != ".detcli-folder":
             found[name] = records(path) if path.name in journals else path.read_bytes()
     return found
 
@@ -218,7 +218,7 @@ def test_every_file_is_synced_before_it_has_its_name(scenario, folder):
             last = max(at for at, (_, other) in enumerate(calls[:place]) if other == path)
             assert calls[last][0] == "fsync"
             renamed += 1
-    assert renamed == 7
+    assert renamed == 10
 
 
 def write_in_place():
@@ -231,13 +231,13 @@ def write_in_place():
     detcli.sink.folder.write_file = write_file
 
 
-def leave_no_index():
-    detcli.sink.index.FolderIndex.add = lambda *_: None
+def forget_names():
+    detcli.sink.folder.OutputFolder.skip = lambda *_: None
 
 
 @pytest.mark.parametrize(
     ("sabotage", "noticed"),
-    [(write_in_place, "is torn"), (leave_no_index, "instead of")],
+    [(write_in_place, "is torn"), (forget_names, "instead of")],
 )
 def test_broken_promises_are_noticed(scenario, folder, sabotage, noticed):
     run = scenario("--resume", JOURNAL, "--save-txt", "labels", journals=[JOURNAL])

@@ -5,7 +5,7 @@ pictures    image.py, window.py; draw.py, placement.py: how; privacy.py: what th
 videos      video.py, h264.py, sound.py
 data sets   yolo.py, dataset.py, coco.py, mot.py
 page/       what --report writes
-folder.py, index.py    folders of files with unique names, made from known inputs
+folder.py    folders of files with unique names
 """
 
 from typing import Protocol

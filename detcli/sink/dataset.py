@@ -21,7 +21,7 @@ from detcli.files import make_folder, write_file
 from detcli.geometry import Picture
 from detcli.model.names import parse_names
 from detcli.record import Record
-from detcli.sink.folder import PerClip, UniqueNames, stem
+from detcli.sink.folder import PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.yolo import label_text
 from detcli.text import printable
@@ -67,7 +67,7 @@ class DatasetSink:
             make_folder(folder)
         self._place = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
-        self._prefixes = PerClip(lambda record: self._names.prefix(stem(record.origin.source)))
+        self._prefixes = PerClip(lambda record: self._names.prefix(_plain_name(record)))
         self._kept = 0  # pictures that were there already
 
     def write(self, record: Record) -> None:
@@ -111,7 +111,7 @@ class DatasetSink:
 
         origin = record.origin
         if origin.frame is None:
-            return self._names.file(stem(origin.source), "", usable)
+            return self._names.file(_plain_name(record), "", usable)
         name = f"{self._prefixes.of(record)}_{origin.frame}"
         further = (f"{name}_{number}" for number in itertools.count(2))
         return next(filter(usable, itertools.chain([name], further)))
@@ -145,6 +145,10 @@ class DatasetSink:
                 "name another folder",
             )
         return True
+
+
+def _plain_name(record: Record) -> str:
+    return safe(stem(record.origin.source))
 
 
 def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:

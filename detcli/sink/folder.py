@@ -1,6 +1,7 @@
 """OutputFolder: a folder for the files of a sink, each with a unique and safe name."""
 
 import contextlib
+import glob
 import itertools
 import os
 import re
@@ -11,17 +12,16 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.files import make_folder, write_file
+from detcli.files import LEFTOVER, make_folder, unwritable, write_file
 from detcli.record import Origin, Record
-from detcli.sink.index import FolderIndex
 
 State = TypeVar("State")
 
 MAX_NAME_BYTES = 220
 """Limit of a name without numbers and suffix; file systems allow 255 in all."""
 
-PREFIX = "/"
-"""Stands for the rest of a name in the index, where only a prefix is given; in no file's name."""
+MARK = ".detcli-folder"
+"""The file by which a folder is known to be ours."""
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
 # Separators and control characters. Windows forbids more, which are common elsewhere.
@@ -77,7 +77,8 @@ class UniqueNames:
     """Gives unique names to the files of one folder.
 
     Names that differ only in case or in how accents are encoded count as equal, as some file
-    systems do not distinguish them. A name that is taken gets a number: `a`, `a-2`, `a-3`.
+    systems do not distinguish them. A name that is taken gets a number, `a-2`; and before that a
+    mark, if the one that has taken it has another: `a-mark`.
 
     A prefix is a name for files that differ only in a number, such as the frames of a video. Once
     `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
@@ -88,26 +89,28 @@ class UniqueNames:
         self._taken: set[str] = set()
         self._prefixes: set[str] = set()
         self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
+        self._owners: dict[tuple[str, str], str] = {}  # by name and suffix, the mark that has it
+        self._reserved: dict[str, str] = {}  # the same by name, whatever the suffix
+
+    def reserve(self, name: str, mark: str) -> None:
+        """Keep a name for the files of one mark."""
+        self._reserved.setdefault(_fold(name), mark)
 
     def file(
-        self,
-        name: str,
-        suffix: str,
-        usable: Callable[[str], bool] = bool,
-        earlier: Iterable[int] = (),
+        self, name: str, suffix: str, usable: Callable[[str], bool] = bool, mark: str = ""
     ) -> str:
         """Give a name to one file.
 
         Args:
-            name: Any text.
+            name: A path of safe names.
             suffix: The file's suffix with its dot; empty for a folder.
             usable: Tells whether a name that is free here can be used; by default, any can.
-            earlier: Numbers to try first.
+            mark: What the file belongs to; empty for nothing.
 
         Returns:
             The file's whole name.
         """
-        for candidate in self._candidates(name, suffix, earlier):
+        for candidate in self._candidates(name, suffix, mark):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
             if key in self._taken or not self._prefixes.isdisjoint(prefixes):
                 continue
@@ -117,11 +120,9 @@ class UniqueNames:
         self._barred.update(prefixes)
         return candidate + suffix
 
-    def prefix(
-        self, name: str, usable: Callable[[str], bool] = bool, earlier: Iterable[int] = ()
-    ) -> str:
+    def prefix(self, name: str, usable: Callable[[str], bool] = bool, mark: str = "") -> str:
         """Give a name for files that append `_` and numbers to it; as for `file`."""
-        for candidate in self._candidates(name, "_", earlier):
+        for candidate in self._candidates(name, "_", mark):
             key, prefixes = _fold(candidate), _prefixes_of(candidate)
             if (
                 key not in self._barred
@@ -133,16 +134,18 @@ class UniqueNames:
         self._barred.update(prefixes)
         return candidate
 
-    def _candidates(self, name: str, suffix: str, earlier: Iterable[int]) -> Iterator[str]:
-        """The name with numbers, those of earlier runs first, then each from 1 on only once."""
-        name = safe(name)
+    def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
+        """The name, which is for one mark, or else with the mark; then with each number, once."""
         key = (_fold(name), suffix.lower())
-        for number in itertools.chain(earlier, iter(lambda: self._next(key), None)):
+        if mark:
+            owner = self._reserved.get(key[0]) or self._owners.setdefault(key, mark)
+            if owner != mark:
+                name = f"{name}-{mark}"
+                key = (_fold(name), key[1])
+        while True:
+            self._given[key] += 1
+            number = self._given[key]
             yield name if number == 1 else f"{name}-{number}"
-
-    def _next(self, key: tuple[str, str]) -> int:
-        self._given[key] += 1
-        return self._given[key]
 
 
 def _fold(name: str) -> str:
@@ -198,32 +201,65 @@ class PerClip(Generic[State]):
             self._states = {}
 
 
+def claim(folder: Path, mark: str) -> bool:
+    """Mark a folder as made by detcli; False if it has something in it, and no mark.
+
+    What a killed run has left before it could mark the folder does not count.
+
+    Raises:
+        OutputError: The folder cannot be read or written to.
+    """
+    path = folder / mark
+    try:
+        if path.is_file() and not path.is_symlink():
+            return True
+        if any(not LEFTOVER.fullmatch(one.name) for one in folder.iterdir()):
+            return False
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    write_file(path, b"")
+    return True
+
+
 class OutputFolder:
     """A folder that is made if it does not exist, and the files in it.
 
-    All files lie in this folder, whatever the inputs are called and whatever links are in it. No
-    path is given twice, none is one of `inputs`, and none has a file that was made from another
-    input in an earlier run, or by anybody else; a file made from the same input is replaced.
-    Standard input and live sources are another input in every run.
+    An input that was found in a folder keeps its path below that one: `a/bus.txt` for
+    `pics/a/bus.jpg`, when `pics` was named. A second input of the same path gets a hash of its
+    whole name: `bus-1f3c9b20.txt`. So a later run gives each input the same names again, and
+    replaces what it has in a folder that detcli made. In any other folder nothing is replaced.
+    Nor is what came from standard input or a live source, which are another input in every run.
+
+    All files lie in this folder, whatever the inputs are called and whatever links are in it, and
+    none is one of `inputs`.
 
     Args:
         path: The folder.
         inputs: Files that are never written over.
+        roots: Folders and patterns that were searched for inputs.
         resumed: Whether this run continues another one, whose videos are kept: this one has the
             rest of their frames.
 
     Raises:
-        OutputError: The folder cannot be made, or its index cannot be read.
+        OutputError: The folder cannot be made or read.
     """
 
-    def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        inputs: Container[Path] = (),
+        *,
+        roots: Iterable[str] = (),
+        resumed: bool = False,
+    ) -> None:
         self._real = make_folder(path)
         self.path = path
         self._inputs = inputs
+        searched = {root for name in roots if (root := _searched(name)) is not None}
+        self._roots = sorted(searched, key=len, reverse=True)
         self._resumed = resumed
         self._names = UniqueNames()
-        self._index = FolderIndex(self._real)
-        self._run = os.urandom(8).hex()
+        self._ours = claim(self._real, MARK)
         self._prefixes = PerClip(self._prefix)
 
     def file_of(self, record: Record, suffix: str) -> Path:
@@ -233,11 +269,13 @@ class OutputFolder:
         """
         if record.origin.frame is not None:
             return self.member(record, self.path, self.prefix_of(record), suffix)
-        return self._file(record.origin, suffix, keep=False)
+        return self._file(record.origin, suffix)
 
     def video_of(self, record: Record, suffix: str) -> Path:
         """Path of a video that begins with this frame."""
-        return self._file(record.origin, suffix, keep=self._resumed)
+        path = self._file(record.origin, suffix, keep=self._resumed)
+        self.subfolder(path.parent)
+        return path
 
     def prefix_of(self, record: Record) -> str:
         """Prefix of a record's files: `bus`, or `film_17` for a frame."""
@@ -254,26 +292,29 @@ class OutputFolder:
             name: Begins with the result of `prefix_of`.
             suffix: The file's suffix.
         """
-        source = self._source(record.origin, suffix)
-        for number in itertools.count(1):
-            path = folder / (f"{name}_{number}{suffix}" if number > 1 else f"{name}{suffix}")
-            if self._may_write(path, source):
-                self._index.add(self._name(path), source, number)
-                break
-        return path
+        numbers = (f"_{number}" if number > 1 else "" for number in itertools.count(1))
+        paths = (folder / f"{name}{number}{suffix}" for number in numbers)
+        keep = record.origin.is_new
+        return next(path for path in paths if self._may_write(path, keep=keep))
+
+    def skip(self, origin: Origin) -> None:
+        """Keep the name of an input whose files an earlier part of a resumed run has written."""
+        if not origin.is_new:
+            self._names.reserve(self._wanted(origin), _mark(origin))
 
     def subfolder(self, path: Path) -> None:
-        """Make a folder in this one.
-
-        Raises:
-            OutputError: It cannot be made.
-        """
-        make_folder(self.real(path))
+        """Make a folder in this one, if it does not exist."""
+        if path != self.path:
+            make_folder(self.real(path))
 
     def is_usable(self, name: str) -> bool:
-        """Whether a folder of this name exists here or can be made; a link does not count."""
-        path = self._real / name
-        return not os.path.lexists(path) or stat.S_ISDIR(path.lstat().st_mode)
+        """Whether a folder of this path exists here or can be made; a link does not count."""
+        place = self._real
+        for part in PurePath(name).parts:
+            place /= part
+            if os.path.lexists(place) and not stat.S_ISDIR(place.lstat().st_mode):
+                return False
+        return True
 
     def write(self, record: Record, path: Path, data: bytes) -> None:
         """Write a file for a record.
@@ -281,6 +322,7 @@ class OutputFolder:
         Raises:
             OutputError: It cannot be written.
         """
+        self.subfolder(path.parent)
         write_file(self.real(path), data)
         record.saved.append(path)
 
@@ -288,58 +330,65 @@ class OutputFolder:
         """The path of a file in this folder, without links."""
         return self._real / path.relative_to(self.path)
 
-    def close(self) -> None:
-        """Put the index on the disk; all files are there already.
-
-        Raises:
-            OutputError: The disk is full or broken.
-        """
-        self._index.sync()
-
-    def _file(self, origin: Origin, suffix: str, *, keep: bool) -> Path:
-        wanted, source = stem(origin.source), self._source(origin, suffix)
+    def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
+        keep, wanted = keep or origin.is_new, self._wanted(origin)
+        if not self._ours and os.path.lexists(self._real / f"{wanted}{suffix}"):
+            self._names.reserve(wanted, "somebody else")
         name = self._names.file(
             wanted,
             suffix,
-            lambda name: self._may_write(self.path / name, source, keep=keep),
-            self._index.numbers(source),
+            lambda name: self._may_write(self.path / name, keep=keep),
+            "" if keep else _mark(origin),
         )
-        self._index.add(name, source, _number(name.removesuffix(suffix), wanted))
         return self.path / name
 
     def _prefix(self, record: Record) -> str:
-        wanted, source = stem(record.origin.source), self._source(record.origin, PREFIX)
-        name = self._names.prefix(
-            wanted,
-            lambda name: self._index.owner_is(name + PREFIX, source, unknown=True),
-            self._index.numbers(source),
-        )
-        self._index.add(name + PREFIX, source, _number(name, wanted))
-        return name
+        wanted, origin = self._wanted(record.origin), record.origin
+        if not origin.is_new:
+            return self._names.prefix(wanted, mark=_mark(origin))
+        files = itertools.chain.from_iterable(names for *_, names in os.walk(self._real))
+        present = {prefix for file in files for prefix in _prefixes_of(PurePath(file).stem)}
+        return self._names.prefix(wanted, lambda name: _fold(name) not in present)
 
-    def _source(self, origin: Origin, suffix: str) -> str:
-        """What identifies an input across runs, for its files of one kind."""
-        if origin.is_new:
-            return f"{self._run} {origin.source} {suffix}"
-        if origin.path is None and "://" in origin.source:
-            return f"{origin.source} {suffix}"
-        path = os.path.abspath(origin.path or origin.source)  # noqa: PTH100 - keeps links
-        return f"{path} {suffix}"
+    def _wanted(self, origin: Origin) -> str:
+        """The path of an input below what was searched, or its name, without a suffix."""
+        source = origin.source
+        root = next((root for root in self._roots if source.startswith(root)), None)
+        below = PurePath() if root is None else PurePath(source[len(root) :])
+        folder = "/".join(map(safe, below.parts[:-1]))
+        if root is None or below.is_absolute() or not self.is_usable(folder):
+            return safe(stem(source))
+        return f"{folder}/{safe(below.stem)}".lstrip("/")
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.path).as_posix()
-
-    def _may_write(self, path: Path, source: str, *, keep: bool = False) -> bool:
+    def _may_write(self, path: Path, *, keep: bool = False) -> bool:
         if path in self._inputs:
             return False
-        if not os.path.lexists(self.real(path)):
+        try:
+            mode = self.real(path).lstat().st_mode
+        except FileNotFoundError:
             return True
-        return not keep and self._index.owner_is(self._name(path), source, unknown=False)
+        return self._ours and not keep and (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
-def _number(name: str, wanted: str) -> int:
-    """The number in a name that `UniqueNames` gave: 3 in `bus-3`, 1 in `bus`."""
-    return int(name[len(safe(wanted)) + 1 :] or 1)
+def _searched(name: str) -> str | None:
+    """How the inputs begin that a named folder or pattern stands for; None for a pattern of files.
+
+    A file's name is no beginning of another input's.
+    """
+    if not glob.has_magic(name) or os.path.lexists(name):
+        return os.path.join(name, "")  # noqa: PTH118 - as the search joins names
+    literal = itertools.takewhile(lambda part: not glob.has_magic(part), name.split("/")[:-1])
+    return "".join(f"{part}/" for part in literal) if "/" in name else None
+
+
+def _mark(origin: Origin) -> str:
+    """What distinguishes an input from others of its name, in every run."""
+    import hashlib
+
+    path = origin.source
+    if origin.path is not None or "://" not in path:
+        path = os.path.abspath(origin.path or path)  # noqa: PTH100 - keeps links
+    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 class FolderSink:
@@ -349,5 +398,4 @@ class FolderSink:
         self._folder = folder
 
     def close(self) -> None:
-        """Close the folder: each file was complete when it was written."""
-        self._folder.close()
+        """Do nothing: each file was complete when it was written."""

@@ -8,7 +8,7 @@ from detcli.geometry import Boxes, Image, shown
 from detcli.opencv import cv2
 from detcli.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
+from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
@@ -51,13 +51,12 @@ class CropSink(FolderSink):
         if record.detections.names != self._names:  # the same folders in every run of a model
             unique, self._names = UniqueNames(), record.detections.names
             usable = self._folder.is_usable
-            self._folders = [unique.file(name, "", usable) for name in self._names]
+            self._folders = [unique.file(safe(name), "", usable) for name in self._names]
         showing = shown(record.detections.xyxy, record.picture.pixels.shape[:2])
         for number, (box, _, class_id, _) in enumerate(record.detections):
             if not showing[number]:
                 continue
             folder = self._folder.path / self._folders[class_id]
-            self._folder.subfolder(folder)
             data, suffix = encode(crop(record.picture.pixels, box), record)
             path = self._folder.member(record, folder, f"{prefix}_{number}", suffix)
             self._folder.write(record, path, data)

@@ -15,7 +15,6 @@ class MotSink:
     """
 
     def __init__(self, folder: OutputFolder) -> None:
-        self._folder = folder
         self._files = PerClip(lambda record: MotFile(folder, record), MotFile.close)
 
     def write(self, record: Record) -> None:
@@ -34,7 +33,6 @@ class MotSink:
             OutputError: One is not complete.
         """
         self._files.close()
-        self._folder.close()
 
 
 class MotFile:

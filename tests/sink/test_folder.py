@@ -1,6 +1,7 @@
 """Paths in a folder, whatever the inputs are called."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,7 @@ from nasty_names import anything
 from sample_records import Film, frame, numbered, picture
 
 from detcli.errors import OutputError
-from detcli.sink.folder import OutputFolder
-from detcli.sink.index import NAME
+from detcli.sink.folder import MARK, OutputFolder
 
 DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
 
@@ -22,7 +22,12 @@ def folder(tmp_path):
 
 
 def names(folder, *records, suffix=".txt"):
-    return [folder.file_of(record, suffix).name for record in records]
+    return [shown(folder, folder.file_of(record, suffix)) for record in records]
+
+
+def shown(folder, path):
+    """A path in the folder, with # for a hash."""
+    return re.sub(r"-[0-9a-f]{8}(?![0-9a-f])", "-#", path.relative_to(folder.path).as_posix())
 
 
 def test_the_folder_is_made_with_its_parents(tmp_path):
@@ -38,7 +43,7 @@ def test_a_file_in_place_of_the_folder_is_an_output_error(tmp_path):
 
 def test_pictures_are_named_after_their_files(folder):
     assert names(folder, picture("x/a.jpg"), picture("y/a.png"), picture("b")) == [
-        *("a.txt", "a-2.txt", "b.txt")
+        *("a.txt", "a-#.txt", "b.txt")
     ]
 
 
@@ -48,15 +53,16 @@ def test_frames_are_named_after_their_video_and_number(folder):
 
 def test_frames_of_videos_of_one_name_do_not_collide(folder):
     other = Film("elsewhere/film.mp4", 10.0)
-    assert names(folder, frame(0), frame(0, other), frame(1, other), frame(0)) == [
-        *("film_0.txt", "film-2_0.txt", "film-2_1.txt", "film-3_0.txt")
+    frames = [frame(0), frame(0, other), frame(1, other), frame(0), frame(0)]
+    assert names(folder, *frames) == [
+        *("film_0.txt", "film-#_0.txt", "film-#_1.txt", "film-2_0.txt", "film-3_0.txt")
     ]
 
 
 def test_frames_and_pictures_do_not_collide(folder):
-    assert names(folder, picture("film_0.png"), frame(0), picture("film-2_0.jpg")) == [
-        *("film_0.txt", "film-2_0.txt", "film-2_0-2.txt")
-    ]
+    assert names(folder, picture("film_0.png"), frame(0)) == ["film_0.txt", "film-2_0.txt"]
+    prefix = folder.prefix_of(frame(1)).removesuffix("_1")
+    assert names(folder, picture(f"{prefix}_0.jpg")) == ["film-2_0-2.txt"]
 
 
 def test_interleaved_live_frames_keep_their_names(folder):
@@ -73,7 +79,7 @@ def test_frames_on_standard_input(folder):
 
 def test_prefixes_for_several_files_of_a_record(folder):
     assert folder.prefix_of(picture("x/a.jpg")) == "a"
-    assert folder.prefix_of(picture("y/a.jpg")) == "a-2"
+    assert re.fullmatch("a-[0-9a-f]{8}", folder.prefix_of(picture("y/a.jpg")))
     assert folder.prefix_of(frame(3)) == "film_3"
     assert folder.prefix_of(frame(4)) == "film_4"
     made = folder.member(picture("x/a.jpg"), folder.path / "cat", "a_7", ".png")
@@ -81,14 +87,68 @@ def test_prefixes_for_several_files_of_a_record(folder):
 
 
 def test_an_input_is_never_the_path(tmp_path):
-    inputs = {tmp_path / name for name in ("a.txt", "a-2.txt", "film_0.txt", "film_0_2.txt")}
-    inputs.add(tmp_path / "cat" / "b_0.txt")
-    folder = OutputFolder(tmp_path, inputs)
+    inputs = {tmp_path / "out" / name for name in ("a.txt", "film_0.txt", "film_0_2.txt")}
+    inputs.add(tmp_path / "out" / "cat" / "b_0.txt")
+    folder = OutputFolder(tmp_path / "out", inputs)
     assert names(folder, picture("a.jpg"), frame(0), frame(1)) == [
-        *("a-3.txt", "film_0_3.txt", "film_1.txt")
+        *("a-2.txt", "film_0_3.txt", "film_1.txt")
     ]
-    cat = tmp_path / "cat"
+    cat = folder.path / "cat"
     assert folder.member(picture("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
+
+
+@pytest.mark.parametrize(
+    ("roots", "source", "path"),
+    [
+        ([], "pics/a/b.jpg", "b.txt"),
+        (["pics/a/b.jpg"], "pics/a/b.jpg", "b.txt"),
+        (["pics"], "pics/b.jpg", "b.txt"),
+        (["pics"], "pics/a/b.jpg", "a/b.txt"),
+        (["pics/"], "pics/a/b.jpg", "a/b.txt"),
+        (["pics", "pics/a"], "pics/a/b.jpg", "b.txt"),
+        (["pic"], "pics/a/b.jpg", "b.txt"),
+        (["."], "./a/b.c.jpg", "a/b.c.txt"),
+        (["/"], "/a/b.jpg", "a/b.txt"),
+        (["pics/**/*.jpg"], "pics/a/b.jpg", "a/b.txt"),
+        (["*/*.jpg"], "a/b.jpg", "a/b.txt"),
+        (["*/*.jpg"], "/a/b.jpg", "b.txt"),
+        (["*.jpg"], "b.jpg", "b.txt"),
+        (["pics"], "pics/aux/con.jpg", "_aux/_con.txt"),
+        (["pics"], "pics/../b.jpg", "_/b.txt"),
+        (["s3://bucket/pics/"], "s3://bucket/pics/a/b.jpg", "a/b.txt"),
+        (["s3://bucket/pics"], "s3://bucket/pics/b.jpg", "b.txt"),
+    ],
+)
+def test_what_was_found_in_a_folder_keeps_its_path_below(tmp_path, roots, source, path):
+    folder = OutputFolder(tmp_path / "out", roots=roots)
+    assert names(folder, picture(source)) == [path]
+
+
+def test_a_folder_that_has_the_name_of_a_pattern_is_searched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics[1]").mkdir()
+    folder = OutputFolder(tmp_path / "out", roots=["pics[1]"])
+    assert names(folder, picture("pics[1]/a/b.jpg")) == ["a/b.txt"]
+
+
+def test_files_below_are_written(tmp_path):
+    folder = OutputFolder(tmp_path / "out", roots=["pics"])
+    record, film = picture("pics/a/b.jpg"), frame(0, Film("pics/c/film.avi", 1.0))
+    folder.write(record, folder.file_of(record, ".txt"), b"label")
+    folder.video_of(film, ".mp4").touch()
+    assert (tmp_path / "out/a/b.txt").read_text() == "label"
+    assert (tmp_path / "out/c/film.mp4").exists()
+    assert names(folder, film) == ["c/film_0.txt"]
+
+
+def test_a_link_in_place_of_a_folder_below_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    folder = OutputFolder(tmp_path / "out", roots=["pics"])
+    (tmp_path / "out/a").symlink_to(tmp_path / "elsewhere")
+    record = picture("pics/a/b.jpg")
+    folder.write(record, folder.file_of(record, ".txt"), b"label")
+    assert record.saved == [tmp_path / "out/b.txt"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def run(path, *records, **options):
@@ -96,7 +156,6 @@ def run(path, *records, **options):
     folder = OutputFolder(path, **options)
     for record in records:
         folder.write(record, folder.file_of(record, ".txt"), record.origin.source.encode())
-    folder.close()
     return [record.saved[-1].name for record in records]
 
 
@@ -104,72 +163,52 @@ def content(path):
     return {
         str(file.relative_to(path)): file.read_text()
         for file in path.rglob("*")
-        if file.is_file() and file.name != NAME
+        if file.is_file() and file.name != MARK
     }
 
 
-def test_a_file_of_another_input_is_never_replaced(tmp_path):
-    assert run(tmp_path, picture("x/a.jpg")) == ["a.txt"]
-    assert run(tmp_path, picture("y/a.jpg")) == ["a-2.txt"]
-    assert content(tmp_path) == {"a.txt": "x/a.jpg", "a-2.txt": "y/a.jpg"}
-
-
-def test_a_file_of_the_same_input_is_replaced_in_whatever_order(tmp_path):
-    both = [picture("x/a.jpg"), picture("y/a.jpg"), picture("x/b.jpg")]
-    assert run(tmp_path, *both) == ["a.txt", "a-2.txt", "b.txt"]
-    size = (tmp_path / NAME).stat().st_size
-    for order in ([1], [1, 0, 2], [2, 0, 1], [0]):
-        run(tmp_path, *(picture(both[number].origin.source) for number in order))
-    assert content(tmp_path) == {"a.txt": "x/a.jpg", "a-2.txt": "y/a.jpg", "b.txt": "x/b.jpg"}
-    assert (tmp_path / NAME).stat().st_size == size  # the same files again cost nothing
+def test_each_input_gets_the_same_name_in_every_run(tmp_path):
+    first, second = (run(tmp_path / "out", picture("x/a.jpg"), picture("y/a.jpg")) for _ in "12")
+    assert first == second
+    assert first[0] == "a.txt"
+    assert content(tmp_path / "out") == {"a.txt": "x/a.jpg", first[1]: "y/a.jpg"}
 
 
 def test_an_input_is_known_by_its_absolute_name(tmp_path, monkeypatch):
+    out = tmp_path / "out"
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-    out = tmp_path / "out"
     monkeypatch.chdir(tmp_path / "one")
-    assert run(out, picture("a.jpg")) == ["a.txt"]
-    assert run(out, picture("../one/./a.jpg")) == ["a.txt"]
+    _, marked = run(out, picture("x/a.jpg"), picture("a.jpg"))
+    assert run(out, picture("x/a.jpg"), picture("../one/./a.jpg"))[1] == marked
     monkeypatch.chdir(tmp_path / "other")
-    assert run(out, picture("a.jpg")) == ["a-2.txt"]
-    assert run(out, picture("../one/a.jpg")) == ["a.txt"]
+    assert run(out, picture("x/a.jpg"), picture("a.jpg"))[1] != marked
 
 
-def test_a_name_that_became_free_belongs_to_who_takes_it(tmp_path):
-    run(tmp_path, picture("x/a.jpg"))
-    (tmp_path / "a.txt").unlink()
-    assert run(tmp_path, picture("y/a.jpg")) == ["a.txt"]
-    assert run(tmp_path, picture("x/a.jpg")) == ["a-2.txt"]
-    assert run(tmp_path, picture("y/a.jpg"), picture("x/a.jpg")) == ["a.txt", "a-2.txt"]
-
-
-def test_an_input_named_twice_keeps_both_files(tmp_path):
-    for _ in range(2):
-        assert run(tmp_path, picture("a.jpg"), picture("a.jpg")) == ["a.txt", "a-2.txt"]
-
-
-def test_standard_input_and_live_sources_are_new_in_every_run(tmp_path):
-    assert run(tmp_path, picture("-"), frame(0, DOOR)) == ["stdin.txt", "camera-0_0.txt"]
-    assert run(tmp_path, picture("-"), frame(0, DOOR)) == ["stdin-2.txt", "camera-0-2_0.txt"]
-
-
-def test_addresses_are_known_by_their_names(tmp_path, monkeypatch):
+def test_an_address_is_known_by_its_name(tmp_path, monkeypatch):
+    found = []
     for folder in (tmp_path / "x", tmp_path):
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
-        assert run(tmp_path / "out", picture("http://x/a.jpg")) == ["x-a.txt"]
+        found.append(run(tmp_path / "out", picture("x-a.png"), picture("http://x/a.jpg")))
+    assert found[0] == found[1] != ["x-a.txt", "x-a.txt"]
 
 
-def test_frames_of_another_video_are_never_replaced(tmp_path):
-    other = Film("y/film.avi", 10.0)
-    assert run(tmp_path, frame(0), frame(1)) == ["film_0.txt", "film_1.txt"]
-    assert run(tmp_path, frame(1, other)) == ["film-2_1.txt"]
-    assert run(tmp_path, frame(1), frame(2)) == ["film_1.txt", "film_2.txt"]
-    assert run(tmp_path, picture("film_2.png"), picture("film_3.png")) == [
-        *("film_2-2.txt", "film_3.txt")
-    ]
-    assert run(tmp_path, frame(3)) == ["film_3_2.txt"]
+def test_an_input_named_twice_has_two_files(tmp_path):
+    for _ in range(2):
+        assert len({*run(tmp_path, *[picture("a.jpg") for _ in range(3)])}) == 3
+    assert len(content(tmp_path)) == 3
+
+
+def test_standard_input_and_live_sources_are_new_in_every_run(tmp_path):
+    out = tmp_path / "out"
+    assert run(out, picture("-"), frame(0, DOOR)) == ["stdin.txt", "camera-0_0.txt"]
+    assert run(out, picture("-"), frame(0, DOOR)) == ["stdin-2.txt", "camera-0-2_0.txt"]
+    folder = OutputFolder(out)
+    assert folder.prefix_of(frame(1, DOOR)) == "camera-0-3_1"
+    (out / "cat").mkdir()
+    (out / "cat" / "camera-1_7_0.png").touch()
+    assert folder.prefix_of(frame(1, YARD)) == "camera-1-2_1"
 
 
 def plain(path):
@@ -181,15 +220,39 @@ def link(path):
 
 
 @pytest.mark.parametrize("planted", [plain, link, os.mkfifo, Path.mkdir])
-def test_what_detcli_did_not_make_is_never_replaced_nor_waited_for(tmp_path, planted):
+def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_path, planted):
     for name in ("a.txt", "film_0.txt"):
         planted(tmp_path / name)
     before = [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")]
-    for _ in range(2):
-        assert run(tmp_path, picture("a.jpg"), frame(0), frame(1)) == [
-            *("a-2.txt", "film_0_2.txt", "film_1.txt")
-        ]
+    for number in (1, 2):
+        marked, *frames = run(tmp_path, picture("a.jpg"), frame(0), frame(1))
+        assert re.fullmatch(f"a-[0-9a-f]{{8}}{'-2' * (number - 1)}.txt", marked)
+        assert frames == [f"film_0_{number + 1}.txt", ["film_1.txt", "film_1_2.txt"][number - 1]]
     assert [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")] == before
+    assert not (tmp_path / MARK).exists()
+
+
+@pytest.mark.parametrize("planted", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_never_replaced(tmp_path, planted):
+    run(tmp_path / "out", picture("b.jpg"))
+    assert (tmp_path / "out" / MARK).exists()
+    planted(tmp_path / "out/a.txt")
+    before = (tmp_path / "out/a.txt").lstat()
+    assert run(tmp_path / "out", picture("a.jpg")) != ["a.txt"]
+    assert (tmp_path / "out/a.txt").lstat() == before
+
+
+def test_a_mark_that_is_a_link_is_not_ours(tmp_path):
+    (tmp_path / "a.txt").write_text("kept")
+    (tmp_path / MARK).symlink_to("a.txt")
+    assert run(tmp_path, picture("a.jpg")) != ["a.txt"]
+
+
+def test_an_empty_folder_becomes_ours(tmp_path):
+    (tmp_path / f".detcli-{'0' * 16}.part.txt").touch()  # of a run that was killed
+    for _ in range(2):
+        assert run(tmp_path, picture("a.jpg"), frame(0)) == ["a.txt", "film_0.txt"]
+    assert (tmp_path / MARK).read_bytes() == b""
 
 
 def test_a_link_in_place_of_a_file_that_detcli_made_is_replaced(tmp_path):
@@ -210,11 +273,15 @@ def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_pat
         assert run(tmp_path, picture("a.jpg"), resumed=resumed) == ["a.txt"]
 
 
-def test_a_file_that_a_kill_kept_from_appearing_gets_its_name_later(tmp_path):
-    OutputFolder(tmp_path).file_of(picture("x/a.jpg"), ".txt")
-    assert run(tmp_path, picture("x/a.jpg")) == ["a.txt"]
-    OutputFolder(tmp_path).file_of(picture("x/b.jpg"), ".txt")
-    assert run(tmp_path, picture("y/b.jpg")) == ["b.txt"]
+def test_a_resumed_run_gives_the_names_that_the_whole_run_gives(tmp_path):
+    other = Film("y/film.avi", 10.0)
+    inputs = [picture("x/a.jpg"), picture("y/a.jpg"), frame(0), frame(1), frame(0, other)]
+    whole = run(tmp_path / "whole", *inputs)
+    for done in range(len(inputs)):
+        folder = OutputFolder(tmp_path / "out", resumed=True)
+        for record in inputs[:done]:
+            folder.skip(record.origin)
+        assert [folder.file_of(record, ".txt").name for record in inputs[done:]] == whole[done:]
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path):
@@ -249,5 +316,5 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()
-    assert len(os.listdir(folder.path)) == len(paths) + bool(paths)  # noqa: PTH208 - names that are not UTF-8
+    assert len(os.listdir(folder.path)) == len(paths) + 1  # noqa: PTH208 - names that are not UTF-8
     assert all(Path(os.path.realpath(path)).parent == folder.path for path in paths)

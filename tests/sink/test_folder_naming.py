@@ -108,12 +108,30 @@ def test_an_output_is_named_after_its_input(source, name):
     assert stem(source) == name
 
 
-def give(names, *wanted, suffix=".png", usable=lambda _: True):
-    return [names.file(one, suffix, usable) for one in wanted]
+def give(names, *wanted, suffix=".png", usable=lambda _: True, mark=""):
+    return [names.file(safe(one), suffix, usable, mark) for one in wanted]
 
 
 def test_a_name_that_is_taken_gets_a_number():
     assert give(UniqueNames(), "a", "a", "b", "a") == ["a.png", "a-2.png", "b.png", "a-3.png"]
+
+
+def test_a_name_that_another_mark_has_gets_its_own():
+    names = UniqueNames()
+    assert give(names, "a", "a", mark="x") == ["a.png", "a-2.png"]
+    assert give(names, "A", "b", "a", mark="y") == ["A-y.png", "b.png", "a-y-2.png"]
+    assert give(names, "a", suffix=".jpg", mark="y") == ["a.jpg"]
+    assert [names.prefix("a", mark=mark) for mark in "xyx"] == ["a", "a-y", "a-2"]
+
+
+def test_a_reserved_name_is_for_one_mark():
+    names = UniqueNames()
+    names.reserve("A", "x")
+    names.reserve("a", "y")  # too late
+    assert give(names, "a", mark="y") == ["a-y.png"]
+    assert names.prefix("a", mark="y") == "a-y"
+    assert give(names, "a", mark="x") == ["a.png"]
+    assert names.prefix("a", mark="x") == "a"
 
 
 def test_a_number_that_is_taken_is_skipped():
@@ -177,10 +195,10 @@ def test_all_files_have_different_names(wanted):
     names, given_ = UniqueNames(), []
     for name, suffix in wanted:
         if suffix == "prefix":
-            prefix = names.prefix(name)
+            prefix = names.prefix(safe(name))
             given_ += [
                 f"{prefix}{number}{end}" for number in ("_1", "_1_1", "_2") for end in (".png", "")
             ]
         else:
-            given_.append(names.file(name, suffix))
+            given_.append(names.file(safe(name), suffix))
     assert len({entry(name) for name in given_}) == len(given_)

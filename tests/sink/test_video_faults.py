@@ -50,7 +50,7 @@ def test_a_size_that_no_codec_takes_is_an_output_error(tmp_path):
 
 def test_a_removed_folder_is_an_output_error(tmp_path):
     sink = VideoSink(OutputFolder(tmp_path / "out"))
-    (tmp_path / "out").rmdir()
+    shutil.rmtree(tmp_path / "out")
     with pytest.raises(OutputError, match="out"):
         sink.write(frame(0))
 

@@ -121,7 +121,9 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             add = _in_turn(add, _provenance(run, detector, located, settings, sink_options))
         with Sources(names, source_options) as sources:
             bar = not (quiet or sink_options.on_terminal or one_picture)
-            opening = open_sinks(sink_options, guard, settings, detector.contract.names, hidden)
+            opening = open_sinks(
+                sink_options, guard, settings, detector.contract.names, hidden, roots=names
+            )
             tally = detect(pipeline, sources, add, opening, sink_options, quiet=quiet, bar=bar)
         if watch.track is not None and tally.done and not tally.numbered and not quiet:
             say("nothing was tracked: only the frames of videos and streams have tracks")

@@ -243,12 +243,14 @@ def hidden_classes(
 
 
 @contextlib.contextmanager
-def open_sinks(
+def open_sinks(  # noqa: PLR0913 - what sinks are opened with
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None = None,
     class_names: Sequence[str] = (),
     hidden: frozenset[int] = frozenset(),
+    *,
+    roots: Sequence[str] = (),
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
@@ -261,6 +263,7 @@ def open_sinks(
         settings: What the detections depend on, for a journal and a page.
         class_names: The model's classes, for a dataset.
         hidden: Ids of the classes to hide in pictures.
+        roots: Folders and patterns that are searched for inputs.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
@@ -275,7 +278,7 @@ def open_sinks(
         written = (path for path in options.files if isinstance(path, Path))
         require_apart(options.report, (*written, *options.folders))
     with contextlib.ExitStack() as undo:
-        sinks, skip = _open(options, guard, settings, class_names, undo)
+        sinks, skip = _open(options, guard, settings, class_names, undo, roots=roots)
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
         for sink in sinks:
@@ -293,12 +296,14 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-def _open(  # noqa: C901, PLR0915 - one branch an option
+def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
     options: SinkOptions,
     guard: Container[Path],
     settings: SettingsJson | None,
     class_names: Sequence[str],
     undo: contextlib.ExitStack,
+    *,
+    roots: Sequence[str],
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; after an error, the stack undoes what was opened."""
 
@@ -310,7 +315,16 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     def make_folder(path: Path) -> "OutputFolder":
         from detcli.sink.folder import OutputFolder
 
-        return OutputFolder(path, guard, resumed=options.journal is not None)
+        folder = OutputFolder(path, guard, roots=roots, resumed=options.journal is not None)
+        folders.append(folder)
+        return folder
+
+    def skip(item: Item) -> bool:
+        known = journal.skip(item.origin)
+        if known:
+            for folder in folders:
+                folder.skip(item.origin)
+        return known
 
     def keeper(sink: Sink) -> Sink:
         """A sink of pictures; with --only-detections, it gets only those with detections."""
@@ -320,6 +334,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
 
         return OnlyDetections(sink)
 
+    folders: list[OutputFolder] = []
     sinks: list[Sink] = []
     windows: list[Sink] = []
     if options.show or options.pictures is not None:
@@ -381,7 +396,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
 
         journal = Journal(options.journal, settings, force=options.force, videos=options.pictures)
         undo.callback(journal.close)
-        return [*sinks, journal, *windows], lambda item: journal.skip(item.origin)
+        return [*sinks, journal, *windows], skip
     optional = [
         column for column, setting in OPTIONAL_FIELDS.items() if getattr(options.watch, setting)
     ]

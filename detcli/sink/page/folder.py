@@ -21,6 +21,7 @@ from typing import Any
 
 from detcli.errors import OutputError, UsageError
 from detcli.files import NO_WAIT, AppendedFile, lock, make_folder, unwritable, write_file
+from detcli.sink.folder import claim
 
 MARK = ".detcli-page"
 """The file by which a folder is known to be ours; locked while a run writes."""
@@ -161,14 +162,14 @@ class PageFolder:
     def _claim(self) -> FileIO:
         """Mark the folder as ours, and lock it against other runs."""
         mark = self._real / MARK
-        if not mark.is_file() and any(self._real.iterdir()):
+        if not claim(self._real, MARK):
             raise UsageError(
                 f"{self.path} has other files in it, and is not a page of detcli",
                 "name an empty folder, or one that does not exist",
             )
-        flags = os.O_RDWR | os.O_CREAT | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_RDWR | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
         try:
-            file = FileIO(os.open(mark, flags, 0o666), "r+")
+            file = FileIO(os.open(mark, flags), "r+")
         except OSError as error:
             raise unwritable(mark, error) from error
         if lock(file) is False:

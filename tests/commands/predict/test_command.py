@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -172,8 +173,20 @@ def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_
     finished = invoke("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
     assert finished.returncode == 0
     saved = sorted((tmp_path / "out").glob("[!.]*"))
-    assert [path.name for path in saved] == ["a-2.png", "a.png"]
+    assert re.fullmatch("a-[0-9a-f]{8}.png a.png", " ".join(path.name for path in saved))
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
+
+
+def test_save_keeps_the_paths_below_a_folder(invoke, make_model, make_picture, tmp_path):
+    for name in ("x/a.png", "y/a.png", "b.png"):
+        make_picture(f"pics/{name}", ("red", 2, 3))
+    command = ["predict", tmp_path / "pics", "-r", "-m", make_model(), "--save", tmp_path / "out"]
+    assert invoke(*command, "--save-txt", tmp_path / "out/labels").returncode == 0
+    files = (path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("[!.]*.*"))
+    assert {path.as_posix() for path in files} == {
+        *("b.png", "x/a.png", "y/a.png"),
+        *("labels/b.txt", "labels/x/a.txt", "labels/y/a.txt"),
+    }
 
 
 def test_lines_and_labels_of_annotated_pictures(invoke, make_model, make_picture, tmp_path):
