@@ -61,5 +61,4 @@ class TextSink:
         self._output = output
 
     def close(self) -> None:
-        """Make the file visible."""
         self._output.commit()

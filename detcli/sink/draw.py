@@ -35,14 +35,11 @@ COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How detections are drawn.
+    """How detections are drawn."""
 
-    Attributes:
-        line_width: Width of a box's line in pixels; None to scale it with the picture.
-        label_parts: What labels say: name, score, both, or nothing.
-    """
-
+    # width of a box's line in pixels; None to scale it with the picture
     line_width: int | None = None
+    # what labels say: name, score, both, or nothing
     label_parts: frozenset[str] = frozenset({"name", "score"})
 
 

@@ -99,17 +99,7 @@ class UniqueNames:
     def file(
         self, name: str, suffix: str, usable: Callable[[str], bool] = bool, mark: str = ""
     ) -> str:
-        """Give a name to one file.
-
-        Args:
-            name: A path of safe names.
-            suffix: The file's suffix with its dot; empty for a folder.
-            usable: Tells whether a name that is free here can be used; by default, any can.
-            mark: What the file belongs to; empty for nothing.
-
-        Returns:
-            The file's whole name.
-        """
+        """Give a name to one file."""
         for candidate in self._candidates(name, suffix, mark):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
             if key in self._taken or not self._prefixes.isdisjoint(prefixes):
@@ -205,9 +195,6 @@ def claim(folder: Path, mark: str) -> bool:
     """Mark a folder as made by detcli; False if it has something in it, and no mark.
 
     What a killed run has left before it could mark the folder does not count.
-
-    Raises:
-        OutputError: The folder cannot be read or written to.
     """
     path = folder / mark
     try:

@@ -55,9 +55,6 @@ class H264Encoder:
         rate: Frames per second, about; the last frame lasts as long as that.
         sound: Absolute path or URL of the video whose sound is heard; None for silence.
         start_s: The time of the first frame in that video.
-
-    Raises:
-        OSError: It cannot be written, or not in this size.
     """
 
     def __init__(
@@ -110,9 +107,6 @@ class H264Encoder:
         Args:
             picture: `(H, W, 3)` uint8 BGR.
             time_s: From the start of this video; later than that of the frame before.
-
-        Raises:
-            OSError: It cannot be written.
         """
         with _errors():
             even = np.ascontiguousarray(picture[: self._height, : self._width])
@@ -136,11 +130,7 @@ class H264Encoder:
         return (self.count - self._encoded) * self._largest
 
     def finish(self) -> None:
-        """Write what is missing: frames in the encoder, sound until the last one's end, the index.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write what is missing: frames in the encoder, sound until the last one's end, the index."""
         try:
             self._add_sound(self._end_s)
             with _errors():
@@ -175,7 +165,6 @@ class _File:
         self.seek, self.tell = file.seek, file.tell
 
     def write(self, data: bytes) -> int:
-        """Write all of it."""
         try:
             write_all(self._file, data)
         except OSError as error:

@@ -29,7 +29,6 @@ class JsonArray(TextSink):
             self._before = ",\n"
 
     def close(self) -> None:
-        """Close the array, and make the file visible."""
         try:
             self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
         finally:

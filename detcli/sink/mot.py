@@ -43,7 +43,6 @@ class MotFile:
         self._file = AtomicFile(folder.real(self._path))
 
     def write(self, record: Record) -> None:
-        """Write the rows of a frame."""
         record.saved.append(self._path)
         found = record.detections
         if found is None or found.track_id is None:
@@ -56,5 +55,4 @@ class MotFile:
                 self._file.write(f"{frame},{number},{place},{score:.4f},-1,-1,-1\n")
 
     def close(self) -> None:
-        """Make the file visible."""
         self._file.commit()

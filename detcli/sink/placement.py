@@ -31,11 +31,7 @@ PLACES = np.array(
 
 
 class LabelLayout:
-    """Labels on a picture: none leaves it or covers another, and boxes stay visible.
-
-    Attributes:
-        taken: `(T, 4)`, where labels are, each with a gap around it.
-    """
+    """Labels on a picture: none leaves it or covers another, and boxes stay visible."""
 
     def __init__(self, picture: tuple[int, int], visible: Rectangles, gap: int) -> None:
         """Begin without labels.
@@ -59,9 +55,6 @@ class LabelLayout:
             box: `(4,)`, the box that the label belongs to.
             size: Width and height of the label.
             cover: The part of each box that all labels together may cover, from 0 to 1.
-
-        Returns:
-            The label's left top corner; None if no place is free.
         """
         extent = np.array(size, np.float32)
         if (extent > self._room).any():

@@ -46,16 +46,7 @@ class Sound:
     """
 
     def __init__(self, address: str, start_s: float) -> None:
-        """Open a video.
-
-        Args:
-            address: A file's absolute path, or a URL.
-            start_s: Where it begins, from the start of the pictures.
-
-        Raises:
-            SoundError: It cannot be opened.
-            LookupError: It has none.
-        """
+        """Open a video."""
         self._name = public_name(address)
         path = Path(address)
         if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
@@ -90,11 +81,7 @@ class Sound:
                 self._input.seek(int((self._shift_s - 1) * av.time_base))
 
     def begin(self, output: av.container.OutputContainer) -> None:
-        """Add a track to a container.
-
-        Raises:
-            SoundError: MP4 cannot hold it.
-        """
+        """Add a track to a container."""
         try:
             if self._fits():
                 self._packets = self._copied(output.add_stream_from_template(self._track))
@@ -136,7 +123,6 @@ class Sound:
         self.close()
 
     def close(self) -> None:
-        """Close the video."""
         self._next, self._packets = None, iter(())
         self._input.close()
 

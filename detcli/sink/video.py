@@ -103,7 +103,6 @@ class ClipWriter:
         self._path = Path()  # of this file
 
     def write(self, record: Record) -> None:
-        """Write a frame, at its time."""
         if (now := self._advance(record.origin)) is None:
             return
         began = self._began = self._began or now
@@ -124,7 +123,6 @@ class ClipWriter:
         record.saved.append(self._path)
 
     def close(self) -> None:
-        """Finish the file."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -205,12 +203,7 @@ class VideoFile:
         self._last: Image = np.zeros(shape, np.uint8)
 
     def append(self, picture: Image, time_s: float) -> None:
-        """Write a frame at a time from the start of the video.
-
-        Raises:
-            OutputError: The disk is nearly full, so that the video could soon not be finished; or
-                it cannot be written.
-        """
+        """Write a frame at a time from the start of the video."""
         needed = DISK_RESERVE + INDEX_ENTRY * self._encoder.count + self._encoder.unwritten
         if shutil.disk_usage(self._part.written.parent).free < needed + picture.nbytes:
             raise OutputError(
@@ -228,11 +221,7 @@ class VideoFile:
         self.append(self._last, time_s)
 
     def close(self) -> None:
-        """Finish the video and move it into place.
-
-        Raises:
-            OutputError: The video does not hold all frames that were written.
-        """
+        """Finish the video and move it into place."""
         with contextlib.suppress(OSError):  # frames are then missing
             self._encoder.finish()
         # Of the index; 0 if the video cannot be read. As bytes, as odd names would crash OpenCV.
@@ -261,9 +250,6 @@ class Mpeg4Encoder:
         path: Absolute, as no library takes that for an address.
         shape: Of the frames, `(height, width, 3)`.
         rate: Frames per second.
-
-    Raises:
-        OutputError: The video cannot be written there, or not in this size.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
@@ -274,7 +260,6 @@ class Mpeg4Encoder:
         self.unwritten = 0  # bytes in the encoder
 
     def write(self, picture: Image, time_s: float) -> None:
-        """Write a frame, `(H, W, 3)` uint8 BGR, at a time from the start of this video."""
         place = round(time_s * self._rate)
         while self.count < place:
             self._writer.write(self._last)

@@ -102,12 +102,7 @@ class WindowSink:
 
 
 class _Wall:
-    """The newest frames of live sources in one picture, each with its name in a place of its own.
-
-    Attributes:
-        places: Number of each source's place, from 0.
-        picture: `(H, W, 3)` uint8 BGR, at most as large as the window.
-    """
+    """The newest frames of live sources in one picture, each with its name in a place of its own."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}

@@ -37,21 +37,7 @@ _PICTURE_FOLDER = re.compile(r"\d+", re.ASCII)
 
 
 class PageFolder:
-    """A folder that holds one page.
-
-    Attributes:
-        path: As it was named.
-        run: The number of this run; runs before it are those whose records stay.
-
-    Args:
-        path: The folder, which has to be empty or ours.
-        inputs: Files that are never removed.
-        resumed: Whether to keep the records of the page that is there.
-
-    Raises:
-        UsageError: The folder has something else in it, or another run is writing to it.
-        OutputError: It cannot be written to.
-    """
+    """A folder that holds one page."""
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
         self.path = path
@@ -71,11 +57,7 @@ class PageFolder:
         self._records = self._bytes = 0  # in it
 
     def begin(self) -> None:
-        """Make the folder ready for records; until then, what was there stays as it was.
-
-        Raises:
-            OutputError: It cannot be written to.
-        """
+        """Make the folder ready for records; until then, what was there stays as it was."""
         for name in FOLDERS:
             make_folder(self._real / name)
         if self._runs:
@@ -86,23 +68,12 @@ class PageFolder:
         self._runs.append({"chunks": 0})
 
     def describe(self, run: Mapping[str, Any]) -> None:
-        """Write what made the records of this run, in place of what was written before.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write what made the records of this run, in place of what was written before."""
         self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"]}
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Add a line to a chunk.
-
-        Returns:
-            Whether it is the first of a new chunk, which the next `describe` counts.
-
-        Raises:
-            OutputError: The line cannot be written; the page is as before.
-        """
+        """Add a line to a chunk."""
         line = _call("add", entry).decode()
         begins = self._chunk is None
         if self._chunk is None:
@@ -118,11 +89,7 @@ class PageFolder:
         return begins
 
     def write_picture(self, number: int, picture: bytes, thumbnail: bytes) -> str:
-        """Write a picture of this run; returns its name, for `remove_picture` and the page.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write a picture of this run; returns its name, for `remove_picture` and the page."""
         name = f"{self.run}/{number // 1000}/{number}"
         for kind, data in (("pictures", picture), ("thumbnails", thumbnail)):
             path = self._real / kind / f"{name}.jpg"
@@ -138,7 +105,6 @@ class PageFolder:
                 (self._real / kind / f"{name}.jpg").unlink()
 
     def close(self) -> None:
-        """Close the folder, and let others write to it."""
         try:
             self._end_chunk()
         finally:

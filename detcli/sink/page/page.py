@@ -67,38 +67,23 @@ def _jpeg(pixels: Image, quality: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BoxKind:
-    """What a comparison says of a box: that it is missing, for instance.
+    """What a comparison says of a box: that it is missing, for instance."""
 
-    Attributes:
-        name: As it is shown.
-        colour: Of its boxes, BGR.
-        dashed: Whether its boxes are.
-        wrong: Whether pictures with such boxes come first.
-    """
-
-    name: str
-    colour: Colour
-    dashed: bool = False
-    wrong: bool = True
+    name: str  # as it is shown
+    colour: Colour  # of its boxes, BGR
+    dashed: bool = False  # whether its boxes are
+    wrong: bool = True  # whether pictures with such boxes come first
 
 
 class Row(NamedTuple):
-    """A box on a picture.
+    """A box on a picture."""
 
-    Attributes:
-        class_id: Of the model.
-        class_name: Any text.
-        score: From 0 to 1; None for an object of a label.
-        box: x1, y1, x2, y2 in pixels of the upright picture.
-        kind: Its number among the run's kinds; None for a run without any.
-        other: Score and box of the counterpart on another side.
-    """
-
-    class_id: int
-    class_name: str
-    score: float | None
-    box: Sequence[float]
-    kind: int | None = None
+    class_id: int  # of the model
+    class_name: str  # any text
+    score: float | None  # from 0 to 1; None for an object of a label
+    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright picture
+    kind: int | None = None  # its number among the run's kinds; None for a run without any
+    # score and box of the counterpart on another side
     other: tuple[float | None, Sequence[float]] | None = None
 
 
@@ -112,39 +97,24 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the page says of a run.
+    """What the page says of a run."""
 
-    Attributes:
-        command: predict, report, verify or eval.
-        facts: Name and value of whatever the detections depend on.
-        kinds: What a comparison may say of boxes.
-        floor: Detections score above it.
-        places: Zones and lines, which are drawn on each picture.
-    """
-
-    command: str
-    facts: Sequence[tuple[str, str]] = ()
-    kinds: Sequence[BoxKind] = ()
-    floor: float = 0.0
-    places: Sequence[Shape] = ()
+    command: str  # predict, report, verify or eval
+    facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
+    kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    floor: float = 0.0  # detections score above it
+    places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
 
 
 @dataclass(slots=True)
 class _Video:
-    """A video whose frames are being added.
+    """A video whose frames are being added."""
 
-    Attributes:
-        number: Among the videos of the run.
-        stride: The picture of every stride-th frame is kept.
-        frames: How many there were.
-        last: Number of the last one.
-        kept: Place among the frames, and name, of each picture.
-    """
-
-    number: int
-    stride: int = 1
-    frames: int = 0
-    last: int = -1
+    number: int  # among the videos of the run
+    stride: int = 1  # the picture of every stride-th frame is kept
+    frames: int = 0  # how many there were
+    last: int = -1  # number of the last one
+    # place among the frames, and name, of each picture
     kept: list[tuple[int, str]] = field(default_factory=list)
 
 
