@@ -130,7 +130,7 @@ class H264Encoder:
         return (self.count - self._encoded) * self._largest
 
     def finish(self) -> None:
-        """Write what is missing: frames in the encoder, sound until the last one's end, the index."""
+        """Write what is missing: frames in the encoder, sound until their end, the index."""
         try:
             self._add_sound(self._end_s)
             with _errors():

@@ -5,15 +5,13 @@ object detection: `label` for RectangleLabels, `image` for Image.
 """
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from detcli.errors import UsageError
 from detcli.record import RecordJson
 from detcli.sink import Encodable
 from detcli.sink.json import JsonArray
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class LabelStudioSink(JsonArray):
@@ -42,7 +40,7 @@ class LabelStudioSink(JsonArray):
         self.extend([json.dumps(task, ensure_ascii=False, allow_nan=False)])
 
 
-def _regions(fields: RecordJson) -> "Iterator[dict[str, Any]]":
+def _regions(fields: RecordJson) -> Iterator[dict[str, Any]]:
     """A rectangle for each detection, in hundredths of the picture's sides."""
     width, height = fields["width"], fields["height"]
     for number, found in enumerate(fields["detections"]):

@@ -102,7 +102,7 @@ class WindowSink:
 
 
 class _Wall:
-    """The newest frames of live sources in one picture, each with its name in a place of its own."""
+    """The newest frames of live sources in one picture, each in a place of its own."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
