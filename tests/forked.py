@@ -19,8 +19,8 @@ IMPORTED = [
     *("detcli.commands.predict.command", "detcli.commands.predict.run"),
     *("detcli.commands.predict.sinks", "detcli.commands.inspect.command"),
     *("detcli.commands.shared.setup", "detcli.model.editing", "detcli.model.recognise"),
-    *("detcli.sink.coco", "detcli.sink.csv", "detcli.sink.image", "detcli.sink.journal"),
-    *("detcli.sink.video", "detcli.sink.yolo", "detcli.source.sources", "detcli.source.video"),
+    *("detcli.sink.labels", "detcli.sink.text", "detcli.sink.image", "detcli.sink.journal"),
+    *("detcli.sink.video", "detcli.sink.labels", "detcli.source.sources", "detcli.source.video"),
 ]
 """What commands import when they run. Not huggingface_hub: it reads the environment then."""
 

@@ -27,7 +27,7 @@ def nodes(path: Path) -> list[ast.AST]:
 
 
 def module_name(path: Path) -> str:
-    """The dotted name of a file, such as "detcli.sink.csv"."""
+    """The dotted name of a file, such as "detcli.sink.text"."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

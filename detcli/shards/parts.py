@@ -16,7 +16,7 @@ from detcli.errors import StoreError, system_reason
 from detcli.record import OPTIONAL_FIELDS, PartJson, RecordJson
 from detcli.shards.manifest import Shard
 from detcli.shards.store import Store, temporary, temporary_file_errors
-from detcli.sink.json import encode
+from detcli.sink.text import encode
 
 PARQUET = ".parquet"
 

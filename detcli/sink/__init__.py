@@ -1,11 +1,11 @@
 """Sinks: where records go, one file per format.
 
-records     table.py, json.py, csv.py, parquet.py, labelstudio.py; journal.py with --resume
-pictures    image.py, window.py; draw.py, placement.py: how; privacy.py: what they must not show
-videos      video.py, h264.py, sound.py
-data sets   yolo.py, dataset.py, coco.py, mot.py
+records     text.py, parquet.py; journal.py with --resume
+pictures    image.py, window.py; draw.py: how
+videos      video.py, h264.py
+labels      labels.py: of other programs, and datasets
 page/       what --report writes
-folder.py    folders of files with unique names
+folder.py   folders of files with unique names
 """
 
 from typing import Protocol

@@ -1,17 +1,20 @@
 """H.264 in MP4, with the sound of its source: what browsers, phones and editors play. By PyAV."""
 
 import contextlib
+import io
 import logging
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from io import FileIO
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detcli.errors import DependencyError, loading
+from detcli.errors import DependencyError, loading, system_reason
 from detcli.files import write_all
 from detcli.geometry import Image
+from detcli.text import public_name
 
 INSTALL = "pip install 'detcli[video]'"
 
@@ -19,7 +22,185 @@ with loading("PyAV", INSTALL):
     import av
     from av.video.reformatter import VideoReformatter
 
-    from detcli.sink.sound import SoundError, open_sound
+if TYPE_CHECKING:
+    Packet = av.Packet[av.AudioStream]
+
+COPIED = frozenset({"aac", "flac", "mp3", "opus"})
+"""Codecs that MP4 holds and browsers play; others become AAC."""
+
+MIN_MP3_RATE = 16_000
+"""Samples per second; MP4 has no word for MP3 with fewer."""
+
+AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
+AAC_RATE = 48_000
+"""For sound of any other rate."""
+
+SEEK_FROM_S = 5.0
+TIMEOUTS_S = (10.0, 5.0)
+"""For opening an address, and for each read."""
+
+FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
+"""Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits."""
+
+log = logging.getLogger(__name__)
+
+
+class SoundError(Exception):
+    """The sound cannot be had."""
+
+
+class Sound:
+    """The sound of a video, handed over in step with its pictures.
+
+    Of several tracks, FFmpeg's choice: that with most channels, as a rule.
+    """
+
+    def __init__(self, address: str, start_s: float) -> None:
+        """Open a video."""
+        self._name = public_name(address)
+        path = Path(address)
+        if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
+            raise LookupError
+        try:
+            self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
+        except FAILURES as error:
+            raise SoundError(system_reason(error)) from error
+        track = self._input.streams.best("audio")
+        if track is None:
+            self._input.close()
+            raise LookupError
+        assert isinstance(track, av.AudioStream)  # noqa: S101 - for the type checker
+        if track.codec_context is None:  # which PyAV's types do not say
+            self._input.close()
+            raise SoundError("unknown codec")
+        self._track = track
+        self._codec = track.codec_context.codec.canonical_name
+        self._rate = track.codec_context.sample_rate
+        self._packets: Iterator[tuple[float, Packet]] = iter(())
+        self._next: tuple[float, Packet] | None = None
+        pictures = next(iter(self._input.streams.video), None)
+        first_s = 0.0
+        if pictures is not None and pictures.start_time and pictures.time_base:
+            first_s = float(pictures.start_time * pictures.time_base)
+        for stream in self._input.streams:
+            if stream is not track and hasattr(stream, "discard"):
+                stream.discard = av.stream.Discard.all  # then an index saves reading it
+        self._shift_s = first_s + start_s
+        if start_s > SEEK_FROM_S:
+            with contextlib.suppress(*FAILURES):
+                self._input.seek(int((self._shift_s - 1) * av.time_base))
+
+    def begin(self, output: av.container.OutputContainer) -> None:
+        """Add a track to a container."""
+        try:
+            if self._fits():
+                self._packets = self._copied(output.add_stream_from_template(self._track))
+            else:
+                rate = self._rate if self._rate in AAC_RATES else AAC_RATE
+                layout = "mono" if self._track.codec_context.channels == 1 else "stereo"
+                new = output.add_stream("aac", rate=rate, layout=layout)
+                self._packets = self._encoded(new)
+                log.info("%s: sound in %s becomes AAC", self._name, self._codec)
+        except FAILURES as error:
+            raise SoundError(system_reason(error)) from error
+        self._advance()
+
+    def _fits(self) -> bool:
+        """Whether MP4 holds it as it is.
+
+        A damaged header would fail with the last frame only, so it is written to a trial first.
+        """
+        if self._codec not in COPIED or (self._codec == "mp3" and self._rate < MIN_MP3_RATE):
+            return False
+        header_first = {"movflags": "empty_moov"}
+        try:
+            with av.open(io.BytesIO(), "w", format="mp4", options=header_first) as trial:
+                trial.add_stream_from_template(self._track)
+                trial.start_encoding()
+        except FAILURES:
+            return False
+        return True
+
+    def until(self, end_s: float) -> "Iterator[Packet]":
+        """Yield what begins before a time of the pictures, as far as it was not yielded yet."""
+        while self._next is not None and self._next[0] < end_s:
+            yield self._next[1]
+            self._advance()
+
+    def leave_out(self, error: SoundError) -> None:
+        """Close it, and say that there will be none."""
+        log.warning("%s: its sound is left out: %s", self._name, error)
+        self.close()
+
+    def close(self) -> None:
+        self._next, self._packets = None, iter(())
+        self._input.close()
+
+    def _advance(self) -> None:
+        try:
+            self._next = next(self._packets, None)
+        except FAILURES as error:
+            log.warning("%s: its sound breaks off: %s", self._name, system_reason(error))
+            self._next = None
+
+    def _copied(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        last = None
+        for packet in self._input.demux(self._track):
+            if packet.pts is None or not packet.size:
+                continue
+            packet.pts -= round(self._shift_s / packet.time_base)
+            packet.dts = packet.pts
+            if last is not None and packet.pts <= last:  # damage: MP4 knows no way back
+                continue
+            time_s = float(packet.pts * packet.time_base)
+            # One packet more than is heard: decoders need it before the first.
+            if time_s + 2 * float((packet.duration or 0) * packet.time_base) < 0:
+                continue
+            last = packet.pts
+            packet.stream = track
+            yield time_s, packet
+
+    def _encoded(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
+        for frame in self._decoded():
+            for packet in track.encode(frame):
+                yield float((packet.pts or 0) * packet.time_base), packet
+        for packet in track.encode(None):
+            yield float((packet.pts or 0) * packet.time_base), packet
+
+    def _decoded(self) -> Iterator[av.AudioFrame]:
+        last = None
+        for packet in self._input.demux(self._track):
+            frames: list[av.AudioFrame] = []
+            with contextlib.suppress(av.error.InvalidDataError):  # the others may be heard
+                frames = packet.decode()
+            for frame in frames:
+                if frame.pts is None or frame.time_base is None:
+                    continue
+                frame.pts -= round(self._shift_s / frame.time_base)
+                if (last is None or frame.pts > last) and frame.pts * frame.time_base >= 0:
+                    last = frame.pts
+                    yield frame
+
+
+def open_sound(address: str, start_s: float) -> Sound | None:
+    """Open the sound of a video; None if it has none, or with a warning if it cannot be read."""
+    try:
+        return Sound(address, start_s)
+    except LookupError:
+        return None
+    except SoundError as error:
+        log.warning("%s: its sound is left out: %s", public_name(address), error)
+        return None
+
+
+def has_sound(address: str) -> bool:
+    """Whether a video has sound that can be read."""
+    try:
+        Sound(address, 0.0).close()
+    except (LookupError, SoundError):
+        return False
+    return True
+
 
 TICKS = 120_000
 """Of the clock in a second: frames of all usual rates, as 24000/1001, come at whole ticks."""

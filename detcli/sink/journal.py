@@ -23,7 +23,7 @@ from typing import Any
 from detcli.errors import OutputError, UsageError
 from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 from detcli.record import Origin, Record, SettingsJson
-from detcli.sink.json import encode
+from detcli.sink.text import encode
 
 START = b'{"schema_version"'
 """Start of every record, and of a torn line as far as it goes."""

@@ -289,7 +289,7 @@ def _has_h264() -> bool:
 
 def _say_silent(address: str) -> None:
     """Say, for the first video that has sound, that it is left out."""
-    from detcli.sink.sound import has_sound
+    from detcli.sink.h264 import has_sound
 
     if has_sound(address):
         warn_once("annotated videos have no sound with --blur or --only-detections")

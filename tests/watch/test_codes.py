@@ -17,9 +17,9 @@ from detcli.files import AtomicFile
 from detcli.geometry import Picture
 from detcli.record import Record
 from detcli.sink import parquet
-from detcli.sink.csv import CsvSink
 from detcli.sink.draw import Style, annotate
-from detcli.sink.privacy import PrivateSinks
+from detcli.sink.image import PrivateSinks
+from detcli.sink.text import CsvSink
 from detcli.watch import Watcher
 from detcli.watch.options import WatchOptions
 

@@ -47,7 +47,7 @@ from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.settings import USUAL_CONF
-from detcli.sink.coco import CocoIds, CocoSink
+from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
 from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item

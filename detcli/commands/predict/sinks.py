@@ -284,7 +284,7 @@ def open_sinks(  # noqa: PLR0913 - what sinks are opened with
         for sink in sinks:
             stack.callback(_close, sink)
         if hidden:
-            from detcli.sink.privacy import PrivateSinks
+            from detcli.sink.image import PrivateSinks
 
             sinks = [PrivateSinks(sinks, hidden, options.blur_with)]
         yield sinks, skip
@@ -330,7 +330,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         """A sink of pictures; with --only-detections, it gets only those with detections."""
         if not options.only_detections:
             return sink
-        from detcli.sink.privacy import OnlyDetections
+        from detcli.sink.image import OnlyDetections
 
         return OnlyDetections(sink)
 
@@ -355,7 +355,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         )
         sinks += [keeper(ImageSink(folder, style)), keeper(video)]
     if options.labels is not None:
-        from detcli.sink.yolo import LabelSink
+        from detcli.sink.labels import LabelSink
 
         sinks.append(LabelSink(make_folder(options.labels), scores=options.label_scores))
     if options.crops is not None:
@@ -363,7 +363,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
 
         sinks.append(CropSink(make_folder(options.crops)))
     if options.dataset is not None:
-        from detcli.sink.dataset import DatasetSink
+        from detcli.sink.labels import DatasetSink
 
         sinks.append(keeper(DatasetSink(options.dataset, class_names)))
     if options.report is not None:
@@ -382,11 +382,11 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         undo.callback(page.discard)
         sinks.append(page)
     if options.mot is not None:
-        from detcli.sink.mot import MotSink
+        from detcli.sink.labels import MotSink
 
         sinks.append(MotSink(make_folder(options.mot)))
     if options.coco is not None:
-        from detcli.sink.coco import CocoIds, CocoIdsFromFile, CocoSink
+        from detcli.sink.labels import CocoIds, CocoIdsFromFile, CocoSink
 
         images = options.coco_images
         ids = CocoIds() if images is None else CocoIdsFromFile(images)

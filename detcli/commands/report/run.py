@@ -16,8 +16,8 @@ from detcli.errors import UsageError
 from detcli.geometry import Image
 from detcli.interrupts import interrupts
 from detcli.record import DetectionJson, RecordJson
+from detcli.sink.image import hidden
 from detcli.sink.page.page import About, Page
-from detcli.sink.privacy import hidden
 from detcli.source.decode import DecodeOptions
 from detcli.source.item import STDIN
 from detcli.text import printable, public_name

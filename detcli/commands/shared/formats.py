@@ -55,21 +55,21 @@ class Format(StrEnum):
         member.traits = traits
         return member
 
-    TABLE = "table", Traits("detcli.sink.table.TableSink", appendable=True)
+    TABLE = "table", Traits("detcli.sink.text.TableSink", appendable=True)
     JSONL = (
         "jsonl",
         Traits(
-            "detcli.sink.json.JsonLinesSink",
+            "detcli.sink.text.JsonLinesSink",
             (".jsonl", ".ndjson"),
             appendable=True,
             has_provenance=True,
             can_be_part=True,
         ),
     )
-    JSON = "json", Traits("detcli.sink.json.JsonSink", (".json",), has_provenance=True)
+    JSON = "json", Traits("detcli.sink.text.JsonSink", (".json",), has_provenance=True)
     CSV = (
         "csv",
-        Traits("detcli.sink.csv.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
+        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
     )
     PARQUET = (
         "parquet",
@@ -81,7 +81,7 @@ class Format(StrEnum):
             can_be_part=True,
         ),
     )
-    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labelstudio.LabelStudioSink")
+    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labels.LabelStudioSink")
 
 
 SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from colour_model import picture
 
-from detcli.sink.privacy import GREY
+from detcli.sink.image import GREY
 
 RED = (0, 0, 255)
 

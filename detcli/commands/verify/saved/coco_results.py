@@ -13,7 +13,7 @@ from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, open_lines
 from detcli.errors import SourceError, UsageError, system_reason
 from detcli.model.names import COCO, COCO_IDS
 from detcli.record import Origin, Record, RecordJson
-from detcli.sink.coco import COCO_ID_OF, CocoIds
+from detcli.sink.labels import COCO_ID_OF, CocoIds
 
 PEEK = 4096
 """Bytes in which the first element of COCO results shows what it is."""

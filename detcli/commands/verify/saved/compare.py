@@ -28,8 +28,8 @@ from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
 from detcli.record import Origin, RecordJson
 from detcli.settings import USUAL_CONF, Settings
-from detcli.sink.coco import CocoIds, CocoIdsFromFile
 from detcli.sink.folder import OutputFolder
+from detcli.sink.labels import CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
 

@@ -15,8 +15,8 @@ from small_disk import small_disk
 from detcli.errors import OutputError, UsageError
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.sink import dataset as module
-from detcli.sink.dataset import DatasetSink
+from detcli.sink import labels as module
+from detcli.sink.labels import DatasetSink
 
 NAMES = ("cat",)
 CAMERA = Film("camera:0", 0, live=True)

@@ -7,7 +7,7 @@ from sample_records import failure, frame, picture
 
 from detcli.errors import UsageError
 from detcli.files import AtomicFile, StandardOutput
-from detcli.sink.labelstudio import LabelStudioSink
+from detcli.sink.labels import LabelStudioSink
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from small_disk import small_disk
 
 from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile, StandardOutput
-from detcli.sink.json import JsonLinesSink, JsonSink
+from detcli.sink.text import JsonLinesSink, JsonSink
 
 NAMES = ["a,b", "q\"uo'te", "new\nline\r", "猫 é 😀", "\udcff", "\x1b[1m\0", "\\udcff", "\u2028"]
 

@@ -12,7 +12,7 @@ from detcli.detections import Detections
 from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.sink.folder import OutputFolder
-from detcli.sink.yolo import LabelSink
+from detcli.sink.labels import LabelSink
 
 SIZE = 40, 60  # height, width
 

@@ -10,7 +10,7 @@ from small_disk import small_disk
 
 from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile
-from detcli.sink.csv import COLUMNS, CsvSink
+from detcli.sink.text import COLUMNS, CsvSink
 
 NAMES = [
     *("a,b", "q\"uo'te", "猫 é 😀", " padded ", "", "semi;colon", "back\\slash", "a=b", "'quoted'"),

@@ -7,7 +7,7 @@ import numpy as np
 import zxingcpp
 
 from detcli import Detector
-from detcli.sink.privacy import WAYS, hidden
+from detcli.sink.image import WAYS, hidden
 
 
 def test_codes_of_real_photographs_cannot_be_read(shared):

@@ -8,7 +8,7 @@ from sample_records import Film, frame, picture
 
 from detcli.errors import DetcliWarning, UsageError
 from detcli.model.names import COCO, COCO_IDS, class_names
-from detcli.sink.coco import CocoIds, CocoIdsFromFile
+from detcli.sink.labels import CocoIds, CocoIdsFromFile
 
 
 @pytest.fixture

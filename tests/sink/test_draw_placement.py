@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.sink.placement import LabelLayout
+from detcli.sink.draw import LabelLayout
 
 PICTURE = 100, 80  # width, height
 SIZE = 20, 10

@@ -8,7 +8,7 @@ import pytest
 from sample_records import Film, failed_frame, frame, picture
 
 from detcli.sink.folder import OutputFolder
-from detcli.sink.mot import MotSink
+from detcli.sink.labels import MotSink
 
 
 def tracked(number, *numbers, film=None):

@@ -14,7 +14,7 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning, OutputError, UsageError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
-from detcli.sink.coco import CocoIds, CocoIdsFromFile, CocoSink
+from detcli.sink.labels import CocoIds, CocoIdsFromFile, CocoSink
 
 NAMES = ("dog", "cat", "yeti")
 TRUTH = {

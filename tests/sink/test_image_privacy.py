@@ -14,10 +14,9 @@ from detcli.commands.shared.options import Hiding
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
-from detcli.sink.image import CropSink
-from detcli.sink.privacy import GREY, SAMPLES, WAYS, OnlyDetections, PrivateSinks, hidden
+from detcli.sink.image import GREY, SAMPLES, WAYS, CropSink, OnlyDetections, PrivateSinks, hidden
+from detcli.sink.labels import DatasetSink
 
 TEXT = "https://example.org/0123456789"
 SIZES = (16, 40, 100, 300, 1000)  # pixels a side

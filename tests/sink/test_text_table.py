@@ -9,7 +9,7 @@ import sample_records
 import terminals
 
 from detcli.files import AtomicFile, StandardOutput
-from detcli.sink.table import TableSink
+from detcli.sink.text import TableSink
 
 MARKUP = ["[red]x", "[bold]y[/bold]", "[/]", "a[1].jpg", ":smile:", "[link=http://x]y", "\\[a]"]
 

@@ -1,0 +1,481 @@
+"""Labels for other programs: of YOLO, COCO, Label Studio and MOTChallenge; and datasets.
+
+YOLO's datasets     https://docs.ultralytics.com/datasets/detect/
+COCO's results      as `loadRes` of pycocotools reads them
+Label Studio's      https://labelstud.io/guide/predictions
+MOTChallenge's      as TrackEval and motmetrics read them
+"""
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import re
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from detcli.detections import Detections
+from detcli.errors import DetcliWarning, OutputError, UsageError, system_reason
+from detcli.files import AtomicFile, make_folder, read_json, write_file
+from detcli.geometry import Picture
+from detcli.model.names import COCO, COCO_IDS, parse_names
+from detcli.record import Record, RecordJson
+from detcli.sink import Encodable, Output
+from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
+from detcli.sink.image import SUFFIXES, encode
+from detcli.sink.text import JsonArray
+from detcli.text import printable
+
+
+class LabelSink(FolderSink):
+    """Writes `class cx cy w h` for each detection, in fractions of the picture's width and height.
+
+    Boxes end at the edges of the picture; those outside are left out, as trainers refuse them.
+
+    A picture without detections gets an empty file, which trainers take as background; an input
+    that failed gets none. With `scores`, the score is a sixth column, which trainers do not accept.
+    """
+
+    def __init__(self, folder: OutputFolder, *, scores: bool = False) -> None:
+        super().__init__(folder)
+        self._scores = scores
+
+    def write(self, record: Record) -> None:
+        """Write the labels of one picture or frame."""
+        if record.picture is None or record.detections is None:
+            return
+        text = label_text(record.picture, record.detections, scores=self._scores)
+        self._folder.write(record, self._folder.file_of(record, ".txt"), text.encode())
+
+
+def label_text(picture: Picture, detections: Detections, *, scores: bool = False) -> str:
+    """The labels of a picture: `class cx cy w h` and a line feed for each detection."""
+    height, width = picture.size
+    lines = []
+    for box, score, class_id, _ in detections.within(picture.size):
+        left, top, right, bottom = map(float, box)
+        numbers = [
+            *((left + right) / 2 / width, (top + bottom) / 2 / height),
+            *((right - left) / width, (bottom - top) / height),
+            *([score] if scores else []),
+        ]
+        lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+log = logging.getLogger(__name__)
+
+# Formats that trainers open, by how their files begin; others are encoded again, as PNG.
+FORMATS = {
+    re.compile(rb"\xff\xd8\xff"): ".jpg",
+    re.compile(rb"\x89PNG"): ".png",
+    re.compile(rb"RIFF....WEBP", re.DOTALL): ".webp",
+    re.compile(rb"BM"): ".bmp",
+    re.compile(rb"II\*\0|MM\0\*"): ".tif",
+    re.compile(rb"....ftypavi[fs]", re.DOTALL): ".avif",
+}
+
+HEADER = """\
+# Labels by {model}, to be checked. Both parts are the same pictures: set some aside for val.
+"""
+
+
+class DatasetSink:
+    """Writes each picture or frame with its labels, and a description of the whole.
+
+    The dataset only grows. A picture that it has already, by name and content, keeps its labels,
+    which may have been corrected; another picture of that name gets a number. The description
+    comes first and a picture after its labels, so whenever a run ends, the dataset is complete. An
+    input that failed is not part of it; one without detections is, with an empty file of labels,
+    which trainers take as background.
+
+    Raises:
+        UsageError: The folder has a dataset of other classes.
+        OutputError: The folder cannot be written to.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self._path = path
+        self._class_names = names
+        self._described = self._is_described()
+        for folder in (path / "images", path / "labels"):
+            if folder.is_symlink():
+                raise OutputError(f"{folder} is a link out of the dataset", "remove it")
+            make_folder(folder)
+        self._place = make_folder(path)  # without links; below it, none is followed
+        self._names = UniqueNames()
+        self._prefixes = PerClip(lambda record: self._names.prefix(_plain_name(record)))
+        self._kept = 0  # pictures that were there already
+
+    def write(self, record: Record) -> None:
+        """Write one picture and its labels.
+
+        Raises:
+            OutputError: A file cannot be written.
+        """
+        if record.picture is None or record.detections is None:
+            return
+        if not self._described:
+            self._describe(record.model)
+        data, suffix = _picture_file(record, record.picture)
+        name = self._name(record, suffix, data)
+        if (self._place / "images" / f"{name}{suffix}").exists():
+            self._kept += 1
+            return
+        labels = label_text(record.picture, record.detections).encode()
+        for file, content in ((f"labels/{name}.txt", labels), (f"images/{name}{suffix}", data)):
+            write_file(self._place / file, content)
+            record.saved.append(self._path / file)
+
+    def close(self) -> None:
+        """Say how many pictures were not written because they were there."""
+        if self._kept:
+            log.warning(
+                "%s had %d of the pictures already; their labels are as they were",
+                *(self._path, self._kept),
+            )
+
+    def _name(self, record: Record, suffix: str, data: bytes) -> str:
+        """A name for a picture: one that is free, or that it has already."""
+
+        def usable(name: str) -> bool:
+            images = self._place / "images"
+            if _holds(images / f"{name}{suffix}", data):
+                return True
+            # Labels without a picture are those of a run that was killed between the two.
+            pictures = (images / f"{name}{other}" for other in SUFFIXES)
+            return not any(map(os.path.lexists, pictures))
+
+        origin = record.origin
+        if origin.frame is None:
+            return self._names.file(_plain_name(record), "", usable)
+        name = f"{self._prefixes.of(record)}_{origin.frame}"
+        further = (f"{name}_{number}" for number in itertools.count(2))
+        return next(filter(usable, itertools.chain([name], further)))
+
+    def _describe(self, model: str) -> None:
+        import yaml
+
+        content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
+        legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
+        text = HEADER.format(model=printable(model)) + text
+        write_file(self._place / "data.yaml", text.encode())
+        self._described = True
+
+    def _is_described(self) -> bool:
+        """Whether there is a description, which has to be of the same classes."""
+        path = self._path / "data.yaml"
+        if not os.path.lexists(path):
+            return False
+        import yaml
+
+        names = None
+        try:
+            if path.is_file():
+                text = path.read_text(encoding="utf-8")
+                content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+                names = parse_names(json.dumps(content["names"]))
+        except OSError as error:
+            raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
+        except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
+            pass  # it is not a description
+        if names != [*self._class_names]:
+            raise UsageError(
+                f"--save-dataset: {path} does not list the classes of this model",
+                "name another folder",
+            )
+        return True
+
+
+def _plain_name(record: Record) -> str:
+    return safe(stem(record.origin.source))
+
+
+def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
+    """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
+    path = record.origin.path
+    if path is not None and path.is_file() and not picture.edited:
+        with contextlib.suppress(OSError):  # it has been removed meanwhile, but it is in memory
+            data = path.read_bytes()
+            for start, suffix in FORMATS.items():
+                if start.match(data):
+                    return data, suffix
+    return encode(picture.pixels, record)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a regular file has this content."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return (
+            stat.S_ISREG(status.st_mode)
+            and status.st_size == len(data)
+            and path.read_bytes() == data
+        )
+    return False
+
+
+COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
+ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
+
+
+class CocoIds:
+    """The COCO ids of pictures and classes, taken from their names.
+
+    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
+    among the inputs, from 1. Classes have COCO's ids if all of COCO's 80 are among them, else their
+    own.
+    """
+
+    def image_id(self, record: Record) -> int:
+        """Id of a picture.
+
+        Raises:
+            UsageError: The picture has no id.
+        """
+        match = ID_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
+        if match and record.origin.frame is None:
+            return int(match[1])
+        return record.index + 1
+
+    def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
+        """Id of a class of the model; None to leave the class out.
+
+        Raises:
+            UsageError: None of the classes has an id.
+        """
+        if names == COCO:
+            return COCO_IDS[class_id]
+        if not COCO_ID_OF.keys() <= set(names):
+            return class_id
+        return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
+
+
+class CocoIdsFromFile(CocoIds):
+    """The ids of an `instances.json`: pictures by file name, classes by name.
+
+    If the file has no categories, classes have their usual ids.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            UsageError: The file cannot be read, or is not an instances.json.
+        """
+        self._path = path
+        content = read_json(path, _unusable)
+        try:
+            ids = {str(image["file_name"]): int(image["id"]) for image in content["images"]}
+            self._categories = {
+                _plain(category["name"]): int(category["id"])
+                for category in content.get("categories") or ()
+            }
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _unusable(path, "not a COCO instances.json") from error
+        by_name: dict[str, set[int]] = {}
+        for name, image_id in ids.items():
+            by_name.setdefault(PurePath(name).name, set()).add(image_id)
+        alone = {name: min(found) for name, found in by_name.items() if len(found) == 1}
+        self._images = alone | ids
+        self._left_out: set[str] = set()
+
+    def image_id(self, record: Record) -> int:
+        """Id of the picture whose file name the source ends with."""
+        parts = PurePath(record.origin.source).parts
+        for first in range(len(parts)):
+            found = self._images.get("/".join(parts[first:]))
+            if found is not None and record.origin.frame is None:
+                return found
+        raise UsageError(
+            f"{record.origin.source} is not among the images of {self._path}",
+            "name only its pictures, or leave out --coco-images to take ids from file names",
+        )
+
+    def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
+        """Id of the category of the same name; a class without one is left out, with a warning."""
+        if not self._categories:
+            return super().category_id(class_id, names)
+        name = names[class_id]
+        found = self._categories.get(_plain(name))
+        if found is not None or name in self._left_out:
+            return found
+        if self._categories.keys().isdisjoint(map(_plain, names)):
+            raise UsageError(
+                f"none of the model's classes is a category of {self._path}",
+                "rename the model's classes to its categories with --names FILE",
+            )
+        self._left_out.add(name)
+        message = f"{name} is not a category of {self._path}: left out of the COCO results"
+        warnings.warn(DetcliWarning(message), stacklevel=2)
+        return None
+
+
+def _plain(name: object) -> str:
+    return str(name).strip().casefold()
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot read the ids of pictures from {path}: {reason}",
+        "a COCO instances.json has images with id and file_name, and categories with id and name",
+    )
+
+
+class CocoSink:
+    """One JSON array of `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
+
+    The elements of each picture are written at once, so memory does not grow with the results.
+    """
+
+    def __init__(self, output: Output, ids: CocoIds) -> None:
+        self._array = JsonArray(output)
+        self._ids = ids
+        self._image_ids: set[int] = set()
+
+    def write(self, record: Record) -> None:
+        """Write the elements of one picture.
+
+        Raises:
+            UsageError: The picture has no id, or that of an earlier one.
+            OutputError: The elements could not be written.
+        """
+        if record.detections is None:
+            return
+        image_id = self._ids.image_id(record)
+        if image_id in self._image_ids:
+            raise UsageError(
+                f"{record.origin.source} has the COCO image id {image_id} of an earlier picture",
+                "name each picture once, or give other ids with --coco-images FILE",
+            )
+        self._image_ids.add(image_id)
+        self._array.extend(map(json.dumps, self._elements(image_id, record.detections)))
+
+    def close(self) -> None:
+        """Close the array, and make the file visible."""
+        self._array.close()
+
+    def _elements(self, image_id: int, detections: Detections) -> Iterator[dict[str, Any]]:
+        """The detections of a picture whose classes have a category."""
+        for box, score, class_id, _ in detections:
+            category_id = self._ids.category_id(class_id, detections.names)
+            if category_id is not None:
+                left, top, right, bottom = map(float, box)
+                sides = left, top, right - left, bottom - top
+                yield {
+                    "image_id": image_id,
+                    "category_id": category_id,
+                    "bbox": [round(side, 3) for side in sides],
+                    "score": round(score, 6),
+                }
+
+
+class LabelStudioSink(JsonArray):
+    """A JSON array with one task per picture; a failed input has none, as nobody could label it."""
+
+    def write(self, record: Encodable) -> None:
+        """Write a task.
+
+        Raises:
+            UsageError: It is a frame of a video, which has no picture of its own to show.
+            OutputError: The task could not be written.
+        """
+        fields = record.to_json()
+        if "detections" not in fields:
+            return
+        if "frame" in fields:
+            raise UsageError(
+                f"{fields['source']} is a video, and --format labelstudio takes pictures",
+                "keep its frames with --save-dataset, and name that folder",
+            )
+        result = list(_regions(fields))
+        prediction = {"model_version": fields["model"], "result": result}
+        if result:  # the mean, by which Label Studio can sort tasks
+            prediction["score"] = round(sum(one["score"] for one in result) / len(result), 4)
+        task = {"data": {"image": fields["source"]}, "predictions": [prediction]}
+        self.extend([json.dumps(task, ensure_ascii=False, allow_nan=False)])
+
+
+def _regions(fields: RecordJson) -> Iterator[dict[str, Any]]:
+    """A rectangle for each detection, in hundredths of the picture's sides."""
+    width, height = fields["width"], fields["height"]
+    for number, found in enumerate(fields["detections"]):
+        left, top, right, bottom = found["box"]
+        value = {
+            "x": 100 * left / width,
+            "y": 100 * top / height,
+            "width": 100 * (right - left) / width,
+            "height": 100 * (bottom - top) / height,
+            "rotation": 0,
+            "rectanglelabels": [found["class_name"]],
+        }
+        yield {
+            "id": str(number),
+            "type": "rectanglelabels",
+            "from_name": "label",
+            "to_name": "image",
+            "original_width": width,
+            "original_height": height,
+            "image_rotation": 0,
+            "score": found["score"],
+            "value": value,
+        }
+
+
+SUFFIX = ".txt"
+
+
+class MotSink:
+    """Writes `frame,id,left,top,width,height,score,-1,-1,-1` for each detection with a track.
+
+    Frames, tracks and pixels are counted from 1, as the format has it. A video without tracks has
+    an empty file.
+    """
+
+    def __init__(self, folder: OutputFolder) -> None:
+        self._files = PerClip(lambda record: MotFile(folder, record), MotFile.close)
+
+    def write(self, record: Record) -> None:
+        """Write the rows of a frame.
+
+        Raises:
+            OutputError: They cannot be written.
+        """
+        if record.origin.frame is not None:
+            self._files.of(record).write(record)
+
+    def close(self) -> None:
+        """Make all files visible.
+
+        Raises:
+            OutputError: One is not complete.
+        """
+        self._files.close()
+
+
+class MotFile:
+    """The tracks of one video."""
+
+    def __init__(self, folder: OutputFolder, first: Record) -> None:
+        self._path = folder.video_of(first, SUFFIX)
+        self._file = AtomicFile(folder.real(self._path))
+
+    def write(self, record: Record) -> None:
+        record.saved.append(self._path)
+        found = record.detections
+        if found is None or found.track_id is None:
+            return
+        for number, (box, score, _, _) in zip(found.track_id.tolist(), found, strict=True):
+            if number > 0:
+                left, top, right, bottom = box.tolist()
+                place = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
+                frame = (record.origin.frame or 0) + 1
+                self._file.write(f"{frame},{number},{place},{score:.4f},-1,-1,-1\n")
+
+    def close(self) -> None:
+        self._file.commit()

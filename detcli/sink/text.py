@@ -1,0 +1,224 @@
+"""Records as text: JSON Lines, a JSON array, CSV, and a table per picture for people.
+
+Spreadsheets run cells that begin like a formula, and terminals obey control codes. So in CSV,
+control codes are escaped, and such cells begin with an apostrophe, as OWASP advises for "CSV
+injection".
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detcli.errors import UsageError
+from detcli.files import AppendedFile
+from detcli.record import RecordJson
+from detcli.sink import Encodable, Output, TextSink
+from detcli.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+class JsonLinesSink(TextSink):
+    """One JSON object per line, flushed so that a pipe gets each record at once."""
+
+    def write(self, record: Encodable) -> None:
+        """Write a line."""
+        self._output.write(encode(record.to_json()) + "\n")
+
+
+class JsonArray(TextSink):
+    """A JSON array with one element per line, written as the elements come."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self._before = "[\n"
+
+    def extend(self, elements: Iterable[str]) -> None:
+        """Write elements that are JSON already, all at once."""
+        if text := ",\n".join(elements):
+            self._output.write(self._before + text)
+            self._before = ",\n"
+
+    def close(self) -> None:
+        try:
+            self._output.write("[]\n" if self._before == "[\n" else "\n]\n")
+        finally:
+            super().close()
+
+
+class JsonSink(JsonArray):
+    """One JSON array with one record per line."""
+
+    def write(self, record: Encodable) -> None:
+        """Write an element."""
+        self.extend([encode(record.to_json())])
+
+
+def encode(fields: Mapping[str, Any]) -> str:
+    """A record as one line of JSON."""
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False)
+
+
+BOX = ("x1", "y1", "x2", "y2")
+COLUMNS = [
+    *("source", "index", "frame", "time_s", "width", "height"),
+    *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
+]
+
+# With their full-width forms, which some spreadsheets treat alike.
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+class CsvSink(TextSink):
+    """Comma-separated values with a header; a picture without detections or warnings has no row.
+
+    The columns are the same in all runs with the same options; `frame` and `time_s` are empty for
+    pictures. A file that is appended to has its header already.
+
+    Raises:
+        UsageError: The file that is appended to has other columns.
+    """
+
+    def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
+        """Write the header.
+
+        Args:
+            output: What is written to.
+            optional_columns: The `OPTIONAL_FIELDS` that are wanted.
+        """
+        super().__init__(output)
+        self._columns = [*COLUMNS, *optional_columns]
+        header = ",".join(self._columns) + "\n"
+        if not isinstance(output, AppendedFile) or not output.first_line:
+            output.write(header)
+        elif output.first_line != header:
+            output.commit()
+            raise UsageError(
+                f"the columns of {output.path} differ from those of this run",
+                "write to another file",
+            )
+
+    def write(self, record: Encodable) -> None:
+        """Write the rows of a record."""
+        fields: dict[str, Any] = {**record.to_json()}
+        fields["warnings"] = "; ".join(fields.get("warnings", ()))
+        if "error" in fields:
+            self._write_rows([fields | {"error": fields["error"]["message"]}])
+        elif fields["warnings"] and not fields["detections"]:
+            self._write_rows([fields])
+        else:
+            self._write_rows(
+                fields
+                | found
+                | dict(zip(BOX, found["box"], strict=True))
+                | {
+                    "zones": " ".join(found.get("zones", ())),
+                    "crossed": " ".join(map("{line}:{to}".format_map, found.get("crossed", ()))),
+                    "corners": " ".join(f"{x},{y}" for x, y in found.get("corners", ())),
+                }
+                for found in fields["detections"]
+            )
+
+    def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        table = [[_safe(row.get(column, "")) for column in self._columns] for row in rows]
+        # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
+        quote_all = any(";" in str(cell) for row in table for cell in row)
+        text = io.StringIO()
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
+        )
+        writer.writerows(table)
+        self._output.write(text.getvalue())
+
+
+def _safe(cell: str | float) -> str | float:
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+UNLIMITED_WIDTH = 10_000
+
+
+class TableSink(TextSink):
+    """The detections of each picture, aligned.
+
+    On a terminal they are coloured, and frames of videos take a line only if something was found.
+    """
+
+    def __init__(self, output: Output) -> None:
+        from rich.console import Console
+
+        super().__init__(output)
+        self._terminal = output.file.isatty()
+        # The terminal wraps long names, so that they can be copied whole. Only text is taken from
+        # the console, which writes nothing.
+        self._console = Console(
+            file=io.StringIO(), force_terminal=self._terminal or None, width=UNLIMITED_WIDTH
+        )
+
+    def write(self, record: Encodable) -> None:
+        """Write one table, or one line if nothing was found."""
+        fields = record.to_json()
+        eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
+        if self._terminal and not eventful and "frame" in fields:
+            return
+        with self._console.capture() as text:
+            self._console.print(*_parts(fields), sep="\n")
+        self._output.write(text.get())
+
+
+def _parts(fields: RecordJson) -> "list[Table | Text]":
+    from rich.table import Table
+    from rich.text import Text
+
+    if "error" in fields:
+        message = Text(printable(f"{_place(fields)}: {fields['error']['message']}"), style="red")
+        if fields["error"]["hint"]:
+            message.append(printable(f"  ({fields['error']['hint']})"), style="not red dim")
+        return [message]
+    size = f"{fields['width']}x{fields['height']}"
+    heading = Text(f"{printable(_place(fields))}  {size}", style="bold")
+    for warning in fields.get("warnings", ()):
+        heading.append(f"  {printable(warning)}", style="not bold yellow")
+    if not fields["detections"]:
+        return [heading.append("  nothing found", style="not bold dim")]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("class", style="cyan")
+    for column in ("score", "x1", "y1", "x2", "y2"):
+        table.add_column(column, justify="right")
+    tracked = any("track_id" in found for found in fields["detections"])
+    if tracked:
+        table.add_column("track", justify="right")
+    if "zones" in fields["detections"][0]:
+        table.add_column("zones")
+    read = "text" in fields["detections"][0]
+    if read:
+        table.add_column("text")
+        table.add_column("symbology", style="dim")
+    for found in fields["detections"]:
+        box = (f"{side:.1f}" for side in found["box"])
+        name, score = Text(printable(found["class_name"])), f"{found['score']:.2f}"
+        track = [str(found.get("track_id", ""))] if tracked else []
+        zones = [" ".join(found["zones"])] if "zones" in found else []
+        text = found.get("text") or ""
+        says = [Text(printable(text)), Text(found.get("symbology", ""))] if read else []
+        table.add_row(name, score, *box, *track, *zones, *says)
+    return [heading, table]
+
+
+def _place(fields: RecordJson) -> str:
+    """Where a picture comes from: the input, and frame and time in a video."""
+    parts = [fields["source"]]
+    if "frame" in fields:
+        parts.append(f"frame {fields['frame']}")
+    if "time" in fields:
+        parts.append(fields["time"])
+    elif "time_s" in fields:
+        parts.append(f"{fields['time_s']:.2f} s")
+    return "  ".join(parts)
