@@ -16,22 +16,15 @@ PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symbol:
-    """What a symbol says.
+    """What a symbol says."""
 
-    Attributes:
-        text: The decoded text; None if the content is binary.
-        symbology: As in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV.
-        content: Its bytes; empty for a marker.
-        corners: `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom
-            right and bottom left of the symbol, were it upright.
-        class_name: Its class in the words of the bundled model.
-    """
-
-    text: str | None
-    symbology: str
-    content: bytes
+    text: str | None  # the decoded text; None if the content is binary
+    symbology: str  # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV
+    content: bytes  # its bytes; empty for a marker
+    # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
+    # bottom left of the symbol, were it upright
     corners: npt.NDArray[np.float64]
-    class_name: str
+    class_name: str  # its class in the words of the bundled model
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -22,19 +22,13 @@ LARGEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A zone or a line, with its name.
+    """A zone or a line, with its name."""
 
-    Attributes:
-        name: Letters, digits, hyphens and underscores.
-        points: The corners of a zone, or the two ends of a line, x and y.
-        fractions: Whether these are fractions of the picture's width and height, not pixels.
-        text: How it was written, without spaces.
-    """
-
-    name: str
+    name: str  # letters, digits, hyphens and underscores
+    # the corners of a zone, or the two ends of a line, x and y
     points: tuple[tuple[float, float], ...]
-    fractions: bool
-    text: str
+    fractions: bool  # whether these are fractions of the picture's width and height, not pixels
+    text: str  # how it was written, without spaces
 
     @classmethod
     def zone(cls, text: str) -> Self:
@@ -143,14 +137,9 @@ def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What pictures show besides boxes, in pixels of the picture.
+    """What pictures show besides boxes, in pixels of the picture."""
 
-    Attributes:
-        zones: A caption and the `(K, 2)` corners of each.
-        lines: A caption and the `(2, 2)` ends of each.
-        trails: Where each track was, `(K, 2)`, the newest last, by its number.
-    """
-
-    zones: tuple[tuple[str, Points], ...] = ()
-    lines: tuple[tuple[str, Points], ...] = ()
+    zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
+    lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
+    # where each track was, `(K, 2)`, the newest last, by its number
     trails: dict[int, Points] = field(default_factory=dict)

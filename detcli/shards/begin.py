@@ -23,19 +23,12 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run in shards that workers can now work.
-
-    Attributes:
-        manifest: What there is to do.
-        added: Number of names that this call added to the manifest.
-        repeated: Number of names that the inputs repeat; each counts once.
-        gone: Number of names in the manifest that the inputs no longer have.
-    """
+    """A run in shards that workers can now work."""
 
     manifest: Manifest
-    added: int = 0
-    repeated: int = 0
-    gone: int = 0
+    added: int = 0  # number of names that this call added to the manifest
+    repeated: int = 0  # number of names that the inputs repeat; each counts once
+    gone: int = 0  # number of names in the manifest that the inputs no longer have
 
 
 def open_run(

@@ -40,18 +40,7 @@ def open_local(
     detectors: int | None,
     set_up: Callable[[], None],
 ) -> Workers:
-    """Processes that share the cores of this machine, and its devices if there are several.
-
-    Args:
-        count: How many processes.
-        job: What they work.
-        devices: Of the machine.
-        detectors: How many each process runs on the CPU; None for its share of the cores.
-        set_up: Called first in each process; can be pickled.
-
-    Raises:
-        UsageError: There are far more processes than cores, whose memory might not be there.
-    """
+    """Processes that share the cores of this machine, and its devices if there are several."""
     cores = available_cores()
     if count > (most := max(FEW, PER_CORE * cores, len(devices))):
         raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")

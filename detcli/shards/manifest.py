@@ -61,44 +61,26 @@ class HeaderJson(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The names that make one part.
-
-    Attributes:
-        number: Of the shard.
-        first: How many names the shards before it have.
-        names: Its names, in order.
-        run: The hash of its manifest, by which its part is known to belong to it.
-    """
+    """The names that make one part."""
 
     number: int
-    first: int
+    first: int  # how many names the shards before it have
     names: tuple[Name, ...]
-    run: str
+    run: str  # the hash of its manifest, by which its part is known to belong to it
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One file of the manifest.
-
-    Attributes:
-        name: Of the file.
-        file: The file, open.
-        header: Its first line.
-        run: SHA-256 of the file, 16 digits.
-        shard: The number of its first shard.
-        first: How many names the sections before it have.
-        offsets: Where the line of each shard begins.
-        names: How many names it has.
-    """
+    """One file of the manifest."""
 
     name: str
     file: BinaryIO
-    header: HeaderJson
-    run: str
-    shard: int
-    first: int
-    offsets: "array[int]"
-    names: int
+    header: HeaderJson  # its first line
+    run: str  # SHA-256 of the file, 16 digits
+    shard: int  # the number of its first shard
+    first: int  # how many names the sections before it have
+    offsets: "array[int]"  # where the line of each shard begins
+    names: int  # how many names it has
 
 
 class Manifest:

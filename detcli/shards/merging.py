@@ -17,19 +17,12 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that is missing or damaged.
-
-    Attributes:
-        part: Its name.
-        reason: What is wrong with it.
-        names: Number of names it should have.
-        missing: Whether the part does not exist.
-    """
+    """A part that is missing or damaged."""
 
     part: str
     reason: str
-    names: int
-    missing: bool
+    names: int  # number of names it should have
+    missing: bool  # whether the part does not exist
 
 
 class Merge:

@@ -29,15 +29,9 @@ Hashes = npt.NDArray[np.bytes_]
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A name that stood for no picture or video when the names were written down.
+    """A name that stood for no picture or video when the names were written down."""
 
-    Attributes:
-        source: The name, as in records.
-        message: Why.
-        hint: What to do next.
-    """
-
-    source: str
+    source: str  # the name, as in records
     message: str
     hint: str
 
@@ -121,7 +115,6 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self._again = {bytes(one) for one in every[again]}
 
     def __exit__(self, *_: object) -> None:
-        """Remove the file."""
         with contextlib.suppress(OSError):  # what it could not write is not needed any more
             self._file.close()
 

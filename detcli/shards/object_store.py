@@ -15,11 +15,7 @@ IN_MEMORY = 64 << 20
 
 
 class ObjectFolder:
-    """What begins with one prefix in a bucket, see `Store`; the bucket is opened when it is used.
-
-    Raises:
-        UsageError: The address is malformed.
-    """
+    """What begins with one prefix in a bucket, which is opened when it is used; see `Store`."""
 
     def __init__(self, place: str) -> None:
         try:

@@ -31,11 +31,7 @@ class TornError(Exception):
 
 
 class PartWriter(AbstractContextManager["PartWriter"]):
-    """Collects the records of a shard in a temporary file, and publishes them as its part.
-
-    Attributes:
-        count: The number of records so far.
-    """
+    """Collects the records of a shard in a temporary file, and publishes them as its part."""
 
     def __init__(self, shard: Shard) -> None:
         self.count = 0
@@ -45,16 +41,11 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self._file = temporary()
 
     def __exit__(self, *_: object) -> None:
-        """Remove the temporary file, if there is one."""
         with contextlib.suppress(OSError):
             self._file.close()
 
     def add(self, record: RecordJson) -> None:
-        """Add a record; its index becomes its place in the run, if that has no videos before it.
-
-        Raises:
-            OutputError: The disk for temporary files is full.
-        """
+        """Add a record; its index becomes its place in the run, if that has no videos before it."""
         with temporary_file_errors():
             self._write(self._last)
         self._last = {**record, "index": self._shard.first + self.count}
@@ -70,14 +61,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a part, in the format of its suffix.
-
-        Returns:
-            Whether this call has published it; False if another process had.
-
-        Raises:
-            OutputError: The part cannot be written.
-        """
+        """Publish the records as a part, in the format of its suffix."""
         part = self._part()
         with temporary_file_errors():
             if name.endswith(PARQUET):

@@ -55,22 +55,7 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
     address: str | None,
     actors: tuple[int, int] | None,
 ) -> Iterator[Workers]:
-    """Connect to Ray, and start actors.
-
-    Args:
-        job: What they work.
-        devices: One device, of which each actor gets its own.
-        detectors: How many each actor runs on the CPU, with a core each; None for one.
-        set_up: Called first in each actor's process; can be pickled.
-        address: ray://HOST:PORT; None for RAY_ADDRESS or, without it, a Ray of this machine.
-        actors: The least number to begin with, and the largest; None for as many as there is room
-            for.
-
-    Raises:
-        DeviceError: The cluster cannot be reached, or has no room.
-        ModelError: The model's files cannot be read.
-        UsageError: Several devices are named, or one by its number.
-    """
+    """Connect to Ray, and start actors."""
     device, cores = devices[0], detectors or 1
     if len(devices) > 1 or device.ordinal:
         raise UsageError(
@@ -106,11 +91,7 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
 
 
 def _library() -> Any:  # noqa: ANN401 - the module
-    """Import Ray.
-
-    Raises:
-        DeviceError: It is not installed.
-    """
+    """Import Ray."""
     # Else it sends figures about the cluster to its makers, and warns about a future default.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -124,11 +105,7 @@ def _library() -> Any:  # noqa: ANN401 - the module
 
 @contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401 - the module
-    """Connect to a cluster, or start one on this machine.
-
-    Raises:
-        DeviceError: It cannot be reached.
-    """
+    """Connect to a cluster, or start one on this machine."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     at_sigterm = signal.getsignal(signal.SIGTERM)
     options = {"include_dashboard": False} if address == "local" else {}
@@ -162,7 +139,6 @@ class _Log(io.TextIOBase):
     """What Ray prints to standard output, which is the command's, goes to the log."""
 
     def write(self, text: str) -> int:
-        """Log the lines of a text."""
         for line in filter(None, text.splitlines()):
             log.info("ray: %s", line)
         return len(text)
@@ -306,15 +282,7 @@ def work_here(
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
 ) -> None:
-    """Work tasks on a thread of an actor's process.
-
-    Args:
-        folder: Where the command was started; its relative paths count from there.
-        start: What sets up the process, the job and the devices, pickled.
-        files: What the model consists of.
-        take: Waits for the next task, pickled; returns None, pickled, after the last.
-        put: Takes an event, pickled.
-    """
+    """Work tasks on a thread of an actor's process."""
     with contextlib.suppress(OSError):  # absolute paths and addresses may do without
         os.chdir(folder)
 
@@ -354,11 +322,7 @@ def _unpacked(files: dict[str, bytes]) -> Path:
 
 
 def _require_shared(job: Job, task: Task) -> None:
-    """Refuse a node that does not see what the others see.
-
-    Raises:
-        DeviceError: It lacks the manifest, or all files of a task.
-    """
+    """Refuse a node that does not see what the others see."""
     hint = "use a folder that all nodes share, or a bucket"
     if not job.store.exists(FIRST):
         raise DeviceError(f"{job.store} is not there", hint)

@@ -88,11 +88,7 @@ def temporary() -> BinaryIO:
 
 @contextlib.contextmanager
 def temporary_file_errors() -> Iterator[None]:
-    """Raise an OSError as one that names the folder for temporary files, not the store.
-
-    Raises:
-        OutputError: The disk for temporary files is full.
-    """
+    """Raise an OSError as one that names the folder for temporary files, not the store."""
     try:
         yield
     except OSError as error:

@@ -36,51 +36,30 @@ PROGRESS_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all workers of a run share: model, settings and options.
+    """What all workers of a run share: model, settings and options."""
 
-    Attributes:
-        store: Where the parts go.
-        model: The model's file.
-        settings: Which detections are kept.
-        device_options: How to use the device; workers and cores are those of a process.
-        batch: Pictures in a batch; None for what suits the device.
-        source: How inputs are read.
-        fast_decode: Whether large JPEGs are decoded at reduced size.
-        gpu_decode: Whether a GPU decodes what it can.
-        input_timeout_s: Time to load an input; 0 for no limit.
-        half: Whether the float16 file was asked for.
-        watch: What else is found out about detections.
-    """
-
-    store: Store
-    model: LocatedModel
-    settings: Settings
-    device_options: DeviceOptions
-    batch: int | None
-    source: SourceOptions
-    fast_decode: bool
-    gpu_decode: bool
-    input_timeout_s: float
-    half: bool
-    watch: WatchOptions
+    store: Store  # where the parts go
+    model: LocatedModel  # the model's file
+    settings: Settings  # which detections are kept
+    device_options: DeviceOptions  # how to use the device; workers and cores are those of a process
+    batch: int | None  # pictures in a batch; None for what suits the device
+    source: SourceOptions  # how inputs are read
+    fast_decode: bool  # whether large JPEGs are decoded at reduced size
+    gpu_decode: bool  # whether a GPU decodes what it can
+    input_timeout_s: float  # time to load an input; 0 for no limit
+    half: bool  # whether the float16 file was asked for
+    watch: WatchOptions  # what else is found out about detections
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A shard, or a piece of one over which workers died.
+    """A shard, or a piece of one over which workers died."""
 
-    Attributes:
-        shard: The shard.
-        part: The name under which its records are published; None for a piece, whose records are
-            sent back.
-        start: The first of its names that is worked.
-        stop: The first that is not.
-    """
-
-    shard: Shard
+    shard: Shard  # the shard
+    # the name under which its records are published; None for a piece, whose records are sent back
     part: str | None
-    start: int
-    stop: int
+    start: int  # the first of its names that is worked
+    stop: int  # the first that is not
 
     @classmethod
     def whole(cls, shard: Shard, part: str) -> "Task":
@@ -95,24 +74,18 @@ class Task:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the inputs of a task.
+    """What became of the inputs of a task."""
 
-    Attributes:
-        pictures: How many there were; failures are not among them.
-        frames: How many frames of videos there were.
-        found: Detections of each class.
-        places: Detections in each zone, by its name and the class.
-        failed: Inputs that failed, and why.
-        warned: Inputs that have warnings, and these.
-        decoded: How many pictures the GPU and the CPU decoded, with --gpu-decode.
-    """
-
-    pictures: int = 0
-    frames: int = 0
-    found: Counter[str] = field(default_factory=Counter)
+    pictures: int = 0  # how many there were; failures are not among them
+    frames: int = 0  # how many frames of videos there were
+    found: Counter[str] = field(default_factory=Counter)  # detections of each class
+    # detections in each zone, by its name and the class
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # inputs that failed, and why
     failed: list[tuple[str, DetcliError]] = field(default_factory=list)
+    # inputs that have warnings, and these
     warned: list[tuple[str, str]] = field(default_factory=list)
+    # how many pictures the GPU and the CPU decoded, with --gpu-decode
     decoded: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
@@ -142,17 +115,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A worker has opened its detectors.
+    """A worker has opened its detectors."""
 
-    Attributes:
-        node: The name of its machine.
-        version: Of detcli.
-        settings: What detections depend on.
-    """
-
-    node: str
-    version: str
-    settings: SettingsJson
+    node: str  # the name of its machine
+    version: str  # of detcli
+    settings: SettingsJson  # what detections depend on
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +131,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker has finished a task.
+    """A worker has finished a task."""
 
-    Attributes:
-        task: The task.
-        counts: What became of its inputs.
-        published: Whether its part is this worker's; False if it was there already.
-        lines: The records of a piece, as JSON Lines.
-    """
-
-    task: Task
-    counts: Counts
-    published: bool
-    lines: bytes = b""
+    task: Task  # the task
+    counts: Counts  # what became of its inputs
+    published: bool  # whether its part is this worker's; False if it was there already
+    lines: bytes = b""  # the records of a piece, as JSON Lines
 
 
 WorkReport = Ready | Progress | Done
@@ -238,16 +198,12 @@ def work(
 
 @dataclass(eq=False, slots=True)
 class _OpenTask:
-    """A task that is being worked.
-
-    Attributes:
-        last: Index of its last record in the pipeline, once that is known.
-    """
+    """A task that is being worked."""
 
     task: Task
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
-    last: int | None = None
+    last: int | None = None  # index of its last record in the pipeline, once that is known
 
 
 class _Worker:
@@ -297,7 +253,6 @@ class _Worker:
             self._finish(now)
 
     def close(self) -> None:
-        """Drop the unfinished tasks."""
         for one in [*self._open]:
             one.writer.__exit__()
 

@@ -39,13 +39,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker has ended.
+    """A worker has ended."""
 
-    Attributes:
-        cause: What ended it; empty if it had nothing left to do.
-    """
-
-    cause: str
+    cause: str  # what ended it; empty if it had nothing left to do
 
 
 WorkerEvent = WorkReport | More | Warned | Failed | Ended

@@ -93,14 +93,10 @@ def as_grey(pixels: npt.NDArray[Any]) -> Grey:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cut:
-    """A part of a picture, perhaps enlarged or turned.
+    """A part of a picture, perhaps enlarged or turned."""
 
-    Attributes:
-        pixels: `(H, W)`.
-        matrix: `(2, 3)`, takes points of the picture to points of the part; None for the whole.
-    """
-
-    pixels: Grey
+    pixels: Grey  # `(H, W)`
+    # `(2, 3)`, takes points of the picture to points of the part; None for the whole
     matrix: Doubles | None = None
 
     def in_picture(self, points: Doubles) -> Doubles:

@@ -50,11 +50,7 @@ class CrossedLines:
 
 
 class Crossings:
-    """Who crosses one line in one video.
-
-    Attributes:
-        count: How many went to each side.
-    """
+    """Who crosses one line in one video."""
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
