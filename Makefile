@@ -63,7 +63,7 @@ test: setup ## Run all tests, in parallel
 	$(BIN)/pytest -n auto --dist worksteal
 
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
-	$(BIN)/pytest tests/models
+	$(BIN)/pytest models/codes/tests
 	MYPYPATH=models $(BIN)/mypy -p codes
 
 # Label Studio's library requires another OpenCV than ours, so what its reader of tasks needs is listed here.

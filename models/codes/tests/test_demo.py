@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from codes.demo import compose
 
-FILE = Path(__file__).parents[3] / "models" / "codes" / "demo.jpg"
+FILE = Path(__file__).parents[1] / "demo.jpg"
 
 
 def test_every_symbol_of_the_demo_picture_can_be_read():
