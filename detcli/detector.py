@@ -313,7 +313,7 @@ class Detector:
             groups[letterbox.canvas].append(index)
         started = []
         for group in groups.values():
-            images = [pictures[index].image for index in group]
+            images = [pictures[index].pixels for index in group]
             placed = [letterboxes[index] for index in group]
             self._ended(Stage.REMAINDER)
             with self.times.stage(Stage.PREPROCESS):
@@ -422,7 +422,6 @@ def settings_json(  # noqa: PLR0913 - each is a setting
     *,
     half: bool,
     fast_decode: bool,
-    gpu_decode: bool,
     stride: int,
     zones: list[str] | None,
     lines: list[str] | None,
@@ -437,7 +436,6 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         settings: As they were asked for.
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
-        gpu_decode: Whether a GPU decodes what it can.
         stride: Every which frame of a video is used.
         zones: As they were written; None without.
         lines: The same.
@@ -465,7 +463,6 @@ def settings_json(  # noqa: PLR0913 - each is a setting
         "names": None if settings.names is None else list(names),
         "half": half,
         "fast_decode": fast_decode,
-        "gpu_decode": gpu_decode,
         "vid_stride": stride,
         "tile": None if settings.tile is None else str(settings.tile),
         "zones": zones,

@@ -1,10 +1,8 @@
 """Pictures, and Letterbox, which maps them onto the network's input and boxes back."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Self
 
 import numpy as np
@@ -18,51 +16,6 @@ Allocate = Callable[[tuple[int, int]], Image]
 
 Boxes = npt.NDArray[np.float32]
 
-ALIKE_LEVELS = 8.0
-"""Swapped channels, another frame or another orientation are further apart; rounding is not."""
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceImage:
-    """A decoded picture in a GPU's memory: `(H, W, 3)` uint8, BGR, upright.
-
-    Attributes:
-        shape: `(H, W, 3)`.
-        address: Of its first row, in the memory of the GPU that the network runs on.
-        pitch: Bytes from one row to the next.
-        download: Copies it to the host. It holds the memory, which is freed when nothing refers
-            to the picture any more.
-    """
-
-    shape: tuple[int, int, int]
-    address: int
-    pitch: int
-    download: Callable[[], Image]
-
-    @functools.cached_property
-    def pixels(self) -> Image:
-        """The same picture on the host, copied when first asked for."""
-        return self.download()
-
-
-def on_host(image: Image | DeviceImage) -> Image:
-    """A picture in the host's memory, copied if it is not there."""
-    return image.pixels if isinstance(image, DeviceImage) else image
-
-
-def alike(one: Image, other: Image) -> bool:
-    """Whether two decoders saw the same: equal sizes, and levels that hardly differ on average."""
-    if one.shape != other.shape:
-        return False
-    return float(np.abs(one.astype(np.int16) - other).mean()) <= ALIKE_LEVELS
-
-
-class Decoder(StrEnum):
-    """What made a picture's pixels, where the GPU was asked to."""
-
-    GPU = "gpu"
-    CPU = "cpu"
-
 
 def new_image(size: tuple[int, int]) -> Image:
     """An array for a picture of (height, width) in ordinary memory."""
@@ -74,28 +27,21 @@ class Picture:
     """A decoded picture, possibly at reduced size.
 
     Attributes:
-        image: `(H, W, 3)` uint8 BGR, upright; on a GPU where it was decoded there.
+        pixels: `(H, W, 3)` uint8 BGR, upright.
         size: Height and width of the full picture; boxes are in its pixels.
         warnings: What is wrong with it, although it could be decoded.
         edited: Whether the pixels are not those of its file, which then shows what they must not.
-        decoder: What decoded it; None where the GPU was not asked to.
     """
 
-    image: Image | DeviceImage
+    pixels: Image
     size: tuple[int, int]
     warnings: tuple[str, ...] = ()
     edited: bool = False
-    decoder: Decoder | None = None
 
     @classmethod
-    def whole(cls, image: Image | DeviceImage, decoder: Decoder | None = None) -> Self:
+    def whole(cls, image: Image) -> Self:
         """A picture at full size."""
-        return cls(image, (image.shape[0], image.shape[1]), decoder=decoder)
-
-    @property
-    def pixels(self) -> Image:
-        """`(H, W, 3)` uint8 BGR on the host; copied from the GPU when first asked for."""
-        return on_host(self.image)
+        return cls(image, (image.shape[0], image.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)

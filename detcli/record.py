@@ -141,7 +141,6 @@ class SettingsJson(TypedDict):
         names: Names of the classes that replace the model's own; null without.
         half: Whether the float16 file was asked for.
         fast_decode: Whether large JPEGs are decoded at reduced size.
-        gpu_decode: Whether a GPU decodes what it can.
         vid_stride: Every which frame of a video is used.
         tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles.
         zones: Named polygons; null without.
@@ -165,7 +164,6 @@ class SettingsJson(TypedDict):
     names: list[str] | None
     half: bool
     fast_decode: bool
-    gpu_decode: bool
     vid_stride: int
     tile: str | None
     zones: list[str] | None
@@ -187,8 +185,6 @@ class ProvenanceJson(TypedDict):
         runtime_cuda: The CUDA that this ONNX Runtime was built for.
         openvino: Version of OpenVINO, where it ran the network.
         opencv: Version of OpenCV.
-        nvimgcodec: Version of nvImageCodec, where it decoded JPEGs.
-        pynvvideocodec: Version of PyNvVideoCodec, where it decoded videos.
         numpy: Version of NumPy.
         gpu: Names of the GPUs that ran the network.
         driver: Version of NVIDIA's driver.
@@ -205,8 +201,6 @@ class ProvenanceJson(TypedDict):
     runtime_cuda: str | None
     openvino: str | None
     opencv: str | None
-    nvimgcodec: str | None
-    pynvvideocodec: str | None
     numpy: str | None
     gpu: str | None
     driver: str | None
@@ -252,7 +246,6 @@ class RecordJson(TypedDict):
         detections: Best first.
         model: The model's name.
         device: Where it ran.
-        decoder: What decoded the picture, gpu or cpu; with --gpu-decode.
         warnings: What is wrong with the input, although there are detections.
         error: Why there are no detections.
         saved: Files that were made for it: pictures, videos, labels, crops.
@@ -274,7 +267,6 @@ class RecordJson(TypedDict):
     detections: NotRequired[list[DetectionJson]]
     model: NotRequired[str]
     device: NotRequired[str]
-    decoder: NotRequired[str]
     warnings: NotRequired[list[str]]
     error: NotRequired[FailureJson]
     saved: NotRequired[list[str]]
@@ -343,8 +335,6 @@ class Record:
             "model": self.model,
             "device": self.device,
         }
-        if self.picture.decoder is not None:
-            record["decoder"] = self.picture.decoder
         if self.warnings:
             record["warnings"] = list(self.warnings)
         if self.saved:

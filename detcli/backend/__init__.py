@@ -23,11 +23,10 @@ from detcli.errors import (
     DetcliError,
     DetcliWarning,
     DeviceError,
-    UsageError,
 )
 
 if TYPE_CHECKING:
-    from detcli.backend.protocol import Backend, Engine, PictureDecoder, Ranker, Tensors
+    from detcli.backend.protocol import Backend, Engine, Ranker, Tensors
     from detcli.backend.runtime.survey import Placement
     from detcli.model.prepared import PreparedModel
 
@@ -35,7 +34,6 @@ __all__ = [
     "Device",
     "DeviceOptions",
     "open_backend",
-    "open_decoder",
     "open_ranker",
     "open_tensors",
     "survey",
@@ -87,36 +85,6 @@ def open_ranker(device: str | Device) -> "Ranker":
         gpu, _ = FASTER  # OpenVINO has none
         return _open_first_usable(lambda engine, device: engine.open_ranker(device), [gpu])
     return _open(wanted, lambda engine, device: engine.open_ranker(device))
-
-
-def open_decoder(devices: Sequence[Device]) -> "PictureDecoder":
-    """Open what decodes pictures into a GPU's memory.
-
-    Args:
-        devices: Where the network runs; none of them is "auto".
-
-    Raises:
-        UsageError: That is not one of NVIDIA's GPUs, or more than one.
-        DeviceError: The GPU cannot decode, or the extra `nvdecode` is not installed.
-    """
-    (device, *others) = devices
-    if not device.is_gpu:
-        raise UsageError(
-            f"--gpu-decode needs one of NVIDIA's GPUs, and the network runs on {device}",
-            "use --device cuda or tensorrt, or leave it out",
-        )
-    if others:
-        raise UsageError(
-            "--gpu-decode keeps pictures in the memory of one GPU, and there are "
-            f"{len(devices)} devices",
-            "name one, or leave it out",
-        )
-    from detcli.backend import cuda
-
-    try:
-        return cuda.open_decoder(device)
-    except DependencyError as error:
-        raise DeviceError(str(error), error.hint) from error
 
 
 def open_tensors(

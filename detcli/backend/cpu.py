@@ -8,7 +8,7 @@ from detcli.backend.postprocess import Floats, HeadArray, Indices, SelectedRows,
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
-from detcli.geometry import DeviceImage, Image, Letterbox, new_image
+from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 from detcli.topk import top_k
@@ -58,9 +58,7 @@ class CpuBackend:
         """An array for a picture, in ordinary memory."""
         return new_image(size)
 
-    def prepare(
-        self, images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox]
-    ) -> HeadArray:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> HeadArray:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
         tensors: HeadArray = to_tensors(images, letterboxes, self._contract)
         self._ended(Stage.PREPROCESS)

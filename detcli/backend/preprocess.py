@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.geometry import DeviceImage, Image, Letterbox, Picture, on_host
+from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.opencv import cv2
 
@@ -101,13 +101,13 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
 
 
 def to_tensors(
-    images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox], contract: Contract
+    images: Sequence[Image], letterboxes: Sequence[Letterbox], contract: Contract
 ) -> npt.NDArray[Any]:
     """Pictures that share a canvas as the network's input: `(B, 3, H, W)` of its dtype."""
     preprocessing = contract.preprocessing
     tensors = np.empty((len(images), 3, *letterboxes[0].canvas), contract.input_dtype)
     for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
-        to_tensor(letterbox_image(on_host(image), letterbox, preprocessing), out, preprocessing)
+        to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
     return tensors
 
 

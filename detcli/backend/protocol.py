@@ -1,6 +1,6 @@
 """What every device offers: a backend, a ranker, and the engine that opens them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.postprocess import Floats, Indices, SelectedRows, SelectionOptions
 from detcli.detections import Detections
-from detcli.geometry import DeviceImage, Image, Letterbox
+from detcli.geometry import Image, Letterbox
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
 
@@ -46,9 +46,7 @@ class Backend(Protocol):
         Called on any thread; the array may outlive the backend.
         """
 
-    def prepare(
-        self, images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox]
-    ) -> Buffer:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Buffer:
         """Letterbox pictures into the network's input `(B, 3, H, W)`.
 
         Those whose arrays `allocate` made must stay as they are until the detections are read.
@@ -100,25 +98,6 @@ class Ranker(Protocol):
 
     def close(self) -> None:
         """Free the uploaded arrays."""
-
-
-class PictureDecoder(Protocol):
-    """Decodes files into the memory of the device that the network runs on; thread-safe."""
-
-    def decode_jpeg(self, data: bytes) -> DeviceImage | None:
-        """The upright picture of a JPEG; None if the device does not decode it."""
-
-    def decode_video(self, path: str) -> Iterator[tuple[float, DeviceImage]]:
-        """Times in seconds and frames of a video, in the order in which they are shown.
-
-        Frames are as they were stored: a rotation in the file's metadata is not applied.
-
-        Raises:
-            DecodeError: The device does not decode it.
-        """
-
-    def close(self) -> None:
-        """Close the decoder; pictures that were decoded stay."""
 
 
 class Tensors(Protocol):

@@ -8,12 +8,10 @@ import platform
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from detcli import __version__
-from detcli.backend import open_decoder
 from detcli.backend.device import Device, DeviceOptions
 from detcli.detector import Detector, settings_json
 from detcli.errors import DetcliError
@@ -45,7 +43,6 @@ class Job:
     batch: int | None  # pictures in a batch; None for what suits the device
     source: SourceOptions  # how inputs are read
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
-    gpu_decode: bool  # whether a GPU decodes what it can
     input_timeout_s: float  # time to load an input; 0 for no limit
     half: bool  # whether the float16 file was asked for
     watch: WatchOptions  # what else is found out about detections
@@ -85,8 +82,6 @@ class Counts:
     failed: list[tuple[str, DetcliError]] = field(default_factory=list)
     # inputs that have warnings, and these
     warned: list[tuple[str, str]] = field(default_factory=list)
-    # how many pictures the GPU and the CPU decoded, with --gpu-decode
-    decoded: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
         """Count a record."""
@@ -96,8 +91,6 @@ class Counts:
         self.warned += ((record.origin.source, warning) for warning in record.warnings)
         self.pictures += record.origin.clip is None
         self.frames += record.origin.clip is not None
-        if record.picture is not None and record.picture.decoder is not None:
-            self.decoded[record.picture.decoder] += 1
         if record.detections is not None:
             self.found.update(record.detections.class_name)
             self.places.update(record.detections.places())
@@ -110,7 +103,6 @@ class Counts:
         self.places += other.places
         self.failed += other.failed
         self.warned += other.warned
-        self.decoded += other.decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +151,8 @@ def work(
     Raises:
         DetcliError: The detector cannot be opened, or a part cannot be written.
     """
-    with (
-        Detector(job.model, devices[0], job.settings, job.device_options) as detector,
-        ExitStack() as stack,
-    ):
+    with Detector(job.model, devices[0], job.settings, job.device_options) as detector:
         decode = replace(job.source.decode, allocate=detector.allocate)
-        if job.gpu_decode:
-            decoder = stack.enter_context(closing(open_decoder([detector.where, *devices[1:]])))
-            decode = replace(decode, gpu=decoder)
         if job.fast_decode:
             decode = replace(decode, fast_for=detector.fast_for)
         source = replace(job.source, decode=decode)
@@ -177,7 +163,6 @@ def work(
             job.settings,
             half=job.half,
             fast_decode=source.decode.fast_for is not None,
-            gpu_decode=job.gpu_decode,
             stride=source.stride,
             zones=watch.written_zones,
             lines=watch.written_lines,

@@ -153,7 +153,7 @@ class PrivateSinks:
                 pixels = hidden(record.picture.pixels, found.xyxy, self._way)
                 record = replace(
                     record,
-                    picture=replace(record.picture, image=pixels, edited=True),
+                    picture=replace(record.picture, pixels=pixels, edited=True),
                     detections=_unread(record.detections, hides),
                 )
         for sink in self._sinks:

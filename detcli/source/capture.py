@@ -1,20 +1,13 @@
-"""Captures: OpenCV's readers of video files, cameras and network streams, opened safely.
+"""Captures: OpenCV's readers of video files, cameras and network streams, opened safely."""
 
-A video file may be decoded on a GPU, behind the same methods.
-"""
-
-import itertools
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from detcli.errors import DecodeError, InferenceError, SourceError, system_reason
-from detcli.geometry import DeviceImage, Image, alike, on_host
+from detcli.errors import DecodeError, SourceError, system_reason
+from detcli.geometry import Image
 from detcli.opencv import cv2
-
-if TYPE_CHECKING:
-    from detcli.backend.protocol import PictureDecoder
 
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
@@ -42,67 +35,6 @@ class Capture(Protocol):
 
     def release(self) -> None:
         """Close the video."""
-
-
-class GpuCapture:
-    """A video file whose frames a GPU decodes; OpenCV's capture answers everything else."""
-
-    def __init__(self, gpu: "PictureDecoder", path: str, capture: Capture) -> None:
-        """Decode the first frame on the GPU and on the CPU.
-
-        Args:
-            gpu: The GPU's decoder.
-            path: Path of the file.
-            capture: The same file, newly opened; this capture closes it.
-
-        Raises:
-            DecodeError: The GPU cannot decode the file, or its first frame differs from the CPU's.
-        """
-        if capture.get(cv2.CAP_PROP_ORIENTATION_META):
-            raise DecodeError("its frames need rotating, which only the CPU does")
-        first = retrieve(capture) if capture.grab() else None
-        frames = gpu.decode_video(path)
-        time_s, frame = next(frames, (0.0, None))
-        try:
-            same = first is not None and frame is not None and alike(on_host(first), frame.pixels)
-        except (MemoryError, InferenceError) as error:
-            raise DecodeError(f"its first frame cannot be copied from the GPU: {error}") from error
-        if frame is None or not same:
-            raise DecodeError("its first frame differs from the CPU's, or cannot be decoded")
-        self._capture = capture
-        self._frames = itertools.chain([(time_s, frame)], frames)
-        self._frame, self._time_s = frame, math.nan
-        self._begins_s = time_s - position_s(capture)  # on the GPU's clock
-
-    def grab(self) -> bool:
-        """Decode the next frame.
-
-        Raises:
-            DecodeError: The GPU's decoder failed.
-        """
-        following = next(self._frames, None)
-        if following is not None:
-            self._time_s, self._frame = following
-        return following is not None
-
-    def retrieve(self) -> tuple[bool, DeviceImage]:
-        """The frame, in the GPU's memory."""
-        return True, self._frame
-
-    def get(self, propId: int) -> float:  # noqa: N803
-        """A property of the file, or the time of the frame."""
-        if propId == cv2.CAP_PROP_POS_MSEC:
-            return 1000 * (self._time_s - self._begins_s)
-        return self._capture.get(propId)
-
-    def set(self, propId: int, value: float) -> bool:  # noqa: ARG002, N803
-        """Do nothing: frames can only be read in order."""
-        return False
-
-    def release(self) -> None:
-        """Close the video."""
-        self._frames = itertools.chain()
-        self._capture.release()
 
 
 def open_file(path: str) -> Capture:
@@ -172,7 +104,7 @@ def _open(name: str, parameters: list[int]) -> Capture | None:
     return capture if capture.isOpened() else None
 
 
-def retrieve(capture: Capture) -> Image | DeviceImage | None:
+def retrieve(capture: Capture) -> Image | None:
     """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
     try:
         retrieved, found = capture.retrieve()

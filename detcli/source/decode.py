@@ -1,6 +1,6 @@
 """Decoding: from the bytes of a picture file to a picture, upright and in colour.
 
-JPEGs are decoded in `decode_jpeg.py`, if asked for on a GPU, everything else by OpenCV. The sizes
+JPEGs are decoded in `decode_jpeg.py`, everything else by OpenCV. The sizes
 that headers declare are read first, so that no file can take more memory than is allowed. A file
 without a size that can be found is not decoded.
 """
@@ -10,19 +10,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from detcli.errors import DecodeError, SourceError, system_reason
-from detcli.geometry import Allocate, Decoder, Picture, new_image
+from detcli.geometry import Allocate, Picture, new_image
 from detcli.opencv import cv2, library_messages
 from detcli.source import decode_jpeg
 from detcli.source.decode_size import Size, check_complete, declared_size
 from detcli.source.reading import InputTimeoutError, read_file
-
-if TYPE_CHECKING:
-    from detcli.backend.protocol import PictureDecoder
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +47,6 @@ class DecodeOptions:
         strict: Whether a damaged picture is an error even if it can be decoded.
         timeout_s: Time to read and decode an input; 0 for no limit.
         allocate: Makes the arrays that JPEGs are decoded into.
-        gpu: Decodes what it can into a GPU's memory, and the CPU the rest; None for the CPU alone.
     """
 
     max_pixels: int = 200_000_000
@@ -59,7 +54,6 @@ class DecodeOptions:
     strict: bool = False
     timeout_s: float = TIMEOUT_S
     allocate: Allocate = new_image
-    gpu: "PictureDecoder | None" = None
 
     @property
     def max_bytes(self) -> int:
@@ -94,8 +88,8 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """Decode the bytes of a picture file.
 
     The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
-    become 8. The pixels are those of `cv2.imdecode`, unless a GPU decodes. A damaged picture that
-    the CPU can decode has warnings.
+    become 8. The pixels are those of `cv2.imdecode`. A damaged picture that can be decoded
+    has warnings.
 
     Raises:
         DecodeError: The picture is incomplete or too large, or not in a known format.
@@ -108,16 +102,6 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     check_size(size, options.max_pixels)
     check_complete(data)
     decode_jpeg.check_scans(data)
-    if options.gpu is None:
-        return _decode(data, options)
-    picture = (
-        decode_jpeg.decode_on(options.gpu, data) if data.startswith(decode_jpeg.START) else None
-    )
-    return picture or replace(_decode(data, options), decoder=Decoder.CPU)
-
-
-def _decode(data: bytes, options: DecodeOptions) -> Picture:
-    """Decode on the CPU."""
     messages: list[str] = []
     if data.startswith(decode_jpeg.START):
         try:

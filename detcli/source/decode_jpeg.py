@@ -7,16 +7,13 @@ grey, YCbCr and RGB are left to OpenCV.
 import re
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from detcli.errors import DecodeError
-from detcli.geometry import Allocate, Decoder, Image, Letterbox, Picture, new_image
+from detcli.geometry import Allocate, Image, Letterbox, Picture, new_image
 from detcli.opencv import cv2
-
-if TYPE_CHECKING:
-    from detcli.backend.protocol import PictureDecoder
 
 START = b"\xff\xd8\xff"
 
@@ -24,7 +21,7 @@ _MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
-_SCAN_MARKER, _END_MARKER = b"\xff\xda", b"\xff\xd9"
+_SCAN_MARKER = b"\xff\xda"
 _EXIF = b"Exif\0\0"
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
@@ -130,27 +127,6 @@ def decode(
         target = allocate((image.shape[0], image.shape[1]))
         image = np.asarray(cv2.flip(image, _FLIPS[header.orientation], target), np.uint8)
     return Picture(image, header.size)
-
-
-def decode_on(gpu: "PictureDecoder", data: bytes) -> Picture | None:
-    """Decode a JPEG into a GPU's memory.
-
-    Args:
-        gpu: The decoder.
-        data: The whole file.
-
-    Returns:
-        The picture; None if it is left to the CPU: the file is unusual or cut short, or not for
-        this decoder.
-    """
-    header = read_header(data)
-    cut_short = data.rfind(_END_MARKER) <= data.rfind(_SCAN_MARKER)  # the CPU says so
-    if header is None or header.orientation is None or cut_short:
-        return None
-    image = gpu.decode_jpeg(data)
-    if image is None or image.shape[:2] != header.size:
-        return None
-    return Picture.whole(image, Decoder.GPU)
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:

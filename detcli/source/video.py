@@ -7,13 +7,11 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 from detcli.errors import DecodeError, InputError, SourceError
-from detcli.geometry import Decoder, DeviceImage, Image, Picture
+from detcli.geometry import Image, Picture
 from detcli.opencv import cv2
 from detcli.record import Clip, Origin
-from detcli.source.address import is_address
 from detcli.source.capture import (
     Capture,
-    GpuCapture,
     frame_count,
     frame_size,
     frames_per_second,
@@ -59,10 +57,10 @@ def read_video(
         reopen: Opens the video; called again to seek, or to look for missing frames.
         options: Which frames.
         progress: Learns how many frames there are; before that, the video counts as one input.
-        address: Of its sound, see `Clip`. A GPU decodes files only.
+        address: Of its sound, see `Clip`.
     """
     try:
-        frames = _begin(reopen, options, progress, address)
+        frames = _begin(reopen, options, progress)
     except InputError as error:
         yield failed(source, error)
         return
@@ -71,15 +69,11 @@ def read_video(
         progress.expect(None if expected is None else expected - 1)
         given = 0
         problem: InputError | None = None
-        try:
-            for item in _select(source, frames, options, address):
-                given += 1
-                yield item
-        except InputError as error:  # of the GPU's decoder; OpenCV raises none
-            problem = error
-        else:
-            if not progress.stop.is_set():
-                problem = _find_problem(source, frames, given, reopen)
+        for item in _select(source, frames, options, address):
+            given += 1
+            yield item
+        if not progress.stop.is_set():
+            problem = _find_problem(source, frames, given, reopen)
         if problem is not None:
             given += 1
             yield failed(source, problem)
@@ -89,24 +83,13 @@ def read_video(
 
 
 def _begin(
-    reopen: Callable[[], Capture],
-    options: SourceOptions,
-    progress: SourceProgress,
-    address: str | None,
+    reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
 ) -> "_Frames":
-    """Open a video, and seek to shortly before the start if possible; a GPU reads all of it."""
+    """Open a video, and seek to shortly before the start if possible."""
     capture = reopen()
-    gpu = options.decode.gpu
     try:
         check_size(frame_size(capture), options.decode.max_pixels)
         progress.steps += 1
-        if gpu is not None and address is not None and not is_address(address):
-            try:
-                return _Frames(GpuCapture(gpu, address, capture), progress)
-            except DecodeError as error:
-                log.info("%s is decoded on the CPU: %s", address, error)
-                capture.release()
-                capture = reopen()
         frames = _Frames(capture, progress)
         if options.start_s < SEEK_FROM_S or frames.seek(options.start_s, reopen):
             return frames
@@ -146,10 +129,7 @@ def _select(
         image = frames.retrieve()
         if image is not None:
             origin = Origin(source, frame=frames.number, time_s=frames.time_s, clip=clip)
-            decoder = None
-            if options.decode.gpu is not None:
-                decoder = Decoder.GPU if isinstance(image, DeviceImage) else Decoder.CPU
-            yield Item(origin, partial(Picture.whole, image, decoder))
+            yield Item(origin, partial(Picture.whole, image))
 
 
 class _Frames:
@@ -190,7 +170,7 @@ class _Frames:
         self._progress.steps += 1
         return grabbed and not self._progress.stop.is_set()
 
-    def retrieve(self) -> Image | DeviceImage | None:
+    def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
         image = retrieve(self.capture)
         self.damaged += image is None

@@ -60,7 +60,6 @@ class Play:
             "batch": None,
             "source": SourceOptions(),
             "fast_decode": False,
-            "gpu_decode": False,
             "input_timeout_s": 60,
             "half": False,
             "watch": WatchOptions(),

@@ -6,7 +6,6 @@
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
     pictures.py    page-locked memory that pictures are decoded into
     ring.py        the memory that a batch in flight owns
-    decoder.py     --gpu-decode: files -> pictures        kernels/channels.cu
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
     backend.py     all of it as a Backend, and as a Ranker
@@ -25,11 +24,10 @@ from detcli.errors import UsageError
 from detcli.model.prepared import PreparedModel
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.decoder import CudaDecoder
     from detcli.backend.cuda.driver import Gpu
     from detcli.backend.runtime.session import TensorSession
 
-__all__ = ["DeviceArray", "open_backend", "open_decoder", "open_ranker", "open_tensors", "top_k"]
+__all__ = ["DeviceArray", "open_backend", "open_ranker", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
@@ -50,18 +48,6 @@ def open_ranker(device: Device) -> CudaRanker:
     if device.uses_tensorrt:
         raise UsageError("TensorRT only runs networks and has no top-k", "use --device cuda")
     return CudaRanker(_open_gpu(device), str(device))
-
-
-def open_decoder(device: Device) -> "CudaDecoder":
-    """Open what decodes pictures on a GPU, see `backend.open_decoder`."""
-    from detcli.backend.cuda.decoder import CudaDecoder
-
-    with contextlib.ExitStack() as stack:
-        gpu = _open_gpu(device)
-        stack.callback(gpu.close)
-        decoder = CudaDecoder(gpu)
-        stack.pop_all()
-    return decoder
 
 
 def open_tensors(

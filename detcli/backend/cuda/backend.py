@@ -29,7 +29,7 @@ from detcli.backend.postprocess import (
 from detcli.backend.protocol import Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import InferenceError
-from detcli.geometry import DeviceImage, Image, Letterbox
+from detcli.geometry import Image, Letterbox
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.timing import Stage
 
@@ -110,9 +110,7 @@ class CudaBackend:
         """An array for a picture, in page-locked memory if there is some; it may outlive this."""
         return self._pictures.allocate(size)
 
-    def prepare(
-        self, images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox]
-    ) -> Batch:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
         """Upload pictures and letterbox them into the network's input.
 
         Pictures in the GPU's memory are not uploaded; what fills them has to be done. A graph with

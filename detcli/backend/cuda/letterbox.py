@@ -3,9 +3,8 @@
 Everything that the kernel reads lies in one area: the values of the 256 levels of each channel, a
 descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
 page-locked memory and uploaded with one copy, except pictures that lie in such memory already
-(`pictures.py`): each is uploaded from where it is. Pictures that a GPU decoded are read from where
-they are. The kernel resizes as cv2.INTER_LINEAR; other interpolations are done on the host, before
-the upload.
+(`pictures.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
+interpolations are done on the host, before the upload.
 """
 
 import functools
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from detcli.backend.cuda.pictures import is_page_locked
 from detcli.backend.preprocess import DEFAULT, resize, values
-from detcli.geometry import DeviceImage, Image, Letterbox, on_host
+from detcli.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ PICTURE = np.dtype(
     [(name, np.uint64) for name in ("pixels", "columns", "rows", "pitch")]
     + [(name, np.uint32) for name in ("left", "top", "width", "height")]
 )
-"""`Picture` of kernels/letterbox.cu; the first three are offsets, and addresses when staged. The
-pixels of a picture on the GPU are an address from the start."""
+"""`Picture` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
 
 
 class LetterboxBatch:
@@ -53,7 +51,7 @@ class LetterboxBatch:
 
     def __init__(
         self,
-        images: Sequence[Image | DeviceImage],
+        images: Sequence[Image],
         letterboxes: Sequence[Letterbox],
         dtype: np.dtype[Any],
         preprocessing: Preprocessing = DEFAULT,
@@ -61,8 +59,7 @@ class LetterboxBatch:
         """Lay out the staging area; nothing is copied yet.
 
         Args:
-            images: `(H, W, 3)` uint8 BGR each; they may be views. Those on the GPU stay there until
-                the kernel has run.
+            images: `(H, W, 3)` uint8 BGR each; they may be views.
             letterboxes: One for each picture, all on the same canvas.
             dtype: The tensor's, float32 or float16.
             preprocessing: How the pictures become the tensor.
@@ -82,24 +79,20 @@ class LetterboxBatch:
         self._pictures = self._place(pictures)
         if preprocessing.interpolation is not Interpolation.LINEAR:
             images = [
-                resize(on_host(image), letterbox.resized, preprocessing.interpolation)
+                resize(image, letterbox.resized, preprocessing.interpolation)
                 for image, letterbox in zip(images, letterboxes, strict=True)
             ]
-        self._on_gpu = np.array([isinstance(image, DeviceImage) for image in images])
         for picture, image, letterbox in zip(pictures, images, letterboxes, strict=True):
             height, width = letterbox.resized
             picture["columns"] = self._place_table(column_taps(image.shape[1], width))
             picture["rows"] = self._place_table(row_taps(image.shape[0], height))
-            if isinstance(image, DeviceImage):
-                picture["pixels"], picture["pitch"] = image.address, image.pitch
-            else:
-                picture["pitch"] = 3 * image.shape[1]
+            picture["pitch"] = 3 * image.shape[1]
             picture["left"], picture["top"] = letterbox.left, letterbox.top
             picture["width"], picture["height"] = width, height
         for page_locked in (False, True):  # the latter beyond what is staged
             self.staged = self.size
             for picture, image in zip(pictures, images, strict=True):
-                if not isinstance(image, DeviceImage) and is_page_locked(image) == page_locked:
+                if is_page_locked(image) == page_locked:
                     picture["pixels"] = self._place(image)
 
     def enqueue(
@@ -134,8 +127,7 @@ class LetterboxBatch:
             staged = room.view(part.dtype).reshape(part.shape)
             np.copyto(staged, part)
             if part.dtype == PICTURE:
-                staged["pixels"][~self._on_gpu] += np.uint64(device.address)
-                for name in ("columns", "rows"):
+                for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
         gpu.upload(copies)
         uploaded()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
-    from detcli.geometry import DeviceImage, Image
+    from detcli.geometry import Image
 
 M = TypeVar("M", bound="DeviceMemory")
 
@@ -34,7 +34,7 @@ class Slot:
         self._waits = False
         self.generation = 0
         self.finish: Callable[[], None] | None = None
-        self.pictures: Sequence[Image | DeviceImage] = ()
+        self.pictures: Sequence[Image] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """Device memory of at least `size` bytes, reused while it is large enough.

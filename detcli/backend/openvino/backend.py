@@ -13,7 +13,7 @@ from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.detections import Detections
-from detcli.geometry import DeviceImage, Image, Letterbox, new_image
+from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.contract import Contract
 from detcli.timing import Stage
 
@@ -55,9 +55,7 @@ class OpenvinoBackend:
         """An array for a picture, in ordinary memory."""
         return new_image(size)
 
-    def prepare(
-        self, images: Sequence[Image | DeviceImage], letterboxes: Sequence[Letterbox]
-    ) -> Tensor:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Tensor:
         """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
         tensors = to_tensors(images, letterboxes, self._contract)
         self._ended(Stage.PREPROCESS)

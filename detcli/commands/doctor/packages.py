@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from detcli.backend.runtime.libraries import Unloadable
 
 # Packages that detcli does not require by name, but that decide whether a GPU works.
-FAMILIES = ("cuda-", "nvidia-", "onnx", "opencv-", "openvino", "pynvvideocodec", "tensorrt")
+FAMILIES = ("cuda-", "nvidia-", "onnx", "opencv-", "openvino", "tensorrt")
 
 # What detcli always needs, each with an attribute: when a package's files are removed, an empty
 # folder may be left, and that can be imported.

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from detcli.commands.predict.options import (
-    check_gpu_decode,
-    check_resume,
-    parse_labels,
-    read_shard_options,
-)
+from detcli.commands.predict.options import check_resume, parse_labels, read_shard_options
 from detcli.commands.shared import options
 from detcli.commands.shared.formats import Format, choose_format, read_target, require_disk
 from detcli.commands.shared.layout import INPUT, OUTPUT, SCENE, SELECTION, SHARDS
@@ -104,7 +99,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             panel=INPUT,
         ),
     ] = False,
-    gpu_decode: options.GpuDecodeOption = False,
     batch: options.BatchOption = None,
     workers: options.WorkersOption = None,
     cuda_graph: options.CudaGraphOption = None,
@@ -361,15 +355,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
     watch = read_watch_options(zone or [], line or [], track, read=read)
     if not source and files_from is None and shard_options is None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
-    if gpu_decode:
-        check_gpu_decode(
-            {
-                "--fast-decode": fast_decode,
-                "--strict": strict,
-                "--cuda-graph": bool(cuda_graph),
-                "a camera or stream": any(map(is_live, source or [])),
-            }
-        )
         cuda_graph = False
     set_up_process()
     if watch.track is not None:
@@ -419,7 +404,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             source_options,
             watch,
             fast_decode=fast_decode,
-            gpu_decode=gpu_decode,
             workers=workers,
             quiet=quiet,
             verbose=verbose,
@@ -457,7 +441,6 @@ def predict(  # noqa: PLR0913 - one parameter per option; they become objects at
             sink_options,
             conditions=fail_if or [],
             fast_decode=fast_decode,
-            gpu_decode=gpu_decode,
             quiet=quiet,
             one_picture=one_picture,
         )

@@ -34,32 +34,6 @@ def parse_labels(text: str) -> frozenset[str]:
     return parts
 
 
-GPU_DECODE_EXCLUDES = {
-    "--fast-decode": "the GPU decodes at full size",
-    "--strict": "the GPU's decoders do not report damage",
-    "--cuda-graph": "the GPU's decoders allocate memory on threads of their own, which breaks the "
-    "capture of a graph",
-    "a camera or stream": "the GPU decodes pictures and video files",
-}
-"""Options that --gpu-decode excludes, and why."""
-
-
-def check_gpu_decode(others: Mapping[str, bool]) -> None:
-    """Refuse options that --gpu-decode excludes.
-
-    Args:
-        others: Which of `GPU_DECODE_EXCLUDES` are given.
-
-    Raises:
-        UsageError: One of them is.
-    """
-    for other, given in others.items():
-        if given:
-            raise UsageError(
-                f"--gpu-decode excludes {other}: {GPU_DECODE_EXCLUDES[other]}", "leave out one"
-            )
-
-
 def check_resume(output: str | None, wanted: Format | None, conditions: Sequence[str]) -> None:
     """Refuse options that --resume excludes.
 

@@ -1,15 +1,11 @@
 """One run: sends inputs through the pipeline into the sinks, and reports on it."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from detcli.backend import open_decoder
-from detcli.backend.device import Device, has_openvino
-from detcli.cache import cache_folder, make_cache_folders
 from detcli.commands.predict.options import check_conditions, parse_condition
 from detcli.commands.predict.sinks import (
     OutputSummary,
@@ -18,11 +14,10 @@ from detcli.commands.predict.sinks import (
     hidden_classes,
     open_sinks,
 )
-from detcli.commands.shared.messages import is_terminal, say
+from detcli.commands.shared.messages import say
 from detcli.commands.shared.progress import Tally, count, progress
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector, settings_json
-from detcli.errors import OutputError
 from detcli.interrupts import interrupts
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
@@ -37,13 +32,6 @@ from detcli.watch import Watcher
 RecordStep = Callable[[Record], Record]
 """Adds something to each record."""
 
-CPU = Device.parse("cpu")
-
-LONG_RUN_S = 60.0
-"""Seconds of the processor in the network from which a faster one is worth an installation."""
-
-CPUINFO = Path("/proc/cpuinfo")
-
 WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
@@ -56,7 +44,6 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     *,
     conditions: Sequence[str],
     fast_decode: bool,
-    gpu_decode: bool,
     quiet: bool,
     one_picture: bool,
 ) -> Tally:
@@ -69,7 +56,6 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
         sink_options: Where records go.
         conditions: Of --fail-if.
         fast_decode: Whether large JPEGs may be decoded at reduced size.
-        gpu_decode: Whether a GPU decodes what it can.
         quiet: Print nothing.
         one_picture: Whether a bar would have nothing to show.
 
@@ -85,11 +71,7 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
     files = [located.path, *filter(None, (run.settings.names, sink_options.coco_images))]
     guard = InputGuard([*names, *map(str, files)], source_options)
     guard.refuse(sink_options.files)
-    with run.open_detector(located) as detector, contextlib.ExitStack() as stack:
-        if gpu_decode:
-            decoder = open_decoder([detector.where, *run.devices[1:]])
-            stack.enter_context(contextlib.closing(decoder))
-            decode = replace(decode, gpu=decoder)
+    with run.open_detector(located) as detector:
         watch = sink_options.watch.above(detector.least_conf)
         names_of = detector.contract.names
         kept = class_ids(run.settings.classes, names_of)
@@ -108,7 +90,6 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
                 run.settings,
                 half=run.device_options.half,
                 fast_decode=source_options.decode.fast_for is not None,
-                gpu_decode=gpu_decode,
                 stride=source_options.stride,
                 zones=watch.written_zones,
                 lines=watch.written_lines,
@@ -127,8 +108,6 @@ def predict_here(  # noqa: PLR0913 - what a run consists of
             tally = detect(pipeline, sources, add, opening, sink_options, quiet=quiet, bar=bar)
         if watch.track is not None and tally.done and not tally.numbered and not quiet:
             say("nothing was tracked: only the frames of videos and streams have tracks")
-        if not quiet:
-            suggest_openvino(detector.where, pipeline.times[Stage.NETWORK])
     check_conditions(parsed, tally.found, tally.places)
     return tally
 
@@ -222,39 +201,11 @@ def _provenance(
     file = ModelFile.read(model.path, run.settings.box_format, run.settings.preprocess)
     precision = precision_in(file.model, detector.where, half=run.device_options.half)
     added: AddedJson = {
-        "provenance": describe_run(
-            [detector.where, *run.devices[1:]],
-            str(precision),
-            gpu_decode=settings is not None and settings["gpu_decode"],
-        )
+        "provenance": describe_run([detector.where, *run.devices[1:]], str(precision))
     }
     if settings is not None and options.journal is None:  # which writes them itself
         added = {"settings": settings, **added}
     return Provenance(added)
-
-
-def suggest_openvino(device: Device, network_s: float) -> None:
-    """Say after a long run on the CPU, once, how to make it faster where that was measured.
-
-    Args:
-        device: Where the network ran.
-        network_s: Seconds that the network took, summed over the threads.
-    """
-    long = device == CPU and network_s >= LONG_RUN_S
-    if not long or has_openvino() or not is_terminal(sys.stderr):
-        return
-    try:
-        if "amx_bf16" not in CPUINFO.read_text(encoding="ascii", errors="replace"):
-            return
-        folder = cache_folder()
-        make_cache_folders(folder)
-        (folder / "openvino-was-suggested").touch(exist_ok=False)
-    except (OSError, OutputError):  # it was, or cannot be noted
-        return
-    say(
-        "hint: this processor multiplies in bfloat16; with pip install 'detcli[openvino]' and "
-        "--device openvino --half, YOLOv10-N's network ran 1.7 times as fast on one of its kind"
-    )
 
 
 def _report_interrupt(done: int, total: int | None, journal: Path | None) -> None:

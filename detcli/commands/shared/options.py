@@ -155,14 +155,6 @@ CudaGraphOption = Annotated[
         panel=DEVICES,
     ),
 ]
-GpuDecodeOption = Annotated[
-    bool,
-    flag(
-        "Decode JPEGs and video files on the GPU (extra nvdecode); boxes may differ slightly.",
-        "--gpu-decode",
-        panel=DEVICES,
-    ),
-]
 MemoryLimitOption = Annotated[
     str | None,
     option("SIZE", "Limit of the network's GPU memory, such as 2GiB or 512MiB.", panel=DEVICES),

@@ -87,7 +87,6 @@ class Tally:
         self._errors_shown = errors_shown
         self._start = time.perf_counter()
         self._pictures = self._frames = 0
-        self._decoded: Counter[str] = Counter()
         self._streams: defaultdict[str, _StreamTally] = defaultdict(_StreamTally)
 
     def add(self, record: "Record") -> None:
@@ -106,8 +105,6 @@ class Tally:
                     say(f"{record.origin.source}: {warning}")
             self._pictures += record.origin.clip is None
             self._frames += record.origin.clip is not None
-            if record.picture is not None and record.picture.decoder is not None:
-                self._decoded[record.picture.decoder] += 1
             if record.detections is not None:
                 self.found.update(record.detections.class_name)
                 self.places.update(record.detections.places())
@@ -122,7 +119,6 @@ class Tally:
                 say(f"{source}: {warning}")
         self._pictures += counts.pictures
         self._frames += counts.frames
-        self._decoded += counts.decoded
         self.found += counts.found
         self.places += counts.places
 
@@ -159,8 +155,6 @@ class Tally:
             line += f", {self.done / seconds:.1f}/s"
             line += f"; {_shares(stages)}" if stages is not None else ""
         say(line)
-        if self._decoded:
-            say(f"decoded {self._decoded['gpu']} on the GPU, {self._decoded['cpu']} on the CPU")
         if self.done > 1 and self.found:
             say(f"found {_most(self.found)}")
         for place in dict.fromkeys(place for place, _ in sorted(self.places)):

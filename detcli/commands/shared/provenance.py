@@ -18,19 +18,13 @@ from detcli.model.hub_cache import sha256
 from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.item import STDIN
 
-JPEG_PACKAGES = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
-"""nvImageCodec, for either CUDA."""
 
-
-def describe_run(
-    devices: Iterable[Device], precision: str | None, *, gpu_decode: bool = False
-) -> ProvenanceJson:
+def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
     """Describe what a run is made with; neither the machine nor its user is named.
 
     Args:
         devices: Where the network runs; none of them is `auto`.
         precision: The lowest precision that it computes in; None if unknown.
-        gpu_decode: Whether a GPU decodes what it can.
     """
     devices = tuple(devices)
     gpus = tuple(device for device in devices if device.is_gpu)
@@ -51,8 +45,6 @@ def describe_run(
         "runtime_cuda": built_for,
         "openvino": package_version("openvino") if openvino else None,
         "opencv": _first_version(("opencv-python", "opencv-python-headless")),
-        "nvimgcodec": _first_version(JPEG_PACKAGES) if gpu_decode else None,
-        "pynvvideocodec": package_version("pynvvideocodec") if gpu_decode else None,
         "numpy": package_version("numpy"),
         "gpu": ", ".join(names) or None,
         "driver": driver_version() if gpus else None,

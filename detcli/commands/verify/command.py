@@ -96,14 +96,6 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             autocompletion=complete_device,
         ),
     ] = None,
-    gpu_decode: Annotated[
-        bool,
-        flag(
-            "Decode MODEL's pictures on its GPU (extra nvdecode), and the other side's on the CPU.",
-            "--gpu-decode",
-            panel=DEVICES,
-        ),
-    ] = False,
     half: options.HalfOption = False,
     conf: Annotated[
         float | None,
@@ -231,7 +223,6 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         coco_images=None if coco_images is None else str(coco_images),
         tensors=tensors,
         bisect=bisect,
-        gpu_decode=gpu_decode,
     )
     if request.is_saved and is_typed(context, "device"):
         raise about_running("--device")

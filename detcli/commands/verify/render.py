@@ -13,7 +13,6 @@ from detcli.commands.verify.drawing import WORST
 from detcli.commands.verify.report import (
     BisectReport,
     CheckReport,
-    DecodersReport,
     NodeReport,
     SideReport,
     TensorReport,
@@ -29,8 +28,6 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
     yield facts([("left", _side(report.left)), ("right", _side(report.right))])
     if report.detections is not None:
-        if report.decoders is not None:
-            yield facts([("decoders", _decoders(report.decoders))])
         yield _sums(report.detections, report.tolerance, report.compared)
         worst = _worst(report.detections, report.tolerance)
         if worst:
@@ -68,16 +65,6 @@ def _side(side: SideReport) -> str:
     parts = ", ".join(filter(None, (f"{side.model}{where}", side.precision, selection)))
     saved = f"{side.records}: " if side.records else ""
     return f"{saved}{parts}" + (f" ({side.sha256[:12]})" if side.sha256 else "")
-
-
-def _decoders(found: DecodersReport) -> str:
-    counts = f"{found.gpu} pictures on the GPU for the left, {found.cpu} left to the CPU"
-    if found.mean_difference is None:
-        return counts
-    return (
-        f"{counts}; levels differ by {found.mean_difference:.3g} on average, "
-        f"{found.max_difference} at most"
-    )
 
 
 def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:

@@ -149,24 +149,6 @@ class CertifiedPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodersReport:
-    """How far pictures that a GPU decoded are from those of the CPU.
-
-    Attributes:
-        gpu: Pictures that the GPU decoded for the first side.
-        cpu: Pictures that it left to the CPU.
-        mean_difference: Of the levels, from 0 to 255, of all pixels that the GPU decoded; None
-            without any.
-        max_difference: The largest.
-    """
-
-    gpu: int
-    cpu: int
-    mean_difference: float | None
-    max_difference: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """Whether two sides agree.
 
@@ -186,7 +168,6 @@ class VerifyReport:
         no_detections: Why detections were not compared; None if they were.
         tensors: The comparison of raw outputs; None unless asked for.
         bisect: The first node that differs; None unless asked for.
-        decoders: The comparison of pixels, where a GPU decoded for the first side.
     """
 
     agree: bool
@@ -204,7 +185,6 @@ class VerifyReport:
     no_detections: str | None = None
     tensors: tuple[TensorReport, ...] | None = None
     bisect: BisectReport | None = None
-    decoders: DecodersReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

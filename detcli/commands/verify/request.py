@@ -40,7 +40,6 @@ class VerifyRequest:
     coco_images: str | None = None
     tensors: bool = False
     bisect: bool = False
-    gpu_decode: bool = False
 
     def __post_init__(self) -> None:
         if self.is_saved:
@@ -90,11 +89,6 @@ class VerifyRequest:
                 "random pictures cannot compare detections: two detectors that find nothing agree",
                 "name a folder of pictures with --images; or compare --tensors or --bisect",
             )
-        if self.gpu_decode and self.compares_tensors:
-            raise UsageError(
-                "--gpu-decode compares the detections of pictures that two decoders made",
-                "leave out --tensors, --bisect and --random, or leave out --gpu-decode",
-            )
 
     def _check_saved(self) -> None:
         names = [self.model, *filter(None, [self.other])]
@@ -123,7 +117,6 @@ class VerifyRequest:
             "--preprocess": self.preprocess,
             "--tensors": self.tensors,
             "--bisect": self.bisect,
-            "--gpu-decode": self.gpu_decode,
         }
         for option, value in running.items():
             if value is not None and value is not False:

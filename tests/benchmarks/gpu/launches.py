@@ -21,8 +21,7 @@ from benchmarks.gpu.selection import Head, compare, rows_of
 from benchmarks.gpu.selection import ours as select
 from detcli import Letterbox
 from detcli.backend import postprocess
-from detcli.backend.cuda.decoder import BLOCK
-from detcli.backend.cuda.topk import download, top_k, upload
+from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.commands.bench.topk import DisagreementError
 
@@ -43,7 +42,7 @@ def launch_all(gpu, kernels: Collection[str]) -> list[str]:
     """
     watched, wrong = Watched(gpu), []
     generator = np.random.default_rng(0)
-    for part in (_selections, _top_ks, _letterboxes, _frames):
+    for part in (_selections, _top_ks, _letterboxes):
         for name, is_right in part(watched, generator):
             if not is_right:
                 wrong.append(f"{name}: not NumPy's answer")
@@ -96,20 +95,6 @@ def _letterboxes(gpu, generator):
             tensor = way.fetch(way.enqueue(0))
         is_right = np.array_equal(tensor, specified(images, letterboxes, dtype))
         yield f"letterbox {size} to {canvas} {name}", is_right
-
-
-def _frames(gpu, generator):
-    for height, width, gap in ((1, 1, 0), (3, 300, 0), (5, 257, 31)):
-        stored = generator.integers(0, 256, (height, 3 * width + gap), np.uint8)
-        rgb = stored[:, : 3 * width].reshape(height, width, 3)
-        source, found = upload(gpu, stored), gpu.allocate(rgb.size)
-        grid = (-(-width // BLOCK), height, 1)
-        sizes = np.uint32(stored.shape[1]), found.address, np.uint32(width)
-        gpu.launch("bgr_from_rgb", grid, BLOCK, source.address, *sizes)
-        bgr = download(gpu, found.address, rgb.shape, np.uint8)
-        yield f"frame of {width}x{height}", np.array_equal(bgr, rgb[..., ::-1])
-        source.close()
-        found.close()
 
 
 def main() -> int:

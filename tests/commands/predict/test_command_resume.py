@@ -44,7 +44,6 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
         "names": None,
         "half": False,
         "fast_decode": False,
-        "gpu_decode": False,
         "vid_stride": 1,
         "tile": None,
         "zones": None,

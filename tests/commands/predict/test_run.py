@@ -11,15 +11,11 @@ import subprocess
 import termios
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import stream_server
 import terminals
 from json_lines import lines
-
-from detcli.backend.device import Device
-from detcli.commands.predict import run as module
 
 
 @pytest.fixture
@@ -241,51 +237,3 @@ def test_records_of_files_still_replace(invoke, make_model, folder, tmp_path):
     for _ in range(2):
         invoke("predict", folder, "-m", make_model(), "-o", output)
     assert len(lines(output.read_text())) == 6
-
-
-@pytest.fixture
-def bfloat16(tmp_path, monkeypatch, cache):
-    """A terminal on a machine that would be faster with OpenVINO, and has none; what is said."""
-    said = []
-    (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16 avx\n")
-    monkeypatch.setattr(module, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(module, "has_openvino", lambda: False)
-    monkeypatch.setattr(module, "is_terminal", lambda _: True)
-    monkeypatch.setattr(module, "say", said.append)
-    assert not cache.exists()
-    return said
-
-
-def test_openvino_is_suggested_once(bfloat16):
-    for _ in range(2):
-        module.suggest_openvino(module.CPU, module.LONG_RUN_S)
-    (line,) = bfloat16
-    assert "pip install 'detcli[openvino]'" in line
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("LONG_RUN_S", 61),
-        ("CPUINFO", "/no/such/file"),
-        ("CPUINFO", os.devnull),
-        ("has_openvino", lambda: True),
-        ("is_terminal", lambda _: False),
-    ],
-)
-def test_openvino_is_not_suggested_where_it_would_not_help(name, value, bfloat16, monkeypatch):
-    value = Path(value) if name == "CPUINFO" else value
-    monkeypatch.setattr(module, name, value)
-    module.suggest_openvino(module.CPU, 60.0)
-    assert bfloat16 == []
-
-
-def test_openvino_is_not_suggested_after_a_run_elsewhere(bfloat16):
-    module.suggest_openvino(Device.parse("openvino"), 600.0)
-    assert bfloat16 == []
-
-
-def test_nothing_is_suggested_where_it_cannot_be_noted(bfloat16, monkeypatch):
-    monkeypatch.setenv("DETCLI_CACHE_DIR", os.devnull)
-    module.suggest_openvino(module.CPU, 60.0)
-    assert bfloat16 == []

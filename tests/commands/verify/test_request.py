@@ -19,13 +19,8 @@ def test_an_iou_out_of_range(names, iou):
         VerifyRequest(*names, images=("pictures",), iou=iou)
 
 
-def test_pictures_of_two_decoders_have_no_tensors():
-    with pytest.raises(UsageError, match="--gpu-decode compares the detections"):
-        VerifyRequest("a.onnx", images=("pictures",), gpu_decode=True, tensors=True)
-
-
 @pytest.mark.parametrize(
-    "option", ["half", "recursive", "tensors", "bisect", "gpu_decode", "box_format", "preprocess"]
+    "option", ["half", "recursive", "tensors", "bisect", "box_format", "preprocess"]
 )
 def test_options_about_running_a_model(option):
     with pytest.raises(

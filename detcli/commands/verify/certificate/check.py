@@ -33,7 +33,6 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "iou": NUMBER,
     "tolerance": (dict,),
     "coco_images": (str, type(None)),
-    "gpu_decode": (bool,),
 }
 """Types of what a certificate says was asked for."""
 
@@ -72,7 +71,6 @@ def read_certificate(path: Path) -> Certified:
     request = content.get("request") if isinstance(content, dict) else None
     if not isinstance(request, dict) or not isinstance(content.get("report"), dict):
         raise _unusable(path, "it is not a certificate of detcli verify")
-    request.setdefault("gpu_decode", False)  # which the first certificates do not have
     for name, kinds in FIELDS.items():
         value = request.get(name)
         if type(value) not in kinds:

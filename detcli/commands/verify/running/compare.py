@@ -1,17 +1,14 @@
 """Runs both sides and compares them on each picture."""
 
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
 
-from detcli.backend import open_decoder
 from detcli.backend.device import Device
 from detcli.commands.shared.progress import progress
 from detcli.commands.shared.provenance import describe_run
@@ -20,7 +17,6 @@ from detcli.commands.verify.drawing import SeenPicture
 from detcli.commands.verify.page import open_page
 from detcli.commands.verify.report import (
     CertifiedSide,
-    DecodersReport,
     FailedInput,
     SelectedBy,
     SideReport,
@@ -32,15 +28,13 @@ from detcli.commands.verify.running.bisect import bisect
 from detcli.commands.verify.running.plan import RunningPlan, SidePlan, plan_running
 from detcli.commands.verify.running.tensors import OutputComparison, Probe
 from detcli.detector import Detector
-from detcli.errors import DecodeError, DetcliWarning, InputError, ModelError, UsageError
-from detcli.geometry import Decoder, Picture
+from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
+from detcli.geometry import Picture
 from detcli.model.preprocessing import written
-from detcli.opencv import cv2
 from detcli.record import Origin
 from detcli.settings import Settings
 from detcli.sink.folder import OutputFolder
-from detcli.source.address import is_live
-from detcli.source.item import STDIN, Item, SourceOptions, failed
+from detcli.source.item import Item, SourceOptions
 from detcli.source.loading import load_in_time
 from detcli.source.sources import InputGuard, Sources
 
@@ -69,18 +63,12 @@ def verify_running(
                 "name a folder with --images",
             )
     plan = plan_running(request)
-    if request.gpu_decode and any(name == STDIN or is_live(name) for name in request.images):
-        raise UsageError(
-            "--gpu-decode reads each input twice, which cameras, streams and - do not allow",
-            "name files or folders in --images",
-        )
     folders = tuple(filter(None, (outputs.save, outputs.report)))
     options = SourceOptions(recursive=request.recursive, written=folders)
     guard = InputGuard([*request.images, request.model, *filter(None, [request.other])], options)
     outputs.check(guard)
     folder = OutputFolder(outputs.save, guard) if outputs.save else None
     with (
-        ExitStack() as stack,
         open_page(outputs.report, side_reports(plan), plan.rules, guard) as page,
         Sources(list(request.images), options) as sources,
         progress(lambda: sources.progress.total, wanted=not quiet) as advance,
@@ -88,27 +76,11 @@ def verify_running(
         seed = request.random
         items = sources if seed is None else [random_item(seed, plan.input_size)]
         results = Results(plan.rules, page, certify=certify)
-        pairs: Iterable[tuple[Item, Item]] = ((item, item) for item in items)
-        if request.gpu_decode:
-            decoder = stack.enter_context(closing(open_decoder([Device.parse(plan.left.device)])))
-            decode = replace(options.decode, gpu=decoder)
-            by_gpu = Sources(list(request.images), replace(options, decode=decode))
-            pairs = _paired(stack.enter_context(by_gpu), items)
-        report = compare_running(plan, pairs, folder, results, advance)
+        report = compare_running(plan, items, folder, results, advance)
     if not certify:
         return Verification(report, results, ())
-    left = _certified(plan.left, plan, gpu_decode=request.gpu_decode)
-    return Verification(report, results, (left, _certified(plan.right, plan, gpu_decode=False)))
-
-
-def _paired(by_gpu: Iterable[Item], by_cpu: Iterable[Item]) -> Iterator[tuple[Item, Item]]:
-    """The same inputs and frames by both decoders; a frame that only one of them has fails."""
-    sources = (groupby(items, lambda item: item.origin.source) for items in (by_gpu, by_cpu))
-    for (source, left), (_, right) in zip(*sources, strict=True):
-        for pair in zip_longest(left, right):
-            frame = next(item.origin.frame for item in pair if item is not None)
-            lacking = failed(source, DecodeError("only one of the two decoders has it"), frame)
-            yield pair[0] or lacking, pair[1] or lacking
+    sides = _certified(plan.left, plan), _certified(plan.right, plan)
+    return Verification(report, results, sides)
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
@@ -117,9 +89,9 @@ def random_item(seed: int, size: tuple[int, int]) -> Item:
     return Item(Origin(f"random:{seed}"), lambda: Picture.whole(pixels))
 
 
-def _certified(side: SidePlan, plan: RunningPlan, *, gpu_decode: bool) -> CertifiedSide:
+def _certified(side: SidePlan, plan: RunningPlan) -> CertifiedSide:
     """What a certificate says of a side that ran."""
-    run = describe_run([Device.parse(side.device)], side.precision, gpu_decode=gpu_decode)
+    run = describe_run([Device.parse(side.device)], side.precision)
     settings, contract = plan.settings, side.file.contract
     depend_on: dict[str, Any] = {
         "conf": settings.conf,
@@ -129,14 +101,13 @@ def _certified(side: SidePlan, plan: RunningPlan, *, gpu_decode: bool) -> Certif
         "box_format": settings.box_format,
         "preprocess": contract and written(contract.preprocessing),
         "half": plan.request.half,
-        "gpu_decode": gpu_decode,
     }
     return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
 
 
 def compare_running(
     plan: RunningPlan,
-    items: Iterable[tuple[Item, Item]],
+    items: Iterable[Item],
     folder: OutputFolder | None = None,
     results: Results | None = None,
     advance: Callable[[], None] = lambda: None,
@@ -145,8 +116,7 @@ def compare_running(
 
     Args:
         plan: The sides, and how strictly to compare.
-        items: The pictures for the first side and for the second, which are one item unless they
-            are decoded differently; those that cannot be read are reported.
+        items: The pictures; those that cannot be read are reported.
         folder: Where to draw the worst pictures; None for nowhere.
         results: Gets what is compared; None to keep it for the report only.
         advance: Called after each picture.
@@ -176,9 +146,6 @@ def compare_running(
         detections = results.summarise(folder, titles(left, right))
     tensors = outputs.reports if outputs is not None else None
     wrong = failures(detections, tensors, bisected, tolerance)
-    decoders = run.decoders.report() if plan.request.gpu_decode else None
-    if decoders is not None and run.compared and not decoders.gpu:
-        wrong = (*wrong, "the GPU decoded none of the pictures")
     if results.page is not None:
         results.page.summary = wrong or ("The two sides agree",)
     return VerifyReport(
@@ -193,7 +160,6 @@ def compare_running(
         no_detections=refusal,
         tensors=tensors,
         bisect=bisected,
-        decoders=decoders,
     )
 
 
@@ -243,25 +209,21 @@ class _Run:
     ) -> None:
         self.compared = 0
         self.failed: list[FailedInput] = []
-        self.decoders = DecoderComparison()
         self._sides, self._outputs, self._results = sides, outputs, results
 
-    def go_through(self, items: Iterable[tuple[Item, Item]], advance: Callable[[], None]) -> None:
+    def go_through(self, items: Iterable[Item], advance: Callable[[], None]) -> None:
         """Compare on all pictures, as many at a time as the devices take."""
         chunk = max((side.chunk for side in self._sides or ()), default=1)
-        loaded: list[tuple[Item, Picture, Picture]] = []
-        for left, item in items:
+        loaded: list[tuple[Item, Picture]] = []
+        for item in items:
             try:
                 picture = load_in_time(item)
-                other = picture if left is item else load_in_time(left)
-                if other.size != picture.size:
-                    raise DecodeError("the two decoders do not agree on its size")
             except InputError as error:
                 self.failed.append(FailedInput(item.origin.source, str(error)))
                 if self._results.page is not None:
                     self._results.page.fail(item.origin, error)
             else:
-                loaded.append((item, other, picture))
+                loaded.append((item, picture))
                 for warning in picture.warnings:
                     text = f"{item.origin.source}: {warning}"
                     warnings.warn(text, DetcliWarning, stacklevel=2)
@@ -271,45 +233,20 @@ class _Run:
             advance()
         self._compare(loaded)
 
-    def _compare(self, loaded: list[tuple[Item, Picture, Picture]]) -> None:
+    def _compare(self, loaded: list[tuple[Item, Picture]]) -> None:
         self.compared += len(loaded)
         if self._sides is not None and loaded:
-            _, *pictures = zip(*loaded, strict=True)  # of the left side and of the right
-            sides = zip(self._sides, pictures, strict=True)
-            found = (side.detect(shown) for side, shown in sides)
-            for (item, by_gpu, picture), left, right in zip(loaded, *found, strict=True):
-                self.decoders.add(by_gpu, picture)
+            pictures = [picture for _, picture in loaded]
+            found = (side.detect(pictures) for side in self._sides)
+            for (item, picture), left, right in zip(loaded, *found, strict=True):
                 seen = SeenPicture(
                     item.origin, picture.size, partial(_as_it_is, picture), picture.warnings
                 )
                 self._results.certify(item.origin)
                 self._results.add(seen, left, right)
         if self._outputs is not None:
-            for item, _, picture in loaded:
+            for item, picture in loaded:
                 self._outputs.add(picture, item.origin.source)
-
-
-class DecoderComparison:
-    """Compares the pixels of two decoders."""
-
-    def __init__(self) -> None:
-        self._decoded: Counter[Decoder | None] = Counter()
-        self._sum = self._values = self._largest = 0
-
-    def add(self, by_gpu: Picture, picture: Picture) -> None:
-        """Compare a picture that a GPU was asked to decode with that of the CPU."""
-        self._decoded[by_gpu.decoder] += 1
-        if by_gpu.decoder is Decoder.GPU:
-            apart = cv2.absdiff(by_gpu.pixels, picture.pixels)
-            self._sum += int(apart.sum(dtype=np.int64))
-            self._values += apart.size
-            self._largest = max(self._largest, int(apart.max()))
-
-    def report(self) -> DecodersReport:
-        """What was found."""
-        mean = self._sum / self._values if self._values else None
-        largest = self._largest if self._values else None
-        return DecodersReport(self._decoded[Decoder.GPU], self._decoded[Decoder.CPU], mean, largest)
 
 
 def _as_it_is(picture: Picture) -> Picture:

@@ -138,7 +138,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     if not by_graph:
         against = _choose_device(request.against or request.device, other, second, settings)
     alike = request.other is None and not by_graph and device == against
-    if alike and not request.gpu_decode:
+    if alike:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
         raise UsageError(
@@ -146,16 +146,14 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    # A decoder allocates on threads of its own, which would break the capture of a graph.
-    graph = False if request.gpu_decode else None
-    half = DeviceOptions(half=request.half, cuda_graph=graph)
+    half = DeviceOptions(half=request.half)
     if not (device.computes_half or against.computes_half):
         half.check(device)  # refuses --half
 
     def side(
         model: LocatedModel, file: ModelFile, where: Device, selected_by: SelectedBy
     ) -> SidePlan:
-        options = half if where.computes_half else DeviceOptions(cuda_graph=graph)
+        options = half if where.computes_half else DeviceOptions()
         return SidePlan(model, file, str(where), options, selected_by)
 
     left = side(model, first, device, SelectedBy.DETCLI)
@@ -178,7 +176,7 @@ def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    if request.against is not None or request.other is not None or request.gpu_decode:
+    if request.against is not None or request.other is not None:
         return request.against == GRAPH
     if own:
         return True

@@ -316,7 +316,7 @@ def test_a_check_of_saved_runs(verify, here):
     [
         ["MODEL"], ["--conf", 0.6], ["--nms", 0.3], ["--imgsz", 64], ["--against", "cpu"],
         ["--device", "cpu"], ["--tolerance", "score=1"], ["--iou", 0.5], ["--half"],
-        ["--recursive"], ["--tensors"], ["--bisect"], ["--gpu-decode"], ["--random", 0],
+        ["--recursive"], ["--tensors"], ["--bisect"], ["--random", 0],
         ["--certificate", "d.json"],
     ],
 )  # fmt: skip

@@ -34,7 +34,7 @@ ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("
 def verified(*models, items=ITEMS, folder=None, **request):
     request = {"images": ("pictures",), "conf": 0.6} | request
     plan = plan_running(VerifyRequest(*map(str, models), **request))
-    return compare_running(plan, [(one, one) for one in items], folder)
+    return compare_running(plan, items, folder)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -111,7 +111,7 @@ def test_random_pictures_are_the_same_for_a_seed():
 def test_random_pictures(make_model, seed):
     models = str(make_model()), str(make_model("b.onnx"))
     plan = plan_running(VerifyRequest(*models, random=seed, tensors=True))
-    report = compare_running(plan, [(random_item(seed, plan.input_size),) * 2])
+    report = compare_running(plan, [random_item(seed, plan.input_size)])
     assert report.agree
     assert report.no_detections == "random pictures cannot compare detections"
     assert [tensor.source for tensor in report.tensors] == [f"random:{seed}"] * 2

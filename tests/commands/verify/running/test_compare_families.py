@@ -16,7 +16,7 @@ from detcli.record import Origin
 from detcli.source.item import Item
 
 SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))
-ITEMS = [(Item(Origin("squares"), lambda: SQUARES),) * 2]
+ITEMS = [Item(Origin("squares"), lambda: SQUARES)]
 
 
 @pytest.fixture
