@@ -7,7 +7,7 @@
     cpu.py, cuda/, openvino/      the backends
     runtime/                      ONNX Runtime, for all of them
     failures.py                   what goes wrong in a network
-    nvidia.py, architectures.py   which GPUs there are, and what runs on them
+    nvidia.py                     which GPUs there are, and what runs on them
 
 Importing this is cheap; what a device needs is imported when one is opened.
 """

@@ -3,6 +3,7 @@
 import ctypes
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,36 +18,49 @@ CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 
 MAX_NAME = 256  # bytes, with the final NUL
 
+ARCHITECTURE = re.compile(r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>a?)")
+
 
 @dataclass(frozen=True, slots=True)
 class CudaExtra:
-    """An extra of detcli: a release of CUDA and what is built for it.
-
-    Attributes:
-        name: Its name.
-        cuda: The major version of CUDA.
-        driver: The first driver that runs it, from NVIDIA's release notes.
-        architectures: What its ONNX Runtime has code for, as `embedded_architectures` reads it.
-    """
+    """An extra of detcli: a release of CUDA and what is built for it."""
 
     name: str
-    cuda: int
-    driver: int
-    architectures: tuple[str, ...]
+    cuda: int  # the major version
+    driver: int  # the first that runs it, from NVIDIA's release notes
+    runtime: tuple[int, int, int]  # the newest onnxruntime-gpu that was looked into
+    architectures: tuple[str, ...]  # what that has code for, in NVIDIA's names
 
     @property
     def command(self) -> str:
         """What installs it."""
         return f"pip install 'detcli[{self.name}]'"
 
+    def runs_on(self, capability: str) -> bool:
+        """Whether its ONNX Runtime has code for a GPU of a compute capability, such as "9.0".
+
+        Machine code ("sm_90") runs on GPUs of the same major version from its minor version on, or
+        on exactly one ("sm_90a"). The driver compiles "compute_90" for every later GPU.
+        """
+        gpu = tuple(map(int, capability.split(".")))
+        for code in filter(None, map(ARCHITECTURE.fullmatch, self.architectures)):
+            built_for = int(code["major"]), int(code["minor"])
+            same = code["form"] == "compute" or gpu[0] == built_for[0]
+            if gpu == built_for if code["only"] else gpu >= built_for and same:
+                return True
+        return False
+
 
 CUDA_EXTRAS = (
-    CudaExtra("cuda", 13, 580, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")),
     CudaExtra(
-        "cuda12", 12, 525, ("sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "compute_90", "sm_90a")
+        "cuda", 13, 580, (1, 31, 1), ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")
+    ),
+    CudaExtra(
+        *("cuda12", 12, 525, (1, 26, 0)),
+        ("sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "compute_90", "sm_90a"),
     ),
 )
-"""The newest first; of onnxruntime-gpu 1.31.1, and of 1.23.2 to 1.26.0."""
+"""The newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +127,38 @@ def ask_driver() -> DriverFacts:
 
 def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
     """The extra for the newest CUDA that this driver and one of its GPUs run; None for no such."""
-    from detcli.backend.architectures import supports
-
     newest = None if facts.cuda is None else int(facts.cuda.partition(".")[0])
     for extra in CUDA_EXTRAS:
         too_new = newest is not None and newest < extra.cuda
         if not too_new and (
-            not facts.gpus
-            or any(supports(extra.architectures, gpu.capability) for gpu in facts.gpus)
+            not facts.gpus or any(extra.runs_on(gpu.capability) for gpu in facts.gpus)
         ):
             return extra
+    return None
+
+
+def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
+    """Say that ONNX Runtime has no code for any of these GPUs.
+
+    Args:
+        gpus: The GPUs.
+        runtime: ONNX Runtime's version.
+        cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
+
+    Returns:
+        None if it has code, or if nothing is known about this ONNX Runtime.
+    """
+    version = tuple(map(int, re.findall(r"\d+", runtime)[:3]))
+    for extra in CUDA_EXTRAS:
+        if cuda and int(cuda.partition(".")[0]) == extra.cuda and version <= extra.runtime:
+            if not gpus or any(extra.runs_on(gpu.capability) for gpu in gpus):
+                return None
+            codes = filter(None, map(ARCHITECTURE.fullmatch, extra.architectures))
+            found = {f"{code['major']}.{code['minor']}" for code in codes}
+            return (
+                f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
+                f"{gpus[0].capability}: it was compiled for {', '.join(sorted(found, key=float))}"
+            )
     return None
 
 

@@ -1,10 +1,14 @@
 """Queries of NVIDIA's driver, answered by a double."""
 
 import ctypes
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from detcli.backend.nvidia import (
+    CUDA_EXTRAS,
     DriverFacts,
     GpuFacts,
     ask_driver,
@@ -12,6 +16,7 @@ from detcli.backend.nvidia import (
     cuda_command,
     fitting_extra,
     gpu_uuid,
+    lacking_code,
 )
 from detcli.errors import DeviceError
 
@@ -174,3 +179,59 @@ def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
 def test_the_command_that_installs_cuda(version, command, install):
     install(Driver(version=version))
     assert cuda_command() == f"pip install '{command}'"
+
+
+@pytest.mark.parametrize(
+    ("architectures", "capabilities", "others"),
+    [
+        (["sm_80"], ["8.0", "8.6", "8.9"], ["7.5", "9.0", "12.0"]),
+        (["sm_86"], ["8.6", "8.9"], ["8.0", "9.0"]),
+        (["sm_90a"], ["9.0"], ["8.9", "9.1", "10.0"]),
+        (["compute_90"], ["9.0", "10.0", "10.3", "12.1"], ["8.9"]),
+        (["compute_90a"], ["9.0"], ["10.0"]),
+        (["sm_120a", "nonsense"], ["12.0"], ["12.1", "10.0"]),
+        ([], [], ["9.0"]),
+    ],
+)
+def test_what_code_runs_on(architectures, capabilities, others):
+    extra = replace(CUDA_EXTRAS[0], architectures=tuple(architectures))
+    assert [one for one in capabilities if not extra.runs_on(one)] == []
+    assert [one for one in others if extra.runs_on(one)] == []
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "runtime", "cuda", "lacks"),
+    [
+        (["10.0"], "1.31.1", "13.0", True),
+        (["10.0"], "1.28", "13.2", True),
+        (["10.0", "9.0"], "1.31.1", "13.0", False),  # one that works is enough
+        ([], "1.31.1", "13.0", False),
+        (["10.0"], "1.31.2", "13.0", False),  # newer than what was looked into
+        (["10.0"], "1.31.1", "14.0", False),
+        (["10.0"], "1.31.1", None, False),
+        (["5.2"], "1.26.0", "12.8", True),
+        (["10.0"], "1.26.0", "12.8", False),
+    ],
+)
+def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lacks):
+    gpus = [GpuFacts("NVIDIA B200", capability, 0) for capability in capabilities]
+    said = lacking_code(gpus, runtime, cuda)
+    assert (said is not None) == lacks
+    if said and cuda == "13.0":
+        assert said == (
+            "this ONNX Runtime has no code for NVIDIA B200, of compute capability 10.0: "
+            "it was compiled for 7.5, 8.0, 8.6, 8.9, 9.0, 12.0"
+        )
+
+
+def test_the_readme_names_drivers_and_gpus_of_each_extra():
+    """Each GPU with its compute capability; those in brackets are the ones it leaves out."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for extra in CUDA_EXTRAS:
+        (row,) = re.findall(rf"^\| `{extra.name}` \|(.*)\|$", text, re.MULTILINE)
+        driver, runs, other = row.split("|")
+        assert driver.strip() == f"{extra.driver} or later"
+        for capabilities, expected in ((runs, True), (other, False)):
+            named = re.findall(r"\((\d+\.\d)\)", capabilities)
+            assert named
+            assert [one for one in named if extra.runs_on(one) != expected] == []

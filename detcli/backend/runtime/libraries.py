@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detcli.backend.architectures import embedded_architectures, lacking, supports
 from detcli.backend.device import Device
-from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra
+from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra, lacking_code
 from detcli.backend.runtime import onnxruntime
 from detcli.errors import DeviceError
 
@@ -93,16 +92,12 @@ def require_code(ordinal: int) -> None:
     Raises:
         DeviceError: It was not; the hint says which extra was.
     """
-    facts, architectures = ask_driver(), provider_architectures()
-    if not architectures or ordinal >= len(facts.gpus):
-        return
-    gpu = facts.gpus[ordinal]
-    if not supports(architectures, gpu.capability):
-        extra = fitting_extra(replace(facts, gpus=(gpu,)))
-        raise DeviceError(
-            lacking(gpu.name, gpu.capability, architectures),
-            f"{extra.command}; or use --device cpu" if extra else "use --device cpu",
-        )
+    facts = ask_driver()
+    chosen = facts.gpus[ordinal : ordinal + 1]
+    if reason := lacking_code(chosen, onnxruntime.__version__, runtime_cuda()):
+        extra = fitting_extra(replace(facts, gpus=chosen))
+        hint = f"{extra.command}; or use --device cpu" if extra else "use --device cpu"
+        raise DeviceError(reason, hint)
 
 
 def require_one_cuda() -> None:
@@ -128,14 +123,6 @@ def runtime_cuda() -> str | None:
     """The CUDA that ONNX Runtime was built for, such as "13.0"; None where unknown."""
     release = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
     return release and release[0]
-
-
-def provider_architectures() -> tuple[str, ...]:
-    """What the CUDA provider has code for, see `embedded_architectures`; empty where unknown."""
-    try:
-        return embedded_architectures(_provider_file("cuda"))
-    except OSError:
-        return ()
 
 
 def summary(failures: Sequence[Unloadable]) -> str:

@@ -4,11 +4,9 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detcli.backend.architectures import lacking, supports
 from detcli.backend.nvidia import (
     CUDA_EXTRAS,
     DRIVER,
@@ -16,6 +14,7 @@ from detcli.backend.nvidia import (
     DriverFacts,
     driver_version,
     fitting_extra,
+    lacking_code,
 )
 from detcli.commands.doctor.machine import distribution_ids, is_container, is_wsl, read_text
 from detcli.commands.doctor.report import CPU_INSTEAD, DoctorProblem
@@ -141,7 +140,7 @@ def driver_problems(
     facts: DriverFacts,
     host: HostFacts,
     runtime_cuda: str | None,
-    architectures: Sequence[str] = (),
+    runtime: str,
 ) -> tuple[DoctorProblem, ...]:
     """Find out why CUDA cannot start on this driver: one problem, as others would follow from it.
 
@@ -149,14 +148,14 @@ def driver_problems(
         facts: What the driver reports.
         host: What the operating system shows.
         runtime_cuda: The CUDA that ONNX Runtime was built for, such as "13.0"; None if unknown.
-        architectures: What its CUDA provider has code for; empty if unknown.
+        runtime: ONNX Runtime's version.
     """
     if facts.load_error is not None:
         problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
     elif facts.status or not facts.gpus:
         problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
     else:
-        problem = _unfit(facts, runtime_cuda, architectures, host)
+        problem = _unfit(facts, runtime_cuda, runtime, host)
     if problem is None:
         return ()
     if host.container and (problem.command or "").startswith("sudo "):
@@ -218,7 +217,7 @@ def _no_device(host: HostFacts) -> DoctorProblem:
 
 
 def _unfit(
-    facts: DriverFacts, runtime_cuda: str | None, architectures: Sequence[str], host: HostFacts
+    facts: DriverFacts, runtime_cuda: str | None, runtime: str, host: HostFacts
 ) -> DoctorProblem | None:
     """The driver works, but perhaps not for this ONNX Runtime."""
     if runtime_cuda is None:
@@ -239,15 +238,12 @@ def _unfit(
         if major > oldest.cuda:
             needed += f", or {oldest.driver} for {oldest.command}"
         return DoctorProblem(reason, _install(host), f"{needed}; {DOWNLOAD}")
-    known = [extra.architectures for extra in CUDA_EXTRAS if extra.cuda == major]
-    architectures = architectures or (known[0] if known else ())
-    if not architectures or any(supports(architectures, gpu.capability) for gpu in facts.gpus):
+    no_code = lacking_code(facts.gpus, runtime, runtime_cuda)
+    if no_code is None:
         return None
-    gpu = facts.gpus[0]
-    reason = lacking(gpu.name, gpu.capability, architectures)
     if instead is None:
-        return DoctorProblem(reason, None, CPU_INSTEAD)
-    return DoctorProblem(reason, instead.command)
+        return DoctorProblem(no_code, None, CPU_INSTEAD)
+    return DoctorProblem(no_code, instead.command)
 
 
 def _first_driver(cuda: int) -> str:

@@ -147,4 +147,4 @@ def _examine_gpu(
     built = RuntimeFacts(**runtime.value | {"failures": failures})
     hardware = True if gpus else host.hardware
     nvidia = Nvidia(hardware, host.driver, facts.cuda, built.cuda, gpus)
-    return nvidia, driver_problems(facts, host, built.cuda, built.architectures), built
+    return nvidia, driver_problems(facts, host, built.cuda, built.version), built

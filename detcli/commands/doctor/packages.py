@@ -52,7 +52,6 @@ class RuntimeFacts:
         cuda: The CUDA that it was built for, such as "13.0"; None where unknown.
         providers: The execution providers that it was built with.
         failures: For each of its GPU providers, the libraries that do not load.
-        architectures: What its CUDA provider has code for; empty where unknown.
         cuda_command: What installs the CUDA that fits the driver.
     """
 
@@ -60,7 +59,6 @@ class RuntimeFacts:
     cuda: str | None
     providers: Sequence[str]
     failures: Mapping[str, Sequence["Unloadable"]]
-    architectures: Sequence[str]
     cuda_command: str
 
 

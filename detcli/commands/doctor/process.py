@@ -170,7 +170,6 @@ def runtime_facts() -> dict[str, Any]:
         "version": onnxruntime.__version__,
         "cuda": libraries.runtime_cuda(),
         "providers": providers,
-        "architectures": libraries.provider_architectures(),
         "cuda_command": cuda_command(),
         "failures": {
             provider: [

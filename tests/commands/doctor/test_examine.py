@@ -23,7 +23,7 @@ def machine(monkeypatch):
     driver = {"load_error": "libcuda.so.1: cannot open: No such file", "status": None,
               "cuda": None, "gpus": []}  # fmt: skip
     runtime = {"version": "1.31.1", "cuda": "13.0", "providers": [], "failures": {},
-               "architectures": ["sm_75", "sm_90a"], "cuda_command": "pip install it"}  # fmt: skip
+               "cuda_command": "pip install it"}  # fmt: skip
     answers = {"driver_facts": Outcome(driver), "runtime_facts": Outcome(runtime),
                "display_fault": Outcome(), "trial": Outcome()}  # fmt: skip
     monkeypatch.setattr(process, "ask", lambda name, *_: answers[name])

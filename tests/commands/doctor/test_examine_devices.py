@@ -46,7 +46,7 @@ def machine(monkeypatch):
 def examine(wanted=None, *, providers=(TENSORRT, CUDA, CPU), cuda=(), tensorrt=(), **faults):
     """Devices by name; the libraries that CUDA and TensorRT lack can be given."""
     failures = {CUDA: cuda, TENSORRT: tensorrt}
-    runtime = RuntimeFacts("1.31.1", "13.0", providers, failures, (), CUDA_EXTRA)
+    runtime = RuntimeFacts("1.31.1", "13.0", providers, failures, CUDA_EXTRA)
     broken, gpu = faults.get("broken", ()), faults.get("gpu", ())
     found = examine_devices(wanted, broken, gpu, runtime)
     return {device.name: device for device in found}
