@@ -81,7 +81,7 @@ COMMANDS = {
         "Measure latency by stage, throughput, or top-k beside other libraries.",
     ),
     "doctor": CommandEntry(
-        "doctor.command",
+        "doctor",
         "doctor",
         "Report which devices work here, and how to make the others work.",
     ),

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 from detcli.commands.bench.report import RunReport, SweepReport, TopKReport
 from detcli.commands.convert.report import Conversion
-from detcli.commands.doctor.report import DoctorReport
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
@@ -26,7 +25,6 @@ from detcli.record import RecordJson
 REPORTS: dict[str, Any] = {
     "bench": RunReport | SweepReport | TopKReport,
     "convert": Conversion,
-    "doctor": DoctorReport,
     "eval": EvalReport,
     "inspect": Inspection,
     "models": Listing,

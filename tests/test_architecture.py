@@ -282,6 +282,7 @@ def test_tests_mirror_the_package():
     """Each test file tests the module that its name begins with, or one of these wider things."""
     wider = {
         "test_architecture",
+        "test_command",
         "test_packaging",
         "test_generated",
         "test_pages",

@@ -95,7 +95,7 @@ class Device:
 
     def __str__(self) -> str:
         part = self.ordinal if self.unit is None else self.unit
-        return self.kind if part is None else f"{self.kind}:{part}"
+        return f"{self.kind}" if part is None else f"{self.kind}:{part}"
 
     @property
     def is_auto(self) -> bool:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from detcli.backend.device import Device, DeviceOptions, available_cores, cpu_quota
+from detcli.backend.device import Device, DeviceKind, DeviceOptions, available_cores, cpu_quota
 from detcli.errors import UsageError
 
 KINDS = ["auto", "cpu", "cuda", "tensorrt", "openvino"]
@@ -81,6 +81,7 @@ def test_device_names():
         assert device.is_auto == (name == "auto")
         assert device.is_gpu == expected.startswith(("cuda", "tensorrt"))
     assert [str(one) for one in Device.parse_list("cpu, cuda:1")] == ["cpu", "cuda:1"]
+    assert type(str(Device(DeviceKind.OPENVINO))) is str  # whose repr is Python, as doctor needs
 
 
 def test_unknown_devices_are_refused():

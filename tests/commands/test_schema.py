@@ -35,5 +35,5 @@ def test_other_names_get_a_list_of_commands(name):
 def test_a_closed_stdout_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # closed
     with pytest.raises(OutputError, match="standard output is closed") as caught:
-        schema("doctor")
+        schema("eval")
     assert caught.value.hint == "redirect it to a file or a pipe"  # few commands have --output

@@ -1,81 +1,221 @@
-"""The whole examination: it looks and tries, and changes nothing."""
+"""The examination: devices tried, each in a process of its own; the cache; the defaults.
 
+Whatever may crash or hang is asked in a separate process, where that is a finding too. Nothing here
+names a person: libraries' messages are full of paths, which often begin with the user's name.
+"""
+
+import contextlib
+import getpass
+import json
+import os
 import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.backend.device import PROVIDERS, Device, DeviceKind, has_openvino
-from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.commands.doctor import machine, packages, process
-from detcli.commands.doctor.driver import HostFacts, driver_problems, read_host
-from detcli.commands.doctor.packages import RuntimeFacts, provider_problems
-from detcli.commands.doctor.process import Outcome
-from detcli.commands.doctor.report import (
-    CPU_INSTEAD,
-    Display,
-    DoctorDefault,
-    DoctorDevice,
-    DoctorProblem,
-    DoctorReport,
-    Nvidia,
-)
+from detcli.backend.nvidia import GpuFacts, ask_driver, cuda_command, driver_version
+from detcli.cache import cache_folder
+from detcli.commands.doctor import installation
+from detcli.commands.doctor.installation import CPU_INSTEAD, CUDA, DoctorProblem, RuntimeFacts
+from detcli.commands.shared.defaults_file import DefaultsContext, defaults_file
+from detcli.commands.shared.reports import shown
+from detcli.errors import DetcliError, OutputError, UsageError
+from detcli.text import public_name, public_text
+from detcli.trust import why_untrusted
+
+if TYPE_CHECKING:
+    from detcli.detections import Detections
 
 Problems = tuple[DoctorProblem, ...]
 
+TENSORRT = Device.parse("tensorrt").provider
 OPENVINO_EXTRA = "pip install 'detcli[openvino]'"
+
+TIMEOUT_S = 120
+NO_PYTHON = "Python does not start"
+
+# The last line it prints is a JSON object; whatever libraries print before that is ignored.
+FRAME = """
+import contextlib, json, sys
+sys.path[:] = {path!r}
+with contextlib.suppress(ImportError):  # not on Windows
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no core file
+try:
+    answer = {{"value": {expression}}}
+except BaseException as error:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    answer = {{"error": str(error) or type(error).__name__}}
+sys.stdout.write("\\n" + json.dumps(answer) + "\\n")
+sys.stdout.flush()
+"""
+
+ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
+MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
+
+# The test detector: for each cell of 2x2 pixels one constant box, and as scores of two classes the
+# red and the green of its first pixel.
+DETECTOR = """
+<ir_version: 8, opset_import: ["": 17], metadata_props: ["names": "['red', 'green']"]>
+trial (float[1, 3, 32, 32] images) => (float[1, 6, 256] head)
+<
+  float[6, 3, 1, 1] weights = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0},
+  float[6] biases = {4, 4, 12, 20, 0, 0},
+  int64[3] shape = {1, 6, 256}
+> {
+  cells = Conv <strides = [2, 2]> (images, weights, biases)
+  head = Reshape (cells, shape)
+}
+"""
+EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 20.0]}
+"""Score and box (x1, y1, x2, y2) of each class in the test picture."""
+TOLERANCE = 0.01  # TensorRT rounds more than the others
+
+CACHE_FOLDERS = ("prepared", "kernels", "tensorrt")
+
+# Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
+# to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
+# those of 0.1.0 had shorter names.
+CACHED_FILE = re.compile(
+    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph|openvino)|\.(detcli-)?[0-9a-f]{16}\.part)"
+    r"|kernels/([0-9a-f]{64}\.cubin|\.(detcli-)?[0-9a-f]{16}\.part)"
+    r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorDevice:
+    """A value of `--device`, with the ordinal or OpenVINO's device if one was asked for."""
+
+    name: str
+    provider: str | None  # ONNX Runtime's; None for OpenVINO, which runs by itself
+    usable: bool  # whether the test detector ran on it and gave the right answer
+    problems: tuple[DoctorProblem, ...]  # in the order in which to solve them
+
+
+@dataclass(frozen=True, slots=True)
+class Nvidia:
+    """NVIDIA's driver, and the GPUs that it lists, in CUDA's order; None is unknown."""
+
+    driver: str | None = shown("NVIDIA driver")
+    driver_cuda: str | None = shown("it supports CUDA up to")
+    runtime_cuda: str | None = shown("ONNX Runtime built for CUDA")
+    gpus: tuple[GpuFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachePart:
+    """detcli's files in one folder of the cache."""
+
+    name: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What detcli keeps between runs."""
+
+    folder: str | None  # without personal names; None without a home folder
+    writable: bool
+    parts: tuple[CachePart, ...]
+    cleared_bytes: int | None  # by --clear-cache
+    distrusted: tuple[DoctorProblem, ...] = ()  # caches that others can write to
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorDefault:
+    """An option's value where it is left out, and the variable or file that sets it."""
+
+    option: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """Everything that `detcli doctor` found."""
+
+    devices: tuple[DoctorDevice, ...]
+    problems: tuple[DoctorProblem, ...]  # of every device
+    cache: Cache
+    defaults: tuple[DoctorDefault, ...]
+    detcli: str = shown("detcli")
+    python: str = shown("Python")
+    nvidia: Nvidia = shown()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer of a separate process, or why there is none."""
+
+    value: Any = None
+    error: str | None = None
 
 
 def examine(
-    wanted: str | None = None,
-    cleared_bytes: int | None = None,
-    defaults: tuple[DoctorDefault, ...] = (),
-    misled: Problems = (),
+    ctx: DefaultsContext, wanted: str | None = None, cleared_bytes: int | None = None
 ) -> DoctorReport:
-    """Examine this machine and what is installed on it.
+    """Look and try, and change nothing.
 
     Args:
+        ctx: Knows the user's defaults.
         wanted: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
         cleared_bytes: What was just removed from the cache, for the report.
-        defaults: The user's defaults, for the report.
-        misled: What is wrong with them.
     """
+    defaults, misled = describe_defaults(ctx)
     with ThreadPoolExecutor() as pool:
-        trial = pool.submit(process.ask, "trial", "cpu")
-        driver, runtime, display = (
-            pool.submit(process.ask, name)
-            for name in ("driver_facts", "runtime_facts", "display_fault")
-        )
+        trial, gpu = pool.submit(ask, "trial", "cpu"), pool.submit(ask, "examine_gpu")
     broken = _find_broken(trial.result())
-    nvidia, gpu_problems, facts = _examine_gpu(driver.result(), runtime.result(), read_host())
-    no_window = display.result().error or display.result().value
+    nvidia, lacking = _read_gpu(gpu.result())
+    if not has_openvino():
+        lacking[None] = (DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA),)
+    problems = (installation.find_mixture(), *misled, *broken)
     return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
-        system=machine.describe_system(),
-        processor=machine.describe_processor(),
-        memory=machine.describe_memory(),
         nvidia=nvidia,
-        devices=examine_devices(wanted, broken, gpu_problems, facts),
-        problems=tuple(dict.fromkeys(filter(None, (packages.find_mixture(), *misled, *broken)))),
-        packages=packages.package_versions(),
-        cache=machine.describe_cache(cleared_bytes),
+        devices=examine_devices(wanted, broken, lacking),
+        problems=tuple(dict.fromkeys(filter(None, problems))),
+        cache=describe_cache(cleared_bytes),
         defaults=defaults,
-        terminal=machine.describe_terminal(),
-        display=Display(usable=no_window is None, reason=no_window),
-        variables=machine.relevant_variables(),
     )
 
 
+def _read_gpu(answer: Outcome) -> tuple[Nvidia, dict[str | None, Problems]]:
+    """What `examine_gpu` found."""
+    if answer.error is not None:
+        reason = f"the NVIDIA driver and its libraries cannot be tested: {answer.error}"
+        problem = DoctorProblem(reason, None, CPU_INSTEAD)
+        return Nvidia(driver_version(), None, None), {CUDA: (problem,), TENSORRT: (problem,)}
+    nvidia = answer.value["nvidia"]
+    nvidia["gpus"] = tuple(GpuFacts(**gpu) for gpu in nvidia["gpus"])
+    lacking = {
+        provider: tuple(DoctorProblem(**problem) for problem in problems)
+        for provider, problems in answer.value["lacking"].items()
+    }
+    return Nvidia(**nvidia), lacking
+
+
 def examine_devices(
-    wanted: str | None, broken: Problems, gpu_problems: Problems, runtime: RuntimeFacts | None
+    wanted: str | None, broken: Problems, lacking: Mapping[str | None, Problems]
 ) -> tuple[DoctorDevice, ...]:
     """Find out which devices can be used, by running the test detector on them.
 
     Args:
         wanted: The device to report with its ordinal: "cuda:1" then takes the place of "cuda".
         broken: What every device needs, and is broken.
-        gpu_problems: What is wrong with NVIDIA's driver, or with asking about it.
-        runtime: ONNX Runtime; None where it could not be asked, which is then a GPU problem.
+        lacking: What a device lacks, by its execution provider; OpenVINO has none.
     """
     chosen = None if wanted is None else Device.parse(wanted)
     devices = []
@@ -83,21 +223,12 @@ def examine_devices(
         if device.is_auto:
             continue
         name = wanted if wanted and chosen and chosen.kind is device.kind else str(device)
-        problems = broken or _lacking(device, gpu_problems, runtime)
         provider = PROVIDERS.get(device.kind)
+        problems = broken or lacking.get(provider, ())
         if not problems and (device.is_gpu or provider is None):  # `examine` has tried the CPU
-            problems = trial_problems(process.ask("trial", name))
+            problems = trial_problems(ask("trial", name))
         devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
-
-
-def _lacking(device: Device, gpu_problems: Problems, runtime: RuntimeFacts | None) -> Problems:
-    """What a device needs and is not there."""
-    if device.is_gpu:
-        return (*gpu_problems, *(provider_problems(device.provider, runtime) if runtime else ()))
-    if device.kind not in PROVIDERS and not has_openvino():
-        return (DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA),)
-    return ()
 
 
 def trial_problems(outcome: Outcome) -> Problems:
@@ -117,34 +248,292 @@ def _find_broken(trial: Outcome) -> Problems:
     problems = trial_problems(trial)
     if not problems:
         return ()
-    if trial.error is not None and trial.error.startswith(process.NO_PYTHON):
+    if trial.error is not None and trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {trial.error}", None),)
     found = []
-    for module, attribute in packages.REQUIRED.items():
-        error = process.load(module, attribute).error
+    for module, attribute in installation.REQUIRED.items():
+        error = load(module, attribute).error
         if error is not None:
-            found.append(packages.explain(module, error))
+            found.append(installation.explain(module, error))
             if module == "numpy":
                 break  # the others load it
     return tuple(found) or problems
 
 
-def _examine_gpu(
-    driver: Outcome, runtime: Outcome, host: HostFacts
-) -> tuple[Nvidia, Problems, RuntimeFacts | None]:
-    for title, outcome in (("the NVIDIA driver", driver), ("the GPU libraries", runtime)):
-        if outcome.error is not None:
-            problem = DoctorProblem(f"{title} cannot be tested: {outcome.error}", None, CPU_INSTEAD)
-            return Nvidia(host.hardware, host.driver, None, None, ()), (problem,), None
-    from detcli.backend.runtime.libraries import Unloadable  # loads ONNX Runtime, which works
+def load(module: str, attribute: str) -> Outcome:
+    """Import a module and get an attribute, which a left-over empty folder does not have."""
+    return evaluate(f"[__import__({module!r}).{attribute}, None][1]")
 
-    gpus = tuple(GpuFacts(**gpu) for gpu in driver.value["gpus"])
-    facts = DriverFacts(**driver.value | {"gpus": gpus})
+
+def ask(function: str, *arguments: str) -> Outcome:
+    """Call one of this module's functions: examine_gpu, trial."""
+    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{arguments!r})")
+
+
+def evaluate(expression: str) -> Outcome:
+    """Evaluate a Python expression, whose value JSON can hold, with this process's module path."""
+    code = FRAME.format(path=sys.path, expression=expression)
+    try:
+        done = subprocess.run(  # noqa: S603 - this very Python, and constants
+            [sys.executable, "-P", "-c", code],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            # The null device is not a folder, so nothing is cached.
+            env={"ORT_DISABLE_TELEMETRY": "1", **os.environ, "DETCLI_CACHE_DIR": os.devnull},
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(error=f"no answer within {TIMEOUT_S} s")
+    except OSError as error:
+        return Outcome(error=f"{NO_PYTHON}: {error.strerror}")
+    if done.returncode < 0:
+        number = -done.returncode
+        name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
+        reason = ": it was built for a newer CPU" if name == "SIGILL" else ""
+        return Outcome(error=f"crashed with {name}{reason}")
+    try:
+        answer = json.loads(done.stdout.rstrip("\n").rpartition("\n")[2])
+    except ValueError:
+        last_line = done.stderr.strip().rpartition("\n")[2]
+        return Outcome(error=scrub(last_line) or f"exited with code {done.returncode}")
+    if "error" in answer:
+        return Outcome(error=scrub(answer["error"].strip().partition("\n")[0]))
+    return Outcome(value=answer["value"])
+
+
+def examine_gpu() -> dict[str, Any]:
+    """Describe NVIDIA's driver and GPUs, and what each execution provider lacks to run there."""
+    from detcli.backend.runtime import libraries, onnxruntime
+
+    host, facts = installation.read_host(), ask_driver()
+    facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
+    providers = onnxruntime.get_available_providers()
     failures = {
-        provider: [Unloadable(**failure) for failure in failures]
-        for provider, failures in runtime.value["failures"].items()
+        provider: [
+            replace(failure, reason=scrub(failure.reason))
+            for failure in libraries.unloadable_libraries(provider)
+        ]
+        for provider in (CUDA, TENSORRT)
+        if provider in providers
     }
-    built = RuntimeFacts(**runtime.value | {"failures": failures})
-    hardware = True if gpus else host.hardware
-    nvidia = Nvidia(hardware, host.driver, facts.cuda, built.cuda, gpus)
-    return nvidia, driver_problems(facts, host, built.cuda, built.version), built
+    cuda = libraries.runtime_cuda()
+    runtime = RuntimeFacts(onnxruntime.__version__, cuda, providers, failures, cuda_command())
+    problems = installation.driver_problems(facts, host, runtime)
+    return {
+        "nvidia": asdict(Nvidia(host.driver, facts.cuda, cuda, facts.gpus)),
+        "lacking": {
+            provider: [
+                asdict(one)
+                for one in (*problems, *installation.provider_problems(provider, runtime))
+            ]
+            for provider in (CUDA, TENSORRT)
+        },
+    }
+
+
+def trial(device: str) -> dict[str, str] | None:
+    """Run the test detector on a device: the only proof that a device is usable.
+
+    It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
+    detcli's kernels there; and boxes, which are known beforehand.
+
+    Returns:
+        None if the expected boxes were found, else what went wrong: "reason" and "hint".
+    """
+    import numpy as np
+
+    try:
+        found = _detect(device)
+    except DetcliError as error:
+        return {"reason": scrub(str(error)), "hint": error.hint}
+    rows = np.column_stack([found.score, found.xyxy])
+    same_names = found.class_name == [*EXPECTED]
+    if same_names and np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
+        return None
+    said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
+    reason = f"the test detector gave wrong boxes: {said} instead of {[*EXPECTED.items()]}"
+    return {"reason": reason, "hint": "report this, and use --device cpu"}
+
+
+def _detect(device: str) -> "Detections":
+    """Run the test detector on a grey picture with a red and a green cell."""
+    import numpy as np
+    import onnx.parser
+
+    from detcli.backend import open_backend
+    from detcli.backend.postprocess import SelectionOptions
+    from detcli.geometry import Letterbox
+    from detcli.model.contract import BoxFormat
+    from detcli.model.prepared import PreparedModel
+    from detcli.model.recognise import recognise
+
+    image = np.full((32, 32, 3), 114, np.uint8)
+    image[6:8, 10:12] = 0, 0, 255  # BGR
+    image[18:20, 2:4] = 0, 204, 0
+    model = onnx.parser.parse_model(DETECTOR)
+    contract = recognise(model, "trial", BoxFormat.XYXY)
+    backend = open_backend(device, PreparedModel("trial", contract, model.SerializeToString()))
+    with contextlib.closing(backend):
+        letterboxes = [Letterbox.fit((32, 32), (32, 32))]
+        head = backend.infer(backend.prepare([image], letterboxes))
+        options = SelectionOptions(0.5, 300, None, None)
+        (found,) = backend.select(head, letterboxes, options)()
+        return found
+
+
+def scrub(text: str) -> str:
+    """A library's message without folders, names of user and host, and values of variables."""
+    # Folders whose names may contain blanks, which ABSOLUTE would not match; the longest first.
+    folders = {*sys.path, sys.prefix}
+    with contextlib.suppress(OSError, RuntimeError):
+        folders |= {str(Path.home()), str(Path.cwd())}
+    for value in os.environ.values():
+        folders.update(value.split(os.pathsep))
+    absolute = {folder.rstrip("/\\") for folder in folders if Path(folder).is_absolute()}
+    for folder in sorted(absolute - {""}, key=len, reverse=True):
+        text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
+    text = ABSOLUTE.sub("", text)
+    for value in os.environ.values():
+        if len(value) >= MIN_VALUE:
+            text = text.replace(value, "...")
+    for user in _user_names():
+        text = re.sub(rf"\b{re.escape(user)}\b", "USER", text)
+    if host := platform.node():
+        text = re.sub(rf"\b{re.escape(host)}\b", "HOST", text)
+    return text.strip()
+
+
+def shorten(path: Path) -> str:
+    """A path with "~" for the home folder and no user names in the rest."""
+    with contextlib.suppress(ValueError, RuntimeError):
+        return str(Path("~") / path.relative_to(Path.home()))
+    users = _user_names()
+    return str(Path(*("USER" if part in users else part for part in path.parts)))
+
+
+def _user_names() -> set[str]:
+    """Every name that this machine has for the user."""
+    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
+        names.add(getpass.getuser())
+    with contextlib.suppress(RuntimeError):
+        names.add(Path.home().name)
+    return {name for name in names if len(name) > 1}  # a letter occurs in any text
+
+
+def describe_cache(cleared_bytes: int | None = None) -> Cache:
+    """Measure the cache; `cleared_bytes` is what was just removed from it, for the report."""
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
+    parts = []
+    for name in CACHE_FOLDERS:
+        sizes = [size for _, size in _cached_files(folder, name)]
+        parts.append(CachePart(name, len(sizes), sum(sizes)))
+    place = next(filter(os.path.lexists, (folder, *folder.parents)), folder)
+    writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
+    if os.environ.get("DETCLI_CACHE_DIR"):
+        title = "$DETCLI_CACHE_DIR"
+    elif (base := os.environ.get("XDG_CACHE_HOME")) and folder.is_relative_to(base):
+        title = f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
+    else:
+        title = shorten(folder)
+    return Cache(title, writable, tuple(parts), cleared_bytes, tuple(_distrusted(folder, title)))
+
+
+def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
+    """Why detcli's own cache, and that of fetched models, is not used."""
+    from detcli.model.hub_cache import hub_folder, why_folder_untrusted
+    from detcli.model.zoo import MODELS
+
+    paths = [folder, *(folder / name for name in CACHE_FOLDERS)]
+    paths.extend(path for name in CACHE_FOLDERS for path, _ in _cached_files(folder, name))
+    if reason := next(filter(None, map(why_untrusted, paths)), ""):
+        yield DoctorProblem(
+            f"the cache, since {reason.replace(str(folder), shown)}",
+            f"chmod -R go-w {_typed(shown)}",
+            "then detcli doctor --clear-cache, since others may have written to it; or set "
+            "DETCLI_CACHE_DIR to another folder",
+        )
+    hub = hub_folder()
+    fetched = filter(None, (model.file() for model in MODELS.values()))
+    reasons = (why_folder_untrusted(hub, file.folder) for file in fetched)
+    if reason := next(filter(None, reasons), ""):
+        yield DoctorProblem(
+            f"the Hugging Face cache, since {reason.replace(str(hub), shorten(hub))}",
+            f"chmod -R go-w {_typed(shorten(hub))}",
+            "then detcli models pull NAME, which checks a model, since others may have written to "
+            "it; or set HF_HOME to another folder",
+        )
+
+
+def _typed(shown: str) -> str:
+    """A folder as a shell takes it, its "~" or variable unquoted."""
+    if shown.startswith("$"):
+        return f'"{shown}"'
+    home = "~/" if shown.startswith("~/") else ""
+    return home + shlex.quote(shown.removeprefix(home))
+
+
+def clear_cached() -> int:
+    """Remove everything detcli has cached, and return the number of bytes.
+
+    Raises:
+        OutputError: A file could not be removed.
+    """
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return 0
+    freed = 0
+    for name in CACHE_FOLDERS:
+        for path, size in list(_cached_files(folder, name)):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
+                ) from error
+            freed += size
+        for place, _, _ in os.walk(folder / name, topdown=False):
+            with contextlib.suppress(OSError):  # not empty, or a link
+                Path(place).rmdir()
+    return freed
+
+
+def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
+    """Files of a cache folder with their sizes; links are included but never followed."""
+    for place, _, names in os.walk(cache / folder):
+        for path in (Path(place) / name for name in names):
+            if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
+                with contextlib.suppress(OSError):  # gone by now, or not accessible
+                    yield path, path.lstat().st_size
+
+
+def describe_defaults(ctx: DefaultsContext) -> tuple[tuple[DoctorDefault, ...], Problems]:
+    """The model, the device, and other chosen defaults; and what is wrong with them."""
+    try:
+        chosen = ctx.defaults
+    except UsageError as error:
+        return (), (DoctorProblem(public_text(str(error)), None, error.hint),)
+    file = shorten(Path(str(defaults_file())))
+    found = []
+    for name, param in ctx.known.items():
+        variable = str(param.envvar)
+        value: object
+        if os.environ.get(variable):
+            value, origin = os.environ[variable], variable
+        elif param.name in chosen:
+            value, origin = chosen[param.name], file
+        elif param.envvar:
+            value, origin = param.default, "built in"
+        else:
+            continue
+        text = public_name(str(value))
+        is_path = "/" in text and "://" not in text
+        found.append(DoctorDefault(name, shorten(Path(text)) if is_path else text, origin))
+    return tuple(found), ()

@@ -9,9 +9,20 @@ from types import SimpleNamespace
 
 import pytest
 from commands.doctor.fakes import compile_library, fake_driver
-from report_schemas import validator
+from rich.console import Console
 
-from detcli.commands.doctor import command, process
+from detcli.backend.nvidia import GpuFacts
+from detcli.commands.doctor import doctor as command
+from detcli.commands.doctor import examine, render
+from detcli.commands.doctor.examine import (
+    Cache,
+    CachePart,
+    DoctorDefault,
+    DoctorDevice,
+    DoctorReport,
+    Nvidia,
+)
+from detcli.commands.doctor.installation import DoctorProblem
 from detcli.errors import DeviceError, UsageError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux libraries")
@@ -27,7 +38,6 @@ def doctor(detcli):
         assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stderr
         report = json.loads(done.stdout)
-        validator("doctor").validate(report)
         report["devices"] = {device["name"]: device for device in report["devices"]}
         return report
 
@@ -38,25 +48,24 @@ def doctor(detcli):
 def _asked_once():
     """Questions that take a process each are asked once for all tests that use this."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "ask", functools.cache(process.ask))
+        patch.setattr(examine, "ask", functools.cache(examine.ask))
         yield
 
 
 @pytest.fixture
 def doctor_here(invoke, _asked_once, monkeypatch):
     """The report of a run in this process, where only NVIDIA's libraries are asked about anew."""
-    once, anew = process.ask, process.ask.__wrapped__
+    once, anew = examine.ask, examine.ask.__wrapped__
 
     def ask(name, *arguments):
-        return (anew if name in {"driver_facts", "runtime_facts"} else once)(name, *arguments)
+        return (anew if name == "examine_gpu" else once)(name, *arguments)
 
-    monkeypatch.setattr(process, "ask", ask)
+    monkeypatch.setattr(examine, "ask", ask)
 
     def run(*arguments):
         done = invoke("doctor", *arguments)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        validator("doctor").validate(report)
         report["devices"] = {device["name"]: device for device in report["devices"]}
         return report
 
@@ -239,7 +248,7 @@ NO_DEFAULTS = SimpleNamespace(defaults={}, known={})
 @pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
 def test_an_unknown_device(device):
     with pytest.raises(UsageError, match=r"unknown device|cannot be required"):
-        command.doctor(NO_DEFAULTS, device=device)
+        command(NO_DEFAULTS, device=device)
 
 
 def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
@@ -248,10 +257,10 @@ def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
     other = SimpleNamespace(name="cuda:1", usable=False, problems=[problem])
     report = SimpleNamespace(devices=[usable, other], problems=())
     monkeypatch.setattr("detcli.commands.doctor.examine.examine", lambda *_: report)
-    monkeypatch.setattr("detcli.commands.shared.reports.write_report", lambda *_: None)
-    command.doctor(NO_DEFAULTS, device="cuda:0")
+    monkeypatch.setattr("detcli.commands.doctor.write_report", lambda *_: None)
+    command(NO_DEFAULTS, device="cuda:0")
     with pytest.raises(DeviceError, match="cuda:1 cannot be used: there is no GPU number 1"):
-        command.doctor(NO_DEFAULTS, device="cuda:1")
+        command(NO_DEFAULTS, device="cuda:1")
 
 
 @pytest.mark.usefixtures("_asked_once")
@@ -264,3 +273,65 @@ def test_clearing_the_cache(invoke, cache, make_model, make_picture):
     assert report["cache"]["cleared_bytes"] == size
     assert {part["files"] for part in report["cache"]["parts"]} == {0}
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["diploma.txt"]
+
+
+LONG = "pip install " + " ".join(f"'a-package-of-a-long-name-{number}>=1'" for number in range(9))
+NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, "use --device cpu")
+MISSING = DoctorProblem("missing: libcudnn.so.9 (cuDNN)", LONG)
+OWN = DoctorProblem("missing: \x1b[2Jlibnvinfer.so.10", "pip install 'detcli[cuda]'", "half")
+DISTRUSTED = DoctorProblem("the cache, since others can write", "chmod -R go-w ~/x", "then")
+
+
+def test_the_table_of_a_report():
+    gpu = GpuFacts("NVIDIA H200", "9.0", 150_000_000_000)
+    parts = (CachePart("prepared", 2, 2048),)
+    report = DoctorReport(
+        detcli="0.1.0",
+        python="3.11.7 (CPython)",
+        nvidia=Nvidia("580.65", "13.0", None, (gpu,)),
+        devices=(
+            DoctorDevice("cpu", "CPUExecutionProvider", usable=True, problems=()),
+            DoctorDevice("cuda", "C", usable=False, problems=(NO_GPU, MISSING)),
+            DoctorDevice("tensorrt", "T", usable=False, problems=(NO_GPU, MISSING, OWN)),
+            DoctorDevice("openvino", None, usable=False, problems=(OWN,)),
+        ),
+        problems=(DoctorProblem("numpy does not load", "pip install numpy"),),
+        cache=Cache("~/x", False, parts, 4096, (DISTRUSTED,)),  # noqa: FBT003
+        defaults=(DoctorDefault("conf", "0.4", "a\nb"),),
+    )
+    console = Console(width=60)
+    with console.capture() as text:
+        for part in render(report):
+            console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+    assert [line.rstrip() for line in text.get().splitlines()] == [
+        "problem: numpy does not load",
+        "    fix: pip install numpy",
+        "not used: the cache, since others can write",
+        "    fix: chmod -R go-w ~/x",
+        "    then",
+        "cpu       usable: the test detector ran on it",
+        "cuda      not usable",
+        "  this machine has no NVIDIA GPU",
+        "    use --device cpu",
+        "  missing: libcudnn.so.9 (cuDNN)",
+        f"    fix: {LONG}",  # on one line at any width, to be copied
+        "tensorrt  not usable",
+        "  for the same reasons, and:",
+        "  missing: \\x1b[2Jlibnvinfer.so.10",
+        "    fix: pip install 'detcli[cuda]'",
+        "    half",
+        "openvino  not usable",
+        "  for the same reasons",
+        "",
+        "detcli                       0.1.0",
+        "Python                       3.11.7 (CPython)",
+        "NVIDIA driver                580.65",
+        "it supports CUDA up to       13.0",
+        "ONNX Runtime built for CUDA  -",
+        "GPU 0                        NVIDIA H200, compute capability",
+        "                             9.0, 150.0 GB",
+        "cache                        ~/x, not writable",
+        "  prepared                   2.0 kB",
+        "  cleared                    4.1 kB",
+        "default conf                 0.4, a\\nb",
+    ]

@@ -1,34 +1,201 @@
-"""The whole examination, with one thing broken at a time."""
+"""Processes that crash and hang, the test detector, and the examination of a made-up machine."""
 
+import importlib
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
-import jsonschema
+import numpy as np
 import pytest
-from report_schemas import validator
+from backend.cuda.doubles import open_on_host
+from commands.doctor.fakes import compile_library, fake_driver
 
-from detcli.commands.doctor import examine as module
-from detcli.commands.doctor import packages, process
-from detcli.commands.doctor.driver import HostFacts
-from detcli.commands.doctor.examine import examine
-from detcli.commands.doctor.process import Outcome
-from detcli.commands.doctor.report import DoctorProblem
-from detcli.commands.shared.reports import encode
+import detcli.backend
+from detcli.backend.nvidia import DriverFacts, GpuFacts
+from detcli.backend.runtime import libraries, onnxruntime
+from detcli.backend.runtime.libraries import CUDA, TENSORRT, Unloadable
+from detcli.commands.doctor import examine, installation
+from detcli.commands.doctor.examine import Outcome, ask, evaluate, examine_devices, load
+from detcli.commands.doctor.installation import DoctorProblem
+from detcli.detections import Detections
+from detcli.errors import DeviceError
 
-WRONG = {"reason": "wrong", "hint": ""}
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
+
+NO_DEFAULTS = SimpleNamespace(defaults={}, known={})
+MIXTURE = DoctorProblem("installed over each other", "pip uninstall both")
+WRONG = Outcome({"reason": "wrong", "hint": ""})
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module that is found first on the path, and load it."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(code):
+        (tmp_path / "odd_library.py").write_text(code)
+        return load("odd_library", "__name__")
+
+    return write
+
+
+def test_a_module_that_loads_whatever_it_prints(module):
+    assert module("print('{\"error\": 1}', end='')") == Outcome()
+
+
+def test_an_empty_folder_lacks_the_attribute(tmp_path, monkeypatch):
+    """As left behind by a package that had overwritten another's files."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd_folder/capi").mkdir(parents=True)
+    assert "has no attribute 'Session'" in load("odd_folder", "Session").error
+
+
+def test_the_first_cause_is_reported_without_folders(module):
+    said = "/home/zaphod/lib/libGL.so.1: cannot open shared object file"
+    code = f"try:\n  raise OSError('{said}')\nexcept OSError as e:\n  raise ImportError('x') from e"
+    assert module(code).error == "libGL.so.1: cannot open shared object file"
+    assert module("raise KeyboardInterrupt").error == "KeyboardInterrupt"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no signals")
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGSEGV, "crashed with SIGSEGV"),
+        (signal.SIGILL, "crashed with SIGILL: it was built for a newer CPU"),
+    ],
+)
+def test_a_crash(module, number, said):
+    assert module(f"import os\nos.kill(os.getpid(), {int(number)})").error == said
+
+
+def test_the_process_leaves_no_core_file_no_cache_and_no_telemetry(monkeypatch):
+    resource = pytest.importorskip("resource")
+    core = f"__import__('resource').getrlimit({resource.RLIMIT_CORE})"
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    limits, environment = evaluate(f"[{core}, dict(__import__('os').environ)]").value
+    assert limits == [0, 0]
+    assert environment["ORT_DISABLE_TELEMETRY"] == "1"
+    assert not Path(environment["DETCLI_CACHE_DIR"]).is_dir()
+
+
+def test_a_process_that_exits(module):
+    code = "import os, sys\nsys.stderr.write('first\\ngiving up\\n')\nsys.stderr.flush()\n"
+    assert module(f"{code}os._exit(3)").error == "giving up"
+    assert module("import os\nos._exit(3)").error == "exited with code 3"
+
+
+def test_a_process_that_hangs_or_does_not_start(monkeypatch):
+    monkeypatch.setattr(examine, "TIMEOUT_S", 0.2)
+    assert evaluate("__import__('time').sleep(60)").error == "no answer within 0.2 s"
+    done = subprocess.CompletedProcess([], -200, "", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", lambda *_args, **_kwargs: done)
+        assert load("json", "loads").error == "crashed with signal 200"
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert load("json", "loads").error == "Python does not start: No such file or directory"
+
+
+def test_the_required_modules_have_their_attributes():
+    for name, attribute in installation.REQUIRED.items():
+        assert hasattr(importlib.import_module(name), attribute)
+
+
+def test_the_cpu_passes_and_no_files_are_written(cache, tmp_path, monkeypatch):
+    assert examine.trial("cpu") is None
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    assert ask("trial", "cpu") == Outcome()
+    assert not cache.exists()
+
+
+def test_the_kernels_pass(driver, monkeypatch):
+    monkeypatch.setattr(
+        detcli.backend, "open_backend", lambda _, model: open_on_host(driver, model)
+    )
+    assert examine.trial("cuda") is None
+    assert driver.launched
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found[:1],
+        lambda found: Detections(found.xyxy + 1, found.score, found.class_id, found.names),
+        lambda found: Detections(found.xyxy, found.score / 2, found.class_id, found.names),
+        lambda found: Detections(found.xyxy, found.score, found.class_id[::-1].copy(), found.names),
+        lambda found: Detections(
+            np.full_like(found.xyxy, np.nan), found.score, found.class_id, found.names
+        ),
+    ],
+    ids=["one missing", "boxes", "scores", "classes", "NaN"],
+)
+def test_a_wrong_answer_is_noticed(change, monkeypatch):
+    detect = examine._detect  # noqa: SLF001
+    monkeypatch.setattr(examine, "_detect", lambda device: change(detect(device)))
+    answer = examine.trial("cpu")
+    assert answer["reason"].startswith("the test detector gave wrong boxes")
+    assert answer["hint"]
+
+
+def test_a_device_error_is_reported_without_folders(monkeypatch):
+    def refuse(*_):
+        raise DeviceError("no /home/zaphod/x.so", "pip install 'detcli[cuda]'")
+
+    monkeypatch.setenv("USER", "detcli")  # a service account; commands in hints stay as they are
+    monkeypatch.setattr(detcli.backend, "open_backend", refuse)
+    assert examine.trial("cuda") == {"reason": "no x.so", "hint": "pip install 'detcli[cuda]'"}
+
+
+@linux
+def test_a_driver_that_answers_and_one_that_crashes(tmp_path, monkeypatch):
+    fake_driver(tmp_path, version=12040, gpus=2, capability=(8, 6))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    nvidia = ask("examine_gpu").value["nvidia"]
+    gpu = {"name": "Made Up 9000", "capability": "8.6", "memory_bytes": 8 << 30}
+    assert (nvidia["driver_cuda"], nvidia["gpus"]) == ("12.4", [gpu, gpu])
+    code = "int cuDriverGetVersion(int *version) { __builtin_trap(); }"
+    compile_library(tmp_path / "libcuda.so.1", code)
+    assert ask("examine_gpu").error.startswith("crashed with SIG")
+
+
+def test_what_is_wrong_with_the_gpu_is_told_without_folders(monkeypatch):
+    failure = Unloadable("libcudnn.so.9", "no /home/zaphod/y.so", "cuDNN", "pip install x")
+    facts = DriverFacts("/home/zaphod/lib/libcuda.so.1: file too short")
+    monkeypatch.setattr(examine, "ask_driver", lambda: facts)
+    monkeypatch.setattr(
+        installation, "read_host", lambda: installation.HostFacts(hardware=True, driver="580")
+    )
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA])
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0.1", raising=False)
+    monkeypatch.setattr(libraries, "unloadable_libraries", lambda _: (failure,))
+    monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
+    answer = Outcome(json.loads(json.dumps(examine.examine_gpu())))
+    nvidia, lacking = examine._read_gpu(answer)  # noqa: SLF001
+    assert (nvidia.driver, nvidia.driver_cuda, nvidia.runtime_cuda) == ("580", None, "13.0")
+    driver, library = lacking[CUDA]
+    assert driver.reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
+    assert library == DoctorProblem("faulty: libcudnn.so.9 (cuDNN: no y.so)", "pip install x")
+    assert lacking[TENSORRT] == (driver, MIXTURE)
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """A machine without a GPU and without real processes; a test sets each answer."""
-    driver = {"load_error": "libcuda.so.1: cannot open: No such file", "status": None,
-              "cuda": None, "gpus": []}  # fmt: skip
-    runtime = {"version": "1.31.1", "cuda": "13.0", "providers": [], "failures": {},
-               "cuda_command": "pip install it"}  # fmt: skip
-    answers = {"driver_facts": Outcome(driver), "runtime_facts": Outcome(runtime),
-               "display_fault": Outcome(), "trial": Outcome()}  # fmt: skip
-    monkeypatch.setattr(process, "ask", lambda name, *_: answers[name])
-    monkeypatch.setattr(packages, "find_mixture", lambda: None)
-    monkeypatch.setattr(module, "read_host", lambda: HostFacts(hardware=False))
+    problem = {"reason": "no GPU", "command": None, "advice": "use --device cpu"}
+    nvidia = {"driver": None, "driver_cuda": None, "runtime_cuda": "13.0", "gpus": []}
+    gpu = {"nvidia": nvidia, "lacking": {CUDA: [problem], TENSORRT: [problem]}}
+    answers = {"examine_gpu": Outcome(gpu), "trial": Outcome(), "tried": []}
+
+    def answer(name, *arguments):
+        answers["tried"] += arguments
+        return answers[name]
+
+    monkeypatch.setattr(examine, "ask", answer)
+    monkeypatch.setattr(examine, "has_openvino", lambda: False)
+    monkeypatch.setattr(installation, "find_mixture", lambda: None)
     return answers
 
 
@@ -36,103 +203,119 @@ def machine(monkeypatch):
 def unloadable(machine, monkeypatch):
     """Errors by module; the CPU then cannot be used."""
     errors = {}
-    machine["trial"] = Outcome(WRONG)
-    monkeypatch.setattr(process, "load", lambda name, _: Outcome(error=errors.get(name)))
+    machine["trial"] = WRONG
+    monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=errors.get(name)))
     return errors
 
 
-def test_this_machine_as_it_is():
-    report = examine()
-    validator("doctor").validate(json.loads(encode(report)))
-    assert report.devices[0].usable
-    assert report.packages["numpy"]
-    with pytest.raises(jsonschema.ValidationError, match="surprise"):
-        validator("doctor").validate({**json.loads(encode(report)), "surprise": 1})
-
-
-@pytest.mark.usefixtures("machine")
-def test_an_intact_machine_has_no_problems():
-    report = examine()
+def test_an_intact_machine_has_no_problems(machine):
+    machine["examine_gpu"].value["nvidia"]["gpus"] = [
+        {"name": "NVIDIA H200", "capability": "9.0", "memory_bytes": 1 << 37}
+    ]
+    report = examine.examine(NO_DEFAULTS)
     assert report.problems == ()
-    assert report.display.usable
-    assert report.nvidia.runtime_cuda == "13.0"
+    assert [device.usable for device in report.devices] == [True, False, False, False]
+    assert report.nvidia.gpus == (GpuFacts("NVIDIA H200", "9.0", 1 << 37),)
+    (absent,) = report.devices[-1].problems
+    assert absent == DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
+    assert machine["tried"] == ["cpu"]
+
+
+def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
+    machine["examine_gpu"] = Outcome(error="crashed with SIGSEGV")
+    cpu, cuda, tensorrt, _ = examine.examine(NO_DEFAULTS).devices
+    assert cpu.usable
+    (problem,) = cuda.problems
+    assert problem.reason.endswith(" cannot be tested: crashed with SIGSEGV")
+    assert cuda.problems == tensorrt.problems
 
 
 def test_a_library_that_does_not_load_stops_every_device(unloadable):
     unloadable["cv2"] = "crashed with SIGSEGV"
-    report = examine()
+    report = examine.examine(NO_DEFAULTS)
     (problem,) = report.problems
-    builds = " ".join(packages.owners("cv2"))  # two where one does not load, see the Makefile
+    builds = " ".join(installation.owners("cv2"))  # two where one does not load, see the Makefile
     assert problem.reason == f"{builds} does not load: crashed with SIGSEGV"
     assert all(device.problems == report.problems for device in report.devices)
-    validator("doctor").validate(json.loads(encode(report)))
 
 
 def test_numpy_is_reported_once_and_not_for_each_dependent(unloadable):
-    unloadable.update(dict.fromkeys(packages.REQUIRED, "libopenblas.so: file too short"))
-    (problem,) = examine().problems
+    unloadable.update(dict.fromkeys(installation.REQUIRED, "libopenblas.so: file too short"))
+    (problem,) = examine.examine(NO_DEFAULTS).problems
     assert problem.reason == "numpy does not load: libopenblas.so: file too short"
 
 
 @pytest.mark.usefixtures("unloadable")
 def test_the_trials_reason_stands_where_everything_loads():
-    assert examine().problems == (DoctorProblem("wrong", None, ""),)
+    assert examine.examine(NO_DEFAULTS).problems == (DoctorProblem("wrong", None, ""),)
 
 
 def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
     machine["trial"] = Outcome(error="Python does not start: Permission denied")
     reason = "nothing could be tested: Python does not start: Permission denied"
-    assert examine().problems == (DoctorProblem(reason, None),)
+    assert examine.examine(NO_DEFAULTS).problems == (DoctorProblem(reason, None),)
 
 
-def test_a_mixture_that_does_not_load_is_one_problem(unloadable, monkeypatch):
-    mixture = DoctorProblem("installed over each other", "pip uninstall both")
-    monkeypatch.setattr(packages, "find_mixture", lambda: mixture)
-    unloadable["onnxruntime"] = "cannot import name 'get_all_providers'"
-    report = examine()
-    assert report.problems == report.devices[0].problems == (mixture,)
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_mixture_that_loads_is_still_a_problem(monkeypatch):
-    mixture = DoctorProblem("installed over each other", "pip uninstall both")
-    monkeypatch.setattr(packages, "find_mixture", lambda: mixture)
-    report = examine()
-    assert report.problems == (mixture,)
+def test_a_mixture_is_one_problem_whether_it_loads_or_not(machine, monkeypatch):
+    monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
+    report = examine.examine(NO_DEFAULTS)
+    assert report.problems == (MIXTURE,)
     assert report.devices[0].usable
+    machine["trial"] = WRONG
+    monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=name[:4] == "onnx" or None))
+    monkeypatch.setattr(installation, "explain", lambda *_: MIXTURE)
+    report = examine.examine(NO_DEFAULTS)
+    assert report.problems == report.devices[0].problems[:1] == (MIXTURE,)
 
 
-@pytest.mark.parametrize("name", ["driver_facts", "runtime_facts"])
-def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine, name):
-    machine[name] = Outcome(error="crashed with SIGSEGV")
-    cpu, cuda, *_ = examine().devices
-    assert cpu.usable
-    assert cuda.problems[0].reason.endswith(" cannot be tested: crashed with SIGSEGV")
+def test_devices_that_lack_nothing_are_tried_with_the_ordinal_that_was_asked_for(machine):
+    found = examine_devices(None, (), {})
+    assert [device.name for device in found] == ["cpu", "cuda", "tensorrt", "openvino"]
+    assert [found[number].provider for number in (0, 3)] == ["CPUExecutionProvider", None]
+    assert all(device.usable and not device.problems for device in found)
+    assert machine["tried"] == ["cuda", "tensorrt", "openvino"]  # the CPU was tried before
+    for wanted in ("cuda:1", "openvino:GPU"):
+        assert wanted in [device.name for device in examine_devices(wanted, (), {})]
+        assert wanted in machine["tried"]
+    broken = (DoctorProblem("numpy does not load", "pip install --force-reinstall numpy"),)
+    machine["tried"].clear()
+    assert {device.problems for device in examine_devices(None, broken, {})} == {broken}
+    assert machine["tried"] == []
 
 
-def test_a_gpu_without_code_is_a_problem_of_both_gpu_devices(machine):
-    gpu = {"name": "NVIDIA B200", "capability": "10.0", "memory_bytes": 1 << 37}
-    machine["driver_facts"].value.update(load_error=None, status=0, cuda="13.0", gpus=[gpu])
-    _, cuda, tensorrt, _ = examine().devices
-    assert cuda.problems[0].reason.startswith("this ONNX Runtime has no code for NVIDIA B200, ")
-    assert cuda.problems[0].command == "pip install 'detcli[cuda12]'"
-    assert tensorrt.problems[0] == cuda.problems[0]
+@pytest.mark.parametrize(
+    ("outcome", "problem"),
+    [
+        (Outcome({"reason": "r", "hint": "pip install x; or use --device cpu"}),
+         DoctorProblem("r", "pip install x", "or use --device cpu")),
+        (Outcome({"reason": "r", "hint": "wait"}), DoctorProblem("r", None, "wait")),
+        (Outcome(error="crashed with SIGSEGV"),
+         DoctorProblem("the test detector could not run: crashed with SIGSEGV", None)),
+    ],
+)  # fmt: skip
+def test_a_device_is_usable_only_if_the_trial_succeeds(machine, outcome, problem):
+    machine["trial"] = outcome
+    device = examine_devices(None, (), {})[1]
+    assert (device.usable, device.problems) == (False, (problem,))
 
 
-def test_a_gpu_is_described(machine):
-    gpu = {"name": "NVIDIA H200", "capability": "9.0", "memory_bytes": 1 << 37}
-    machine["driver_facts"].value.update(load_error=None, status=0, cuda="12.4", gpus=[gpu])
-    report = examine()
-    assert (report.nvidia.hardware, report.nvidia.driver_cuda) == (True, "12.4")
-    assert report.nvidia.gpus[0].capability == "9.0"
-    assert (
-        "supports CUDA up to 12.4, but this ONNX Runtime was built for CUDA 13.0"
-        in report.devices[1].problems[0].reason
-    )
+def test_every_device_of_this_machine_is_tried_by_its_name():
+    """A name is written into the code of a process."""
+    for device in detcli.backend.device.DeviceKind:
+        given = str(detcli.backend.Device(device))
+        assert evaluate(f"str(*{(given,)!r})") == Outcome(given)
 
 
-@pytest.mark.parametrize("outcome", [Outcome("no display"), Outcome(error="no display")])
-def test_why_no_window_opens(machine, outcome):
-    machine["display_fault"] = outcome
-    display = examine().display
-    assert (display.usable, display.reason) == (False, "no display")
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("https://user:secret@host/x.onnx", "https://host/x.onnx"),
+        ("user:secret@host/x.onnx", "***@host/x.onnx"),
+    ],
+)
+def test_defaults_are_shown_without_passwords(monkeypatch, given, shown):
+    monkeypatch.setenv("DETCLI_MODEL", given)
+    param = SimpleNamespace(envvar="DETCLI_MODEL", name="model")
+    context = SimpleNamespace(defaults={}, known={"model": param})
+    found, _ = examine.describe_defaults(context)
+    assert [default.value for default in found] == [shown]

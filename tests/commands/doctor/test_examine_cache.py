@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from detcli.backend.device import DeviceOptions
-from detcli.commands.doctor import machine
-from detcli.commands.doctor.machine import clear_cache, describe_cache
+from detcli.commands.doctor import examine
+from detcli.commands.doctor.examine import clear_cached, describe_cache
 from detcli.detector import Detector
 from detcli.errors import OutputError
 
@@ -52,14 +52,14 @@ def test_a_cache_that_does_not_exist_yet(cache):
     found = describe_cache()
     assert sizes(found) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
     assert found.writable
-    assert clear_cache() == 0
+    assert clear_cached() == 0
     assert not cache.exists()  # measuring creates nothing
 
 
 def test_only_detclis_files_are_counted_and_cleared(cache):
     put(cache, OWN + OTHERS)
     assert sizes(describe_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
-    assert clear_cache() == 5 * len(OWN)
+    assert clear_cached() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
     assert sizes(describe_cache(45)) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
     assert describe_cache(45).cleared_bytes == 45
@@ -67,7 +67,7 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
 
 def test_empty_folders_are_removed(cache):
     put(cache, OWN)
-    clear_cache()
+    clear_cached()
     assert list(cache.iterdir()) == []
 
 
@@ -77,7 +77,7 @@ def test_links_are_removed_and_never_followed(cache, tmp_path):
     (cache / "prepared").mkdir(parents=True)
     (cache / f"prepared/{HASH}.graph").symlink_to(tmp_path / f"elsewhere/{HASH}.graph")
     (cache / "prepared/sub").symlink_to(tmp_path / "elsewhere")
-    clear_cache()
+    clear_cached()
     assert (tmp_path / f"elsewhere/{HASH}.graph").exists()
     assert not (cache / f"prepared/{HASH}.graph").is_symlink()
 
@@ -89,7 +89,7 @@ def test_files_written_by_a_detector_are_counted(cache, make_model):
     found = describe_cache()
     assert sizes(found)["prepared"] == (len(written), sum(p.stat().st_size for p in written))
     assert len(written) == 2
-    clear_cache()
+    clear_cached()
     assert list(cache.iterdir()) == []
 
 
@@ -99,7 +99,7 @@ def test_compiled_kernels_are_counted(cache):
 
     compile_file(KERNELS / "letterbox.cu", "sm_90")
     assert sizes(describe_cache())["kernels"][0] == 1
-    clear_cache()
+    clear_cached()
     assert list(cache.iterdir()) == []
 
 
@@ -110,17 +110,17 @@ def test_a_file_that_cannot_be_removed(cache, monkeypatch):
     put(cache, OWN[:1])
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OutputError, match="Permission denied"):
-        clear_cache()
+        clear_cached()
 
 
 def test_no_folder_for_a_cache(monkeypatch):
     def homeless():
         raise OutputError("there is no home folder for a cache")
 
-    monkeypatch.setattr(machine, "cache_folder", homeless)
+    monkeypatch.setattr(examine, "cache_folder", homeless)
     found = describe_cache()
     assert (found.folder, found.writable, found.parts) == (None, False, ())
-    assert clear_cache() == 0
+    assert clear_cached() == 0
 
 
 @pytest.mark.parametrize(

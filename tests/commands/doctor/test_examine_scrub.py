@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.doctor.machine import relevant_variables, shorten
-from detcli.commands.doctor.process import scrub
+from detcli.commands.doctor.examine import scrub, shorten
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="paths of other systems")
 
@@ -31,53 +30,30 @@ def _user(monkeypatch):
         ("one and/or two, 3 / 4", None),
         ("zaphod's key", "USER's key"),
         ("zaphodian is not a name", None),
-        ("cannot connect to display :17.0", "cannot connect to display $DISPLAY"),
         ("open /scratch/a job/run 1/libcuda.so.1", "open libcuda.so.1"),
-        ("bad value 'tok-123456' of it", "bad value '...' of it"),
-        ("bad value 'GPU-1234' of it", "bad value '$CUDA_VISIBLE_DEVICES' of it"),
+        ("bad value 'tok-1234' of it", "bad value '...' of it"),
         ("hostname=heart-of-gold ; x", "hostname=HOST ; x"),
         ("", None),
     ],
 )
 def test_scrub(said, kept, monkeypatch):
-    monkeypatch.setenv("DISPLAY", ":17.0")
-    monkeypatch.setenv("WAYLAND_DISPLAY", "")
-    monkeypatch.setenv("MY_TOKEN", "tok-123456")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1234")
+    monkeypatch.setenv("MY_TOKEN", "tok-1234")
+    monkeypatch.setenv("MY_WORD", "missing")  # a common word: too short
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/a b/lib:/scratch/a job/run 1")
     assert scrub(said) == (said if kept is None else kept)
 
 
-@pytest.mark.parametrize(
-    ("path", "shown"),
-    [
-        ("/home/zaphod/.cache/detcli", "~/.cache/detcli"),
-        ("/scratch/zaphod/cache", "/scratch/USER/cache"),
-        ("/var/cache", "/var/cache"),
-    ],
-)
-def test_shorten(path, shown):
-    assert shorten(Path(path)) == shown
+def test_shorten(monkeypatch):
+    for path, shown in {
+        "/home/zaphod/.cache/detcli": "~/.cache/detcli",
+        "/scratch/zaphod/cache": "/scratch/USER/cache",
+        "/var/cache": "/var/cache",
+    }.items():
+        assert shorten(Path(path)) == shown
 
-
-def test_a_user_without_a_home(monkeypatch):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", homeless)
     assert shorten(Path("/home/zaphod/x")) == "/home/USER/x"
     assert scrub("/home/zaphod/x.so") == "x.so"
-
-
-def test_only_known_variables_are_listed(monkeypatch):
-    monkeypatch.setattr(
-        "os.environ",
-        {
-            "CUDA_VISIBLE_DEVICES": "0",
-            "ZAPHOD_TOKEN": "x",
-            "LD_LIBRARY_PATH": "y",
-            "PYTHONPATH": "z",
-            "MY_CUDA_HOME": "x",
-        },
-    )
-    assert relevant_variables() == ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")

@@ -1,0 +1,412 @@
+"""What can be wrong with the driver, packages and libraries, with the command that fixes it."""
+
+import os
+import platform
+import sys
+
+import pytest
+
+from detcli.backend.nvidia import DriverFacts, GpuFacts
+from detcli.backend.runtime.libraries import CUDA, TENSORRT
+from detcli.backend.runtime.libraries import explain as explain_library
+from detcli.commands.doctor import installation
+from detcli.commands.doctor.installation import (
+    INSTALL,
+    STATUSES,
+    DoctorProblem,
+    HostFacts,
+    RuntimeFacts,
+    driver_problems,
+    explain,
+    find_mixture,
+    owners,
+    provider_problems,
+    read_host,
+)
+
+HOPPER = GpuFacts("NVIDIA H200", "9.0", 1 << 37)
+PASCAL = GpuFacts("NVIDIA GeForce GTX 1080", "6.1", 8 << 30)
+WORKING = DriverFacts(None, 0, "13.0", (HOPPER,))
+ABSENT = DriverFacts(
+    "libcuda.so.1: cannot open shared object file: No such file or directory", None
+)
+BOX = HostFacts(hardware=True, driver="580.65.06", distribution=("ubuntu", "debian"))
+NO_GPU = "this machine has no NVIDIA GPU"
+CUDA12 = "pip install 'detcli[cuda12]'"
+CUDA_EXTRA = "pip install 'detcli[cuda]'"
+VERSION = "NVRM version: NVIDIA UNIX {}  580.65.06  Release Build  (root@x)  Sun Jul 27 2025\n"
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
+
+
+def runtime(cuda="13.0", providers=(TENSORRT, CUDA), **failures):
+    failures = {CUDA: failures.get("cuda_lacks", ()), TENSORRT: failures.get("tensorrt_lacks", ())}
+    return RuntimeFacts("1.26.0", cuda, providers, failures, CUDA_EXTRA)
+
+
+def problems(facts, host=BOX, cuda="13.0"):
+    return driver_problems(facts, host, runtime(cuda))
+
+
+def only(*given, **named):
+    (problem,) = problems(*given, **named)
+    return problem
+
+
+@pytest.mark.parametrize("cuda", ["13.0", "12.8", "13.2", None])  # older, or a newer minor release
+def test_a_working_driver_is_not_a_problem(cuda):
+    assert problems(WORKING, cuda=cuda) == ()
+    assert problems(WORKING, HostFacts(hardware=True, visible_devices=True), cuda) == ()
+    assert problems(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), cuda=cuda) == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason", "command"),
+    [
+        (HostFacts(hardware=False), NO_GPU, None),
+        (HostFacts(hardware=False, container=True), NO_GPU, None),
+        (BOX, "driver is not installed", "sudo ubuntu-drivers install"),
+        (HostFacts(hardware=True, distribution=("linuxmint", "ubuntu")), "not installed",
+         "sudo ubuntu-drivers install"),
+        (HostFacts(hardware=True, distribution=("debian",)), "not installed", None),
+        (HostFacts(hardware=None), "no NVIDIA GPU, or its driver is not installed", None),
+        (HostFacts(hardware=True, container=True), "this container was started without a GPU",
+         "docker run --gpus all IMAGE"),
+        (HostFacts(hardware=False, wsl=True), "Windows provides no GPU", "wsl.exe --shutdown"),
+    ],
+)  # fmt: skip
+def test_no_driver(host, reason, command):
+    problem = only(ABSENT, host)
+    assert reason in problem.reason
+    assert problem.command == command
+    assert problem.command or problem.advice
+
+
+def test_the_loaders_error_is_quoted():
+    facts = DriverFacts("libcuda.so.1: file too short")
+    assert only(facts).reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
+    assert only(facts).command == INSTALL["ubuntu"]
+    for inside in ({"container": True}, {"wsl": True}):
+        host = HostFacts(hardware=True, distribution=("ubuntu",), **inside)
+        assert only(facts, host).command is None
+
+
+def test_commands_for_the_host_say_so():
+    host = HostFacts(hardware=True, driver="580", container=True)
+    problem = only(DriverFacts(None, 803), host)
+    assert problem.command == "sudo reboot"
+    assert problem.advice.startswith("on the host, not in this container; ")
+    assert only(DriverFacts(None, 802), host).advice == "on the host, not in this container"
+
+
+def test_errors_of_the_driver():
+    for status, expected in STATUSES.items():
+        assert only(DriverFacts(None, status, "13.0")) == expected
+    hiding = HostFacts(hardware=True, driver="580", visible_devices=True)  # which is not blamed
+    problem = only(DriverFacts(None, 719, "13.0"), hiding)
+    assert "719" in problem.reason
+    assert (problem.command, "nvidia-smi" in problem.advice) == (None, True)
+
+
+@pytest.mark.parametrize("status", [100, 304, 999])
+def test_no_permission(status):
+    closed = ("/dev/nvidiactl", "/dev/nvidia0")
+    host = HostFacts(hardware=True, driver="580", inaccessible=closed)
+    problem = only(DriverFacts(None, status, "13.0"), host)
+    assert problem.reason == "no permission to open /dev/nvidiactl, /dev/nvidia0"
+    assert problem.command == "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0"
+
+
+@pytest.mark.parametrize("status", [0, 100])
+@pytest.mark.parametrize(
+    ("host", "reason", "command"),
+    [
+        (HostFacts(hardware=True, driver="580", visible_devices=True),
+         "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+        (HostFacts(hardware=False), NO_GPU, None),
+        (HostFacts(hardware=True, container=True), "without a GPU",
+         "docker run --gpus all IMAGE"),
+        (HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
+         "sudo modprobe nvidia"),
+        (HostFacts(hardware=False, wsl=True), "the NVIDIA driver lists no GPU", None),
+        (BOX, "the NVIDIA driver lists no GPU", None),
+    ],
+)  # fmt: skip
+def test_a_driver_that_lists_no_gpu(host, reason, command, status):
+    problem = only(DriverFacts(None, status, "13.0"), host)
+    assert reason in problem.reason
+    assert problem.command == command
+
+
+@pytest.mark.parametrize(
+    ("host", "where", "cuda"),
+    [
+        (BOX, "driver 580 or later;", "12.0"),
+        (HostFacts(container=True, distribution=("ubuntu",)), "on the host", "12.4"),
+        (HostFacts(wsl=True, distribution=("ubuntu",)), "in Windows", "12.9"),
+    ],
+)
+def test_a_driver_that_is_too_old_for_cuda_13(host, where, cuda):
+    problem = only(DriverFacts(None, 0, cuda, (HOPPER,)), host)
+    assert problem.reason == (
+        f"the driver supports CUDA up to {cuda}, but this ONNX Runtime was built for CUDA 13.0"
+    )
+    assert problem.command == CUDA12
+    assert where in problem.advice
+
+
+@pytest.mark.parametrize(
+    ("cuda", "needed"),
+    [
+        ("13.0", f"driver 580 or later is needed, or 525 for {CUDA12}; "),
+        ("12.8", "driver 525 or later is needed; "),
+        ("14.0", f"a newer driver is needed, or 525 for {CUDA12}; "),
+    ],
+)
+def test_a_driver_that_is_too_old_for_any(cuda, needed):
+    problem = only(DriverFacts(None, 0, "11.8", (HOPPER,)), cuda=cuda)
+    assert "supports CUDA up to 11.8" in problem.reason
+    assert problem.command == "sudo ubuntu-drivers install"
+    assert problem.advice.startswith(needed)
+
+
+@pytest.mark.parametrize(
+    ("capability", "cuda", "command"),
+    [
+        ("10.0", "13.0", CUDA12),
+        ("5.2", "13.0", None),
+        ("5.2", "12.8", None),
+        ("10.0", "12.8", ""),
+        ("9.9", "14.0", ""),  # of which nothing is known
+    ],
+)
+def test_a_gpu_that_onnx_runtime_has_no_code_for(capability, cuda, command):
+    facts = DriverFacts(None, 0, "14.0", (GpuFacts("Some GPU", capability, 8 << 30),))
+    if command == "":
+        assert problems(facts, cuda=cuda) == ()
+        return
+    problem = only(facts, cuda=cuda)
+    assert f"has no code for Some GPU, of compute capability {capability}: " in problem.reason
+    assert problem.command == command
+    assert ("--device cpu" in problem.advice) == (command is None)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Put files under the root of a plain Linux."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(platform, "release", lambda: "6.1.0-18-amd64")
+
+    def put(name, text=""):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return tmp_path
+
+    return put
+
+
+@linux
+@pytest.mark.parametrize(
+    ("devices", "hardware"),
+    [
+        ([], None),
+        ([("0x8086", "0x060000"), ("0x10de", "0x030000")], True),
+        ([("0x10de", "0x030200")], True),
+        ([("0x1002", "0x030000")], False),  # a GPU of AMD
+        ([("0x10de", "0x040300")], False),  # NVIDIA's sound
+        ([("0x10de", None), ("0x8086", "0x060000")], False),  # which cannot be read
+    ],
+)
+def test_gpus_on_the_bus(machine, tmp_path, devices, hardware):
+    for number, (vendor, kind) in enumerate(devices):
+        machine(f"sys/bus/pci/devices/0000:0{number}:00.0/vendor", f"{vendor}\n")
+        if kind:
+            machine(f"sys/bus/pci/devices/0000:0{number}:00.0/class", f"{kind}\n")
+    host = read_host(tmp_path)
+    assert (host.hardware, host.driver) == (hardware, None)
+
+
+@linux
+@pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
+def test_the_kernel_module_has_a_version_and_implies_a_gpu(machine, kind):
+    host = read_host(machine("proc/driver/nvidia/version", VERSION.format(kind)))
+    assert (host.hardware, host.driver) == (True, "580.65.06")
+
+
+@linux
+def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
+    plain = read_host(tmp_path)
+    assert (plain.container, plain.wsl, plain.visible_devices) == (False, False, False)
+    for sign in (".dockerenv", "run/.containerenv"):
+        assert read_host(machine(sign)).container
+        (tmp_path / sign).unlink()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(platform, "release", lambda: "5.15.153.1-microsoft-standard-WSL2")
+    release = {"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+    host = read_host(tmp_path)
+    assert (host.container, host.wsl, host.visible_devices) == (True, True, True)
+    assert host.distribution == ("linuxmint", "ubuntu", "debian")
+
+
+@linux
+def test_inaccessible_device_files(machine, monkeypatch):
+    root = machine("dev/nvidia0")
+    machine("dev/nvidiactl")
+    assert read_host(root).inaccessible == ()
+    monkeypatch.setattr(os, "access", lambda path, _: path.name != "nvidia0")
+    assert read_host(root).inaccessible == ("/dev/nvidia0",)
+
+
+@pytest.mark.parametrize(("system", "hardware"), [("darwin", False), ("win32", None)])
+def test_other_systems(monkeypatch, system, hardware):
+    monkeypatch.setattr(installation.sys, "platform", system)
+    assert read_host().hardware is hardware
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package's metadata on an otherwise empty path."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    def put(name, version, *modules, folder=tmp_path):
+        folder = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
+        (folder / "top_level.txt").write_text("\n".join(modules) + "\n")
+
+    return put
+
+
+@pytest.fixture(params=[True, False])
+def gpu_wheel(request, monkeypatch):
+    """With and without a GPU wheel."""
+    monkeypatch.setattr(installation, "gpu_wheel_exists", lambda: request.param)
+    return request.param
+
+
+def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
+    install("onnxruntime", "1.30.0", "onnxruntime")
+    install("onnxruntime_gpu", "1.31.1", "onnxruntime")
+    problem = find_mixture()
+    assert problem.reason == "onnxruntime and onnxruntime-gpu are installed over each other"
+    assert problem.command == (
+        "pip uninstall -y onnxruntime onnxruntime-gpu && "
+        f"pip install {'onnxruntime-gpu' if gpu_wheel else 'onnxruntime'}"
+    )
+    assert explain("onnxruntime", "cannot import name 'x'") == problem
+    assert provider_problems("Other", runtime()) == (problem,)
+
+
+def test_wheels_in_different_folders_are_not_over_each_other(install, tmp_path, monkeypatch):
+    """A virtual environment hides the system's packages, which pip would not remove."""
+    install("onnxruntime-gpu", "1.31.1", "onnxruntime", folder=tmp_path / "system")
+    install("onnxruntime", "1.30.0", "onnxruntime")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "system")])
+    assert owners("onnxruntime") == {"onnxruntime": "1.30.0"}
+    assert find_mixture() is None
+
+
+def test_one_wheel_with_several_metadata_folders_is_not_a_problem(install):
+    install("onnxruntime-gpu", "1.30.0", "onnxruntime")
+    install("onnxruntime_gpu", "1.31.1", "onnxruntime")
+    assert list(owners("onnxruntime")) == ["onnxruntime-gpu"]
+    assert find_mixture() is None
+
+
+def test_the_rest_of_an_interrupted_removal_is_not_a_package(install, tmp_path):
+    (tmp_path / "~nnxruntime-1.30.0.dist-info").mkdir()
+    (tmp_path / "~nnxruntime-1.30.0.dist-info/top_level.txt").write_text("onnxruntime\n")
+    install("onnxruntime", "1.31.0", "onnxruntime")
+    assert owners("onnxruntime") == {"onnxruntime": "1.31.0"}
+
+
+@pytest.mark.usefixtures("install")
+def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
+    """Not onnxruntime where detcli's extra would install onnxruntime-gpu over it."""
+    wanted = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
+    problem = explain("onnxruntime", "No module named 'onnxruntime'")
+    assert problem == DoctorProblem(f"{wanted} is not installed", f"pip install {wanted}")
+    assert explain("cv2", "No module named 'cv2'").command == "pip install opencv-python"
+
+
+AGAIN = "pip install --force-reinstall --no-deps"
+
+
+@pytest.mark.parametrize(
+    ("packages", "said", "command", "advice"),
+    [
+        (["onnxruntime-gpu"], "module 'x' has no attribute 'y'",
+         f"{AGAIN} onnxruntime-gpu==5.0.0", ""),
+        (["numpy"], "crashed with SIGILL: it was built for a newer CPU", None, "too old"),
+        (["numpy"], "libstdc++.so.6: version `G' not found (required by x.so)", None,
+         "too old"),
+        # The headless build goes over it, also where pip has overwritten that since.
+        *((packages, "libGL.so.1: cannot open shared object file: No such file",
+           f"{AGAIN} opencv-python-headless==5.0.0", "apt-get install libgl1")
+          for packages in (["opencv-python"], ["opencv-python", "opencv-python-headless"])),
+        (["opencv-contrib-python", "opencv-python"], "file too short",
+         "pip uninstall -y opencv-contrib-python opencv-python && pip install opencv-python", ""),
+    ],
+)  # fmt: skip
+def test_a_package_that_does_not_load(install, packages, said, command, advice):
+    module = {"onnxruntime-gpu": "onnxruntime", "numpy": "numpy"}.get(packages[0], "cv2")
+    for package in packages:
+        install(package, "5.0.0", module)
+    problem = explain(module, said)
+    assert problem.reason == f"{' '.join(packages)} does not load: {said}"
+    assert problem.command == command
+    assert advice in problem.advice
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "exists"),
+    [
+        ("linux", "x86_64", True),
+        ("win32", "AMD64", True),
+        ("linux", "aarch64", False),
+        ("darwin", "arm64", False),
+    ],
+)
+def test_machines_with_gpu_wheels(monkeypatch, system, machine, exists):
+    monkeypatch.setattr(installation.sys, "platform", system)
+    monkeypatch.setattr(installation.platform, "machine", lambda: machine)
+    assert installation.gpu_wheel_exists() is exists
+
+
+def missing(*names):
+    said = "{}: cannot open shared object file: No such file or directory"
+    return tuple(explain_library(name, said.format(name)) for name in names)
+
+
+def test_each_command_is_given_once_and_the_driver_is_left_out():
+    lacks = missing("libcuda.so.1", "libcudnn.so.9", "libstdc++.so.6", "libcublasLt.so.13")
+    first, second = provider_problems(CUDA, runtime(cuda_lacks=lacks))
+    assert first.command == CUDA_EXTRA
+    assert first.reason == ("missing: libcudnn.so.9 (cuDNN), libcublasLt.so.13 (the CUDA runtime)")
+    assert (second.command, "libstdc++6" in second.advice) == (None, True)
+
+
+def test_tensorrt_needs_cudas_libraries_and_its_own():
+    facts = runtime(
+        cuda_lacks=missing("libcublasLt.so.13"),
+        tensorrt_lacks=missing("libnvinfer.so.10", "libcublas.so.13"),
+    )
+    shared, own = provider_problems(TENSORRT, facts)
+    assert (shared,) == provider_problems(CUDA, facts)  # one command installs both
+    assert own.reason == "missing: libnvinfer.so.10 (TensorRT)"
+    assert own.command.startswith("pip install 'tensorrt-cu13-libs")
+
+
+def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
+    install("onnxruntime", "1.26.0", "onnxruntime")
+    (problem,) = provider_problems(CUDA, runtime(providers=()))
+    if gpu_wheel:
+        assert problem.reason == f"the installed onnxruntime 1.26.0 was built without {CUDA}"
+        assert problem.command == f"pip uninstall -y onnxruntime && {CUDA_EXTRA}"
+    else:
+        assert problem.reason.startswith("PyPI has no ONNX Runtime with CUDA for ")
+        assert problem.command is None
