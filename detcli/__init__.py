@@ -4,7 +4,8 @@
 
 Importing the package is cheap: each name is imported on first use.
 
-source/, pipeline.py, watch/, sink/      the flow of the command line; record.py flows through it
+core/, cli/                              the options of a run, as one Config; the command line
+run/, source/, pipeline.py, watch/, sink/ a Config opened; the flow of the command line; record.py
 detector.py, settings.py                 pictures to detections, also for Python; detections.py
 backend/, topk.py, tiling.py             the stages on a device; ties; tiles
 geometry.py, places.py                   letterboxes; zones, lines, and the point of a box in them
@@ -21,23 +22,23 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from detcli.backend.device import DeviceOptions
+    from detcli.core.config import Settings
+    from detcli.core.device import DeviceOptions
     from detcli.detections import Detections
     from detcli.detector import Detector
     from detcli.errors import DetcliError, DetcliWarning
     from detcli.geometry import Letterbox
-    from detcli.settings import Settings
     from detcli.tiling import Tiling
     from detcli.topk import top_k
 
 _MODULES = {
     "Detections": "detcli.detections",
     "Detector": "detcli.detector",
-    "DeviceOptions": "detcli.backend.device",
+    "DeviceOptions": "detcli.core.device",
     "DetcliError": "detcli.errors",
     "DetcliWarning": "detcli.errors",
     "Letterbox": "detcli.geometry",
-    "Settings": "detcli.settings",
+    "Settings": "detcli.core.config",
     "Tiling": "detcli.tiling",
     "top_k": "detcli.topk",
 }

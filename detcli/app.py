@@ -11,24 +11,20 @@ import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer._click.exceptions import BadParameter, NoArgsIsHelpError, NoSuchOption
 
 from detcli import __version__
-from detcli.commands.shared import completion
+from detcli.cli.completion import joined_colons
+from detcli.cli.options import Command, Group
 from detcli.commands.shared.defaults_file import DefaultsContext
-from detcli.commands.shared.layout import Command, Group
+from detcli.commands.shared.layout import OldCommand
 from detcli.commands.shared.messages import report
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import EXIT_CODE, interrupts
 from detcli.text import public_name
-
-if TYPE_CHECKING:
-    from typer._click import HelpFormatter
-    from typer._click.core import Command as AnyCommand
 
 log = logging.getLogger(__name__)
 
@@ -108,13 +104,13 @@ class Commands(Group):
         """Names of the commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> "AnyCommand | None":  # noqa: ANN401, ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
         """Load a command."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: "HelpFormatter") -> None:  # noqa: ANN401, ARG002
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write the list of commands, without loading them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
@@ -122,11 +118,13 @@ class Commands(Group):
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
         try:
-            code = super().main(*args, **more | {"standalone_mode": False})
-        except NoArgsIsHelpError as error:
-            error.show()
-            sys.exit(error.exit_code)
+            with joined_colons():
+                code = super().main(*args, **more | {"standalone_mode": False})
         except typer.TyperException as error:
+            context = getattr(error, "ctx", None)
+            if context is not None and error.message == context.get_help():  # there was no word
+                sys.stderr.write(f"{error.message}\n")
+                sys.exit(error.exit_code)
             refused = _refusal(error)
             report(refused)
             sys.exit(refused.exit_code)
@@ -135,22 +133,21 @@ class Commands(Group):
             sys.exit(error.exit_code)
         sys.exit(code)
 
-    def _main_shell_completion(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
-        """Complete in the shell, if one asks."""
-        completion.register()
-        super()._main_shell_completion(*args, **more)
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parse what comes before the command."""
         given = list(args)  # parsing takes them out
         try:
             return super().parse_args(ctx, args)
-        except NoSuchOption as error:
-            predict = self.get_command(ctx, "predict")
-            taken = {name for param in predict.params for name in param.opts} if predict else ()
-            if error.option_name in taken and not ctx.resilient_parsing:
+        except typer.TyperException as error:
+            unknown = getattr(error, "option_name", None)
+            predict = self.get_command(ctx, "predict") if unknown else None
+            if (
+                predict
+                and not ctx.resilient_parsing
+                and any(unknown in param.opts for param in predict.params)
+            ):
                 hint = f"options follow their command: {_predicting(given)}"
-                raise UsageError(f"no command before {error.option_name}", hint) from error
+                raise UsageError(f"no command before {unknown}", hint) from error
             raise
         except BrokenPipeError:  # of --help
             raise _reader_has_gone() from None
@@ -210,31 +207,32 @@ def _reader_has_gone() -> typer.Exit:
 
 
 @functools.cache
-def _load(name: str) -> "AnyCommand":
+def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     """Load a command's module."""
     entry = COMMANDS[name]
     module = importlib.import_module(f"detcli.commands.{entry.module}")
     found = getattr(module, entry.function)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(name, cls=Command, epilog=getattr(module, "EXAMPLES", None))(found)
+        cls = Command if hasattr(found, "rows") else OldCommand
+        alone.command(name, cls=cls, epilog=getattr(module, "EXAMPLES", None))(found)
         found = alone
     command = typer.main.get_command(found)
     command.name = name
     return command
 
 
-def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - Typer's usage errors are private
+def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
     """Typer's usage error in the words of detcli."""
-    message = error.format_message()
+    message, unknown = error.format_message(), getattr(error, "option_name", None)
     hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
-    if isinstance(error, NoSuchOption):
-        message = f"no such option: {error.option_name}"
+    if unknown and hasattr(error, "possibilities"):
+        message = f"no such option: {unknown}"
         if error.possibilities:
             hint = f"did you mean {error.possibilities[0]}?"  # the closest
-        elif not error.option_name.startswith("--"):
+        elif not unknown.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
-    elif type(error) is BadParameter and error.param is not None:
+    elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
         if isinstance(error.ctx, DefaultsContext) and (origin := error.ctx.blame(message)):
             hint = f"{hint} ({origin})"

@@ -23,12 +23,10 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout, Resize
-from detcli.model.hub_cache import sha256
 from detcli.model.names import read_names
 from detcli.model.prepared import PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel, find
-from detcli.record import SettingsJson
 from detcli.settings import Settings, class_ids, class_thresholds
 from detcli.tiling import merge
 from detcli.timing import Stage, StageTimes
@@ -413,63 +411,6 @@ def _checked(image: Image) -> Picture:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
     return Picture.whole(image)
-
-
-def settings_json(  # noqa: PLR0913 - each is a setting
-    detector: Detector,
-    model: LocatedModel,
-    settings: Settings,
-    *,
-    half: bool,
-    fast_decode: bool,
-    stride: int,
-    zones: list[str] | None,
-    lines: list[str] | None,
-    track: str | None,
-    read: bool,
-) -> SettingsJson:
-    """What the detections of a run depend on, for its journal or manifest.
-
-    Args:
-        detector: Opened with the model and the settings.
-        model: Its file.
-        settings: As they were asked for.
-        half: Whether the float16 file was asked for.
-        fast_decode: Whether large JPEGs are decoded at reduced size.
-        stride: Every which frame of a video is used.
-        zones: As they were written; None without.
-        lines: The same.
-        track: How objects are followed; None if they are not.
-        read: Whether symbols are read.
-    """
-    names = detector.contract.names
-    return {
-        "model": detector.model_name,
-        "model_sha256": sha256(model.path),
-        "conf": detector.conf,
-        "class_conf": {
-            str(class_id): least
-            for entry, least in settings.class_conf
-            for class_id in sorted(class_ids([entry], names) or ())
-        },
-        "max_det": settings.max_det,
-        "classes": sorted(class_ids(settings.classes, names) or ()),
-        "nms": detector.nms,
-        "unique": settings.unique,
-        "imgsz": settings.imgsz,
-        "rect": settings.rect,
-        "box_format": settings.box_format,
-        "preprocess": written(detector.contract.preprocessing),
-        "names": None if settings.names is None else list(names),
-        "half": half,
-        "fast_decode": fast_decode,
-        "vid_stride": stride,
-        "tile": None if settings.tile is None else str(settings.tile),
-        "zones": zones,
-        "lines": lines,
-        "track": track,
-        "read": read,
-    }
 
 
 def prepare_for(model: LocatedModel, settings: Settings) -> PreparedModel:

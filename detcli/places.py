@@ -86,6 +86,9 @@ class Shape:
         written = ",".join(f"{number:.12g}" for number in numbers)
         return cls(name.strip(), points, fractions, f"{name.strip()}={written}")
 
+    def __str__(self) -> str:
+        return self.text
+
     def pixels(self, size: tuple[int, int]) -> Points:
         """The points in a picture of (height, width)."""
         height, width = size if self.fractions else (1, 1)

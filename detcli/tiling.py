@@ -73,7 +73,7 @@ class Tiling:
         return cls(int(found[1]), float(found[2] or 0.2))
 
     def __str__(self) -> str:
-        return f"{self.size},overlap={self.overlap:g}"
+        return f"{self.size},overlap={self.overlap:.12g}"
 
     def areas(self, size: tuple[int, int]) -> list[Area]:
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.

@@ -73,6 +73,7 @@ SLOW = {
     "commands/inspect/test_trial.py",
     "commands/inspect/test_trial_real_models.py",
     "commands/models/test_command.py",
+    "commands/predict/test_command_config.py",
     "commands/predict/test_command_faults.py",
     "commands/predict/test_command_object_store.py",
     "commands/predict/test_run.py",

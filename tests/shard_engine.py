@@ -3,23 +3,24 @@
 import queue
 import threading
 import warnings
+from dataclasses import replace
 
 from detcli.shards.workers import Ended, Workers, serve
 
 
-def open_here(job, devices, detectors, set_up):
-    """Start the thread, see `detcli.shards.engines.OpenEngine`."""
-    del detectors, set_up  # the test's process is set up
-    return Workers(1, lambda _, tell: _Thread(job, devices, tell))
+def open_here(request):
+    """Start the thread, see `detcli.shards.engines.open_engine`."""
+    start = replace(request, set_up="builtins:id").to_json()  # the test's process is set up
+    return Workers(1, lambda _, tell: _Thread(start, tell))
 
 
 class _Thread:
     """See `detcli.shards.workers.Worker`."""
 
-    def __init__(self, job, devices, tell):
+    def __init__(self, start, tell):
         self._tasks = queue.SimpleQueue()
         self.send = self._tasks.put
-        self._thread = threading.Thread(target=self._work, args=[job, devices, tell])
+        self._thread = threading.Thread(target=self._work, args=[start, tell])
         self._thread.start()
 
     def release(self):
@@ -28,7 +29,7 @@ class _Thread:
     def end(self):
         self._thread.join()
 
-    def _work(self, job, devices, tell):
+    def _work(self, start, tell):
         with warnings.catch_warnings():
-            serve(lambda: None, job, devices, self._tasks.get, tell)
+            serve(start, self._tasks.get, tell)
         tell(Ended(""))

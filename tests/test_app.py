@@ -16,6 +16,7 @@ import detcli as package
 from detcli import app as app_module
 
 HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
+HEAVY |= {"pydantic"}  # which Typer from 0.29 on loads for values that it reads itself
 CLOUD = {
     "obstore",
     "botocore",
@@ -80,7 +81,7 @@ def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_pictur
     assert not cache.exists()
     arguments = ["predict", "-q", make_picture("a.png"), "-m", make_model(tail="authors")]
     assert "onnx" in imported_by(*arguments)
-    unwanted = {"onnx", "rich", "platformdirs", "huggingface_hub", "csv", *CLOUD}
+    unwanted = {"onnx", "rich", "platformdirs", "huggingface_hub", "csv", "pydantic", *CLOUD}
     assert imported_by(*arguments) & unwanted == set()
 
 
@@ -206,7 +207,7 @@ def test_a_bug_is_reported_without_a_traceback(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("detcli.commands.shared.setup.find", broken)
+    monkeypatch.setattr("detcli.run.find", broken)
     result = CliRunner().invoke(app_module.app, ["predict", "x.jpg", "-m", "y.onnx"])
     assert result.exit_code == 1
     assert "a bug in detcli: ZeroDivisionError: oops" in result.stderr

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from detcli.core.values import BoxFormat as BoxFormat
 from detcli.errors import UsageError
 
 UNKNOWN_CLASSES = 1000
@@ -33,13 +34,6 @@ class Layout(StrEnum):
     PAIR = "boxes, scores"
     SCALES = "scales"
     ROWS = "rows"
-
-
-class BoxFormat(StrEnum):
-    """Format of the four box rows of a head, in pixels of the letterboxed input."""
-
-    XYXY = "xyxy"
-    CXCYWH = "cxcywh"
 
 
 class ScoreForm(StrEnum):

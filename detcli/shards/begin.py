@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from detcli.core.config import differences
 from detcli.errors import UsageError
-from detcli.shards.manifest import FIRST, PART, HeaderJson, Manifest, differences, publish
+from detcli.shards.manifest import FIRST, PART, HeaderJson, Manifest, publish
 from detcli.shards.names import Name, Names, only, source_of
 from detcli.shards.store import Store
 from detcli.source.sources import SourceEntry
@@ -31,7 +32,7 @@ class OpenedRun:
     gone: int = 0  # number of names in the manifest that the inputs no longer have
 
 
-def open_run(
+def begin(
     store: Store,
     header: HeaderJson,
     entries: Iterable[SourceEntry] | None,
@@ -137,12 +138,16 @@ def _require_same(
 ) -> None:
     """Refuse to go on with other settings."""
     now = _with_size(now, shard_size or earlier["shard_size"])
-    different = [*differences(cast("dict[str, Any]", earlier), cast("dict[str, Any]", now))]
-    if different:
+    if different := differences(_flat(earlier), _flat(now)):
         raise UsageError(
             f"{store} was begun with {', '.join(different)}",
             "use the same settings, or write to another folder",
         )
+
+
+def _flat(header: HeaderJson) -> dict[str, Any]:
+    """What records depend on, by name."""
+    return {**header, "settings": None, "inputs": None, **header["settings"], **header["inputs"]}
 
 
 def _examples(names: Iterator[Name], count: int) -> str:

@@ -1,7 +1,7 @@
 """Workers that are processes of this machine, and the process itself, see `main`.
 
-The two talk in pickles, through the worker's standard input and output. A worker whose input ends
-ends too: the process that started it is gone.
+The two talk through the worker's standard input and output: a line of JSON, then pickles. A worker
+whose input ends ends too: the process that started it is gone.
 """
 
 import contextlib
@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from detcli.backend.device import Device, available_cores
+from detcli.core.device import available_cores
 from detcli.errors import UsageError
-from detcli.shards.work import Job, Task
+from detcli.shards.work import Task, WorkRequest
 from detcli.shards.workers import Ended, Tell, WorkerEvent, Workers, serve
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.shards.local import main; main()"
@@ -33,24 +32,26 @@ FROM_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasa
 """Signals that a terminal sends to all processes; only the one that was started answers them."""
 
 
-def open_local(
-    count: int,
-    job: Job,
-    devices: tuple[Device, ...],
-    detectors: int | None,
-    set_up: Callable[[], None],
-) -> Workers:
-    """Processes that share the cores of this machine, and its devices if there are several."""
-    cores = available_cores()
+def open_local(count: int, request: WorkRequest) -> Workers:
+    """Processes that share the cores of this machine, and its devices if there are several.
+
+    Args:
+        count: How many processes.
+        request: What they work; without a number of detectors, each process has as many as its
+            share of the cores.
+
+    Raises:
+        UsageError: There are far more processes than cores, whose memory might not be there.
+    """
+    devices, cores = request.config.running.device, available_cores()
     if count > (most := max(FEW, PER_CORE * cores, len(devices))):
         raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
     share = max(1, cores // count)
-    each = detectors or share
-    job = replace(job, device_options=replace(job.device_options, workers=each, cores=share))
+    each = request.config.running.workers or share
 
     def begin(number: int, tell: Tell) -> _Process:
         own = devices[number::count] or (devices[number % len(devices)],)
-        return _Process(pickle.dumps((set_up, job, own)), tell)
+        return _Process(request.placed(own, each, share), tell)
 
     return Workers(count, begin)
 
@@ -58,7 +59,7 @@ def open_local(
 class _Process:
     """A worker as the process sees it that has started it."""
 
-    def __init__(self, start: bytes, tell: Tell) -> None:
+    def __init__(self, request: WorkRequest, tell: Tell) -> None:
         command = [sys.executable, "-P", "-c", START.format(path=sys.path)]
         with _blocked():
             self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
@@ -66,7 +67,7 @@ class _Process:
             )
         self._tell = tell
         threading.Thread(target=self._listen, daemon=True).start()
-        self._write(start)
+        self._write(f"{request.to_json()}\n".encode())
 
     def send(self, task: Task | None) -> None:
         """Send a task, or None after the last."""
@@ -136,7 +137,7 @@ def _cause(code: int) -> str:
 
 
 def main() -> NoReturn:
-    """Run as a worker: read the job from standard input, then work tasks until the last."""
+    """Run as a worker: read the request from standard input, then work tasks until the last."""
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print does not belong into the pipe
     lock = threading.Lock()
@@ -157,12 +158,10 @@ def main() -> NoReturn:
             except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
                 os._exit(1)
 
-    try:
-        set_up, job, devices = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our own process
-    except Exception:  # noqa: BLE001 - as above
+    if not (line := sys.stdin.buffer.readline()):
         os._exit(1)
     threading.Thread(target=read, daemon=True).start()
-    serve(set_up, job, devices, tasks.get, tell)
+    serve(line, tasks.get, tell)
     tell(Ended(""))
     sys.stderr.flush()
     os._exit(0)

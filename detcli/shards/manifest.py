@@ -30,9 +30,6 @@ FIRST = "manifest.jsonl"
 NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
 PART = re.compile(r"part-([0-9]{5,18})\.(jsonl|parquet)")
 
-MAX_SHOWN = 80
-"""Characters of a setting that an error shows."""
-
 
 class InputsJson(TypedDict):
     """The options of reading inputs that records depend on."""
@@ -262,18 +259,3 @@ def publish(
 
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
     file.write(json.dumps(fields).encode("ascii") + b"\n")
-
-
-def differences(earlier: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """How a header differs from that of an earlier run."""
-    for name, value in now.items():
-        before = earlier.get(name)
-        if isinstance(value, dict) and isinstance(before, dict) and name in {"settings", "inputs"}:
-            yield from differences(before, value)
-        elif before != value:
-            if name == "model_sha256":
-                yield "another file of the model"
-            elif max(len(str(before)), len(str(value))) > MAX_SHOWN:
-                yield f"another {name}"
-            else:
-                yield f"{name} {json.dumps(before)} instead of {json.dumps(value)}"

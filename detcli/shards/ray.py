@@ -18,18 +18,17 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from detcli import __version__
-from detcli.backend.device import Device
 from detcli.cache import cache_folder
 from detcli.errors import DeviceError, UsageError
 from detcli.files import make_folder, write_file
 from detcli.model.loading import ModelFile
 from detcli.shards.manifest import FIRST
-from detcli.shards.work import Job, Task
+from detcli.shards.store import Store, open_store
+from detcli.shards.work import Task, WorkRequest
 from detcli.shards.workers import Ended, Failed, Tell, Workers, serve
 from detcli.source.address import is_address
 from detcli.text import public_name, public_text
@@ -46,31 +45,35 @@ ROOM_S = 300.0
 
 
 @contextmanager
-def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
-    job: Job,
-    devices: tuple[Device, ...],
-    detectors: int | None,
-    set_up: Callable[[], None],
-    *,
-    address: str | None,
-    actors: tuple[int, int] | None,
-) -> Iterator[Workers]:
-    """Connect to Ray, and start actors."""
-    device, cores = devices[0], detectors or 1
-    if len(devices) > 1 or device.ordinal:
+def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
+    """Connect to Ray, and start actors.
+
+    Args:
+        request: What they work: on one device, of which each actor gets its own; without a number
+            of detectors, each has one, with a core each on the CPU. Without a number of actors,
+            there are as many as there is room for.
+        address: ray://HOST:PORT; None for RAY_ADDRESS or, without it, a Ray of this machine.
+
+    Raises:
+        DeviceError: The cluster cannot be reached, or has no room.
+        ModelError: The model's files cannot be read.
+        UsageError: Several devices are named, or one by its number.
+    """
+    running, actors = request.config.running, request.config.shards.actors
+    device, cores = running.device[0], running.workers or 1
+    if len(running.device) > 1 or device.ordinal:
         raise UsageError(
-            f"--on ray with --device {','.join(map(str, devices))}",
+            f"--on ray with --device {','.join(map(str, running.device))}",
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
-    options = replace(job.device_options, workers=cores, cores=cores)
-    start = pickle.dumps((set_up, replace(job, device_options=options), (device,)))
-    model = ModelFile.read(job.model.path).files()
+    start = request.placed([device], cores, cores).to_json()
+    model = ModelFile.read(request.model.path).files()
     ray = _library()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
         resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
         room = int(ray.cluster_resources().get(resource, 0)) // each
-        least, most = actors or (1, room)
+        least, most = (actors.least, actors.most) if actors else (1, room)
         if room < least:
             raise DeviceError(
                 f"no room for {least} of {each} {resource} each: {_nodes(ray)}",
@@ -81,10 +84,10 @@ def open_ray(  # noqa: PLR0913 - as all engines, and where and how many
             _actor()
         )
 
-        running: set[_Actor] = set()
+        begun: set[_Actor] = set()
 
         def begin(_: int, tell: Tell) -> _Actor:
-            return _Actor(ray, make, (start, files), tell, running, patient=not least)
+            return _Actor(ray, make, (start, files), tell, begun, patient=not least)
 
         with Workers(max(most, 1), begin) as workers:
             yield workers
@@ -166,7 +169,7 @@ class _Actor:
         self,
         ray: Any,  # noqa: ANN401 - the module
         make: Any,  # noqa: ANN401 - the class of the actors, as Ray takes it
-        start: tuple[bytes, Any],
+        start: tuple[str, Any],
         tell: Tell,
         running: set["_Actor"],
         *,
@@ -245,7 +248,7 @@ def _actor() -> type:
             self._tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
             self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-        def begin(self, version: str, folder: str, start: bytes, files: dict[str, bytes]) -> str:
+        def begin(self, version: str, folder: str, start: str, files: dict[str, bytes]) -> str:
             """Begin to work; returns why that is impossible, else nothing."""
             import platform
 
@@ -277,7 +280,7 @@ def _actor() -> type:
 
 def work_here(
     folder: str,
-    start: bytes,
+    start: str,
     files: dict[str, bytes],
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
@@ -293,17 +296,16 @@ def work_here(
         put(pickle.dumps(event))
 
     def run() -> None:
-        set_up, job, devices = pickle.loads(start)  # noqa: S301 - of the engine
-        path = _unpacked(files) / job.model.path.name
-        job = replace(job, model=replace(job.model, path=path))
+        request = WorkRequest.from_json(start)
+        store = open_store(str(request.config.writing.output))
 
         def next_task() -> Task | None:
             task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
             if task is not None:
-                _require_shared(job, task)
+                _require_shared(store, task)
             return task
 
-        serve(set_up, job, devices, next_task, tell)
+        serve(start, next_task, tell, _unpacked(files) / request.model.path.name)
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()
@@ -321,11 +323,11 @@ def _unpacked(files: dict[str, bytes]) -> Path:
     return folder
 
 
-def _require_shared(job: Job, task: Task) -> None:
+def _require_shared(store: Store, task: Task) -> None:
     """Refuse a node that does not see what the others see."""
     hint = "use a folder that all nodes share, or a bucket"
-    if not job.store.exists(FIRST):
-        raise DeviceError(f"{job.store} is not there", hint)
+    if not store.exists(FIRST):
+        raise DeviceError(f"{store} is not there", hint)
     paths = [name for name in task.shard.names if isinstance(name, str) and not is_address(name)]
     if paths and not any(map(os.path.lexists, paths)):
         raise DeviceError(f"{paths[0]} is not there", hint)

@@ -4,48 +4,72 @@ A worker is whatever runs `work`: a process of this machine, or of another one. 
 other without a pause: while the last pictures of one are detected on, those of the next are read.
 """
 
+import json
 import platform
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Lock
 
 from detcli import __version__
-from detcli.backend.device import Device, DeviceOptions
-from detcli.detector import Detector, settings_json
+from detcli.core.config import Config
+from detcli.core.device import Device
 from detcli.errors import DetcliError
 from detcli.model.zoo import LocatedModel
-from detcli.pipeline import Pipeline
 from detcli.record import Record, SettingsJson
-from detcli.settings import Settings
+from detcli.run import open_run
 from detcli.shards.manifest import Shard
 from detcli.shards.names import to_entry
 from detcli.shards.parts import PartWriter
-from detcli.shards.store import Store
-from detcli.source.item import Item, SourceOptions
+from detcli.shards.store import Store, open_store
+from detcli.source.item import Item
 from detcli.source.sources import Sources
-from detcli.watch import Watcher
-from detcli.watch.options import WatchOptions
 
 PROGRESS_S = 0.5
 """Seconds between a worker's reports of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What all workers of a run share: model, settings and options."""
+class WorkRequest:
+    """What a worker is told; it travels as JSON.
 
-    store: Store  # where the parts go
-    model: LocatedModel  # the model's file
-    settings: Settings  # which detections are kept
-    device_options: DeviceOptions  # how to use the device; workers and cores are those of a process
-    batch: int | None  # pictures in a batch; None for what suits the device
-    source: SourceOptions  # how inputs are read
-    fast_decode: bool  # whether large JPEGs are decoded at reduced size
-    input_timeout_s: float  # time to load an input; 0 for no limit
-    half: bool  # whether the float16 file was asked for
-    watch: WatchOptions  # what else is found out about detections
+    Attributes:
+        config: Of the run; its device and number of detectors are those of one worker.
+        model: The model's file.
+        set_up: What sets up the process, given the config, as `module:function`.
+        cores: How many cores of the CPU are for the worker; None for all.
+    """
+
+    config: Config
+    model: LocatedModel
+    set_up: str
+    cores: int | None = None
+
+    def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
+        """The same for one worker: its devices, detectors, and cores of the CPU."""
+        running = replace(self.config.running, device=tuple(devices), workers=workers)
+        return replace(self, config=replace(self.config, running=running), cores=cores)
+
+    def to_json(self) -> str:
+        """One line of JSON; names of inputs come with the tasks."""
+        inputs = replace(self.config.inputs, source=(), files_from=None, null=False)
+        fields = {
+            "config": replace(self.config, inputs=inputs).to_json(),
+            "model": [str(self.model.path), self.model.name, self.model.half],
+            "set_up": self.set_up,
+            "cores": self.cores,
+        }
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "WorkRequest":
+        """What `to_json` wrote."""
+        fields = json.loads(text)
+        path, name, half = fields["model"]
+        model = LocatedModel(Path(path), name, half)
+        return cls(Config.from_json(fields["config"]), model, fields["set_up"], fields["cores"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,48 +158,24 @@ class Done:
 WorkReport = Ready | Progress | Done
 
 
-def work(
-    job: Job,
-    devices: Sequence[Device],
-    tasks: Iterable[Task],
-    report: Callable[[WorkReport], None],
-) -> None:
+def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
     """Work all tasks.
 
     Args:
-        job: What all workers know.
-        devices: Where this one runs: a detector or more on each.
+        request: What to do with them.
         tasks: Taken one by one, on another thread, when the names of the one before are read.
         report: Called from several threads, one at a time.
 
     Raises:
         DetcliError: The detector cannot be opened, or a part cannot be written.
     """
-    with Detector(job.model, devices[0], job.settings, job.device_options) as detector:
-        decode = replace(job.source.decode, allocate=detector.allocate)
-        if job.fast_decode:
-            decode = replace(decode, fast_for=detector.fast_for)
-        source = replace(job.source, decode=decode)
-        watch = job.watch.above(detector.least_conf)
-        settings = settings_json(
-            detector,
-            job.model,
-            job.settings,
-            half=job.half,
-            fast_decode=source.decode.fast_for is not None,
-            stride=source.stride,
-            zones=watch.written_zones,
-            lines=watch.written_lines,
-            track=watch.written_track,
-            read=watch.read,
-        )
-        report(Ready(platform.node(), __version__, settings))
-        clones = [*[detector.device] * (detector.workers - 1), *map(str, devices[1:])]
-        pipeline = Pipeline(detector, job.batch or detector.batch, clones, job.input_timeout_s)
-        with Sources([], source) as sources:
-            worker = _Worker(job.store, sources, report)
+    store = open_store(str(request.config.writing.output))
+    with open_run(request.config, request.model, cores=request.cores) as run:
+        report(Ready(platform.node(), __version__, run.settings()))
+        with run.sources([]) as sources:
+            worker = _Worker(store, sources, report)
             try:
-                for record in map(Watcher(watch), pipeline.run(worker.items(tasks))):
+                for record in map(run.watcher(), run.pipeline().run(worker.items(tasks))):
                     worker.add(record)
             finally:
                 worker.close()

@@ -6,15 +6,16 @@ They ask for a task whenever they could read on, so that the next one is there b
 import contextlib
 import queue
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, Self
 
-from detcli.backend.device import Device
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.interrupts import interrupts
 from detcli.shards.schedule import STARTS, NoTask, Schedule, repeated_deaths_error
-from detcli.shards.work import Counts, Done, Job, Progress, Ready, Task, WorkReport, work
+from detcli.shards.work import Counts, Done, Progress, Ready, Task, WorkReport, WorkRequest, work
 from detcli.source.loading import as_error
 
 
@@ -186,20 +187,18 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
 
 def serve(
-    set_up: Callable[[], None],
-    job: Job,
-    devices: Sequence[Device],
+    start: str | bytes,
     take: Callable[[], Task | None],
     tell: Tell,
+    model: Path | None = None,
 ) -> None:
     """Run as a worker: work tasks until the last, or until it cannot go on.
 
     Args:
-        set_up: Sets up the process.
-        job: What all workers know.
-        devices: Where this one runs.
+        start: A `WorkRequest`, as JSON.
         take: Waits for the next task; returns None after the last.
         tell: Takes events.
+        model: Where the model's file is on this machine, if it is elsewhere.
     """
 
     def tasks() -> Iterator[Task]:
@@ -214,8 +213,12 @@ def serve(
             tell(Warned(str(details[0])))
 
     try:
-        set_up()
+        request = WorkRequest.from_json(start)
+        if model is not None:
+            request = replace(request, model=replace(request.model, path=model))
+        module, _, function = request.set_up.partition(":")
+        getattr(import_module(module), function)(request.config)
         warnings.showwarning = warn
-        work(job, devices, tasks(), tell)
+        work(request, tasks(), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
         tell(Failed(as_error(error)))

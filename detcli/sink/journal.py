@@ -20,6 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from detcli.core.config import differences
 from detcli.errors import OutputError, UsageError
 from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 from detcli.record import Origin, Record, SettingsJson
@@ -30,9 +31,6 @@ START = b'{"schema_version"'
 
 SYNC_INTERVAL_S = 1.0
 """The time between two syncs, while records come."""
-
-MAX_SHOWN = 80
-"""Characters of a setting that an error shows."""
 
 TYPES: dict[str, Any] = {
     "source": str,
@@ -259,11 +257,8 @@ class Journal:
 
     def _require_equal(self, settings: SettingsJson, earlier: dict[str, Any]) -> None:
         """Refuse to mix the detections of different settings."""
-        different = [
-            _difference(name, earlier[name], now)
-            for name, now in settings.items()
-            if name in earlier and earlier[name] != now
-        ]
+        now = settings if len(earlier) > 1 else {"model": settings["model"]}  # all of 0.1.0
+        different = differences(earlier, now)
         if different:
             raise UsageError(
                 f"--resume {self._path}: its records were made with {', '.join(different)}",
@@ -277,14 +272,6 @@ class Journal:
 
 def _line(fields: Mapping[str, Any]) -> bytes:
     return (encode(fields) + "\n").encode("utf-8", "backslashreplace")
-
-
-def _difference(name: str, earlier: object, now: object) -> str:
-    if name == "model_sha256":
-        return "another file of the model"
-    if max(len(str(earlier)), len(str(now))) > MAX_SHOWN:
-        return f"another {name}"
-    return f"{name} {json.dumps(earlier)} instead of {json.dumps(now)}"
 
 
 def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:

@@ -7,36 +7,36 @@ A run has one `Watcher`, which gets its records in order.
 
 from collections.abc import Callable
 
+from detcli.core.config import Watched
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Record
-from detcli.watch.options import WatchOptions
 
 WatchStep = Callable[[Record, Picture, Detections], Record]
 """Adds to a record, given its picture and detections."""
 
 
 class Watcher:
-    """Adds to records what its options ask for; without any, records pass as they are."""
+    """Adds to records what is asked for; without any, records pass as they are."""
 
-    def __init__(self, options: WatchOptions) -> None:
+    def __init__(self, watched: Watched) -> None:
         self._steps: list[WatchStep] = []
-        if options.read:
+        if watched.read:
             from detcli.watch.codes import Codes
 
             self._steps.append(Codes().add)
-        if options.track is not None:
+        if watched.track is not None:
             from detcli.watch.tracks import Tracks
 
-            self._steps.append(Tracks(options.track).add)
-        if options.lines:
+            self._steps.append(Tracks(watched.track).add)
+        if watched.line:
             from detcli.watch.lines import CrossedLines
 
-            self._steps.append(CrossedLines(options.lines).add)
-        if options.zones:
+            self._steps.append(CrossedLines(watched.line).add)
+        if watched.zone:
             from detcli.watch.zones import Zones
 
-            self._steps.append(Zones(options.zones).add)
+            self._steps.append(Zones(watched.zone).add)
 
     def __call__(self, record: Record) -> Record:
         """The record with what was found out; one of an input that failed as it is."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.values import Tracking
 from detcli.detections import Detections
 from detcli.errors import DependencyError, InferenceError, loading
 from detcli.geometry import Picture, clipped
 from detcli.places import bottom_centres
 from detcli.record import Record
 from detcli.sink.folder import PerClip
-from detcli.watch.options import TrackOptions
 
 INSTALL = "pip install -U 'detcli[track]'"
 
@@ -54,7 +54,7 @@ TRAIL = 30
 class Tracks:
     """Numbers the detections in frames; pictures that are in no video pass as they are."""
 
-    def __init__(self, options: TrackOptions) -> None:
+    def __init__(self, options: Tracking) -> None:
         if not hasattr(trackers, CLASSES[options.tracker]):
             raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
         self._clips = PerClip(lambda record: ClipTracks(options, record))
@@ -76,7 +76,7 @@ class Tracks:
 class ClipTracks:
     """The tracks of one video or stream; their numbers begin at 1."""
 
-    def __init__(self, options: TrackOptions, first: Record) -> None:
+    def __init__(self, options: Tracking, first: Record) -> None:
         clip = first.origin.clip
         self._options = options
         self._size: tuple[int, int] | None = None  # of the frames, height and width

@@ -4,7 +4,7 @@ import pytest
 from shard_headers import header
 
 from detcli.errors import UsageError
-from detcli.shards.begin import MAX_SHARD, open_run
+from detcli.shards.begin import MAX_SHARD, begin
 from detcli.shards.manifest import FIRST
 from detcli.shards.store import LocalFolder
 
@@ -18,15 +18,15 @@ def store(tmp_path):
 
 
 def test_a_run_begins_and_goes_on(store):
-    opened = open_run(store, header(), NAMES, shard_size=30)
+    opened = begin(store, header(), NAMES, shard_size=30)
     assert (opened.added, opened.repeated, len(opened.manifest)) == (100, 0, 4)
     for sources in (NAMES, NAMES[::-1], [*NAMES, "3.jpg"], None):
-        again = open_run(store, header(), sources)
+        again = begin(store, header(), sources)
         assert (again.added, [*again.manifest]) == (0, [*opened.manifest])
 
 
 def test_a_name_that_comes_again_counts_once(store):
-    opened = open_run(store, header(), ["a", "b", "a", "a"])
+    opened = begin(store, header(), ["a", "b", "a", "a"])
     assert (opened.added, opened.repeated) == (2, 2)
     assert [*opened.manifest.all_names()] == ["a", "b"]
 
@@ -36,69 +36,69 @@ def test_a_name_that_comes_again_counts_once(store):
     [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
 )
 def test_short_runs_have_small_shards(store, count, given, expected):
-    opened = open_run(store, header(), map(str, range(count)), shard_size=given)
+    opened = begin(store, header(), map(str, range(count)), shard_size=given)
     assert opened.manifest.header["shard_size"] == expected
 
 
 def test_other_settings_are_refused(store):
-    open_run(store, header(), NAMES, shard_size=30)
+    begin(store, header(), NAMES, shard_size=30)
     with pytest.raises(UsageError, match=r"boxes was begun with conf 0\.25 instead of 0\.5$"):
-        open_run(store, header(conf=0.5), NAMES)
+        begin(store, header(conf=0.5), NAMES)
     with pytest.raises(UsageError, match="begun with shard_size 30 instead of 40"):
-        open_run(store, header(), NAMES, shard_size=40)
+        begin(store, header(), NAMES, shard_size=40)
     with pytest.raises(UsageError, match=r'begun with detcli "1\.0" instead of "2\.0"'):
-        open_run(store, header() | {"detcli": "2.0"}, None)
+        begin(store, header() | {"detcli": "2.0"}, None)
 
 
 def test_other_names_are_refused(store):
-    open_run(store, header(), NAMES)
+    begin(store, header(), NAMES)
     with pytest.raises(UsageError) as caught:
-        open_run(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
+        begin(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
     expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
     assert str(caught.value).endswith(expected)
     assert "--extend" in caught.value.hint
 
 
 def test_new_names_extend_a_run(store):
-    first = [*open_run(store, header(), NAMES, shard_size=30).manifest]
-    opened = open_run(store, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
+    first = [*begin(store, header(), NAMES, shard_size=30).manifest]
+    opened = begin(store, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
     assert (opened.added, opened.repeated, opened.gone) == (2, 1, 50)
     assert [*opened.manifest][:4] == first
     assert [*opened.manifest][4].names == ("x", "y")
-    assert open_run(store, header(), [*NAMES, "x", "y"]).added == 0
-    assert open_run(store, header(), [*NAMES, "x", "y"], extend=True).added == 0
+    assert begin(store, header(), [*NAMES, "x", "y"]).added == 0
+    assert begin(store, header(), [*NAMES, "x", "y"], extend=True).added == 0
     assert sorted(store.names()) == ["manifest-00001.jsonl", FIRST]
 
 
 def test_nothing_begins_without_names(store):
     with pytest.raises(UsageError, match=r"no inputs given, and .* has no manifest\.jsonl"):
-        open_run(store, header(), None)
+        begin(store, header(), None)
 
 
 def test_parts_without_a_manifest_are_refused(store, tmp_path):
     (tmp_path / "boxes").mkdir()
     (tmp_path / "boxes" / "part-00003.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match=r"has parts, such as part-00003\.jsonl, but no manifest"):
-        open_run(store, header(), NAMES)
+        begin(store, header(), NAMES)
     assert [*store.names()] == ["part-00003.jsonl"]
 
 
 def test_secrets_are_not_written_down(store):
     with pytest.raises(UsageError, match=r"^https://host/a\.jpg\?token=\*\*\*: a manifest would"):
-        open_run(store, header(), ["https://user:pw@host/a.jpg?token=abc"])
+        begin(store, header(), ["https://user:pw@host/a.jpg?token=abc"])
     for mistyped in ("http:/user:pw@host/a.jpg", "user:pw@host/a.jpg", "ftp://user:pw@host/a.jpg"):
         with pytest.raises(UsageError, match="a manifest would") as caught:
-            open_run(store, header(), [mistyped])
+            begin(store, header(), [mistyped])
         assert "pw" not in str(caught.value)
     assert [*store.names()] == []
     names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
-    assert [*open_run(store, header(), names).manifest.all_names()] == names
+    assert [*begin(store, header(), names).manifest.all_names()] == names
 
 
 def _begin(store, names, barrier, outcomes):
     barrier.wait()
     try:
-        outcomes.put(open_run(store, header(), names, extend=True).added)
+        outcomes.put(begin(store, header(), names, extend=True).added)
     except UsageError as error:
         outcomes.put(str(error))
 
@@ -115,5 +115,5 @@ def test_two_processes_begin_and_extend_at_once(store):
         for process in processes:
             process.join()
         assert sum(added) in {100, 1, 2}
-    names = [*open_run(store, header(), None).manifest.all_names()]
+    names = [*begin(store, header(), None).manifest.all_names()]
     assert sorted(names) == sorted([*NAMES, "x", "y", "z"])

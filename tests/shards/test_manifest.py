@@ -4,7 +4,7 @@ import pytest
 from shard_headers import header
 
 from detcli.errors import UsageError
-from detcli.shards.manifest import FIRST, Manifest, differences, publish
+from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.names import Unusable
 from detcli.shards.store import LocalFolder
 
@@ -147,17 +147,3 @@ def test_the_manifest_is_json_lines(store, tmp_path):
     assert head["settings"]["model"] == "colours"
     assert shards[2] == {"shard": 2, "names": ["8.jpg", "9.jpg"]}
     assert end == {"shards": 3, "names": 10}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, []),
-        ({"conf": 0.5}, ["conf 0.25 instead of 0.5"]),
-        ({"model_sha256": "1" * 64}, ["another file of the model"]),
-        ({"classes": [*range(50)]}, ["another classes"]),
-        ({"model": "x", "conf": 1}, ['model "colours" instead of "x"', "conf 0.25 instead of 1"]),
-    ],
-)
-def test_differences_are_named(changes, expected):
-    assert [*differences(header(), header(**changes))] == expected

@@ -12,7 +12,6 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import forked
 import poison
@@ -183,23 +182,22 @@ def test_a_cluster_without_room(make_model, make_picture, tmp_path):
 
 def test_a_node_with_another_version_of_detcli(monkeypatch):
     begin = _actor()().begin
-    assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", b"", {})
+    assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", "", {})
     monkeypatch.setitem(sys.modules, "detcli", None)
-    assert re.match("node .+ has no detcli: ", begin(__version__, "/", b"", {}))
+    assert re.match("node .+ has no detcli: ", begin(__version__, "/", "", {}))
 
 
 def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
     store = LocalFolder(tmp_path)
-    job = SimpleNamespace(store=store)
     shard = Shard(0, 0, (str(tmp_path / "a.png"), "s3://bucket/b.png"), "")
     task = Task.whole(shard, "part-00000.jsonl")
     with pytest.raises(DeviceError, match=f"^{tmp_path} is not there$"):
-        _require_shared(job, task)
+        _require_shared(store, task)
     publish(store, FIRST, header(), ["a"])
     with pytest.raises(DeviceError, match=r"a\.png is not there"):
-        _require_shared(job, task)
+        _require_shared(store, task)
     (tmp_path / "a.png").touch()
-    _require_shared(job, task)
+    _require_shared(store, task)
 
 
 def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):

@@ -8,7 +8,7 @@ from shard_headers import header
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
-from detcli.shards.begin import open_run
+from detcli.shards.begin import begin
 from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.merging import Merge
 from detcli.shards.parts import PartWriter
@@ -199,7 +199,7 @@ def test_the_record_of_a_killer_is_as_pipelines_write_it(make):
 
 def test_the_order_is_not_the_same_in_two_runs(tmp_path):
     store = LocalFolder(tmp_path)
-    manifest = open_run(store, header(), map(str, range(200)), shard_size=1).manifest
+    manifest = begin(store, header(), map(str, range(200)), shard_size=1).manifest
     orders = []
     for _ in range(2):
         schedule = Schedule(store, manifest, range(200))

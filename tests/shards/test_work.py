@@ -2,27 +2,24 @@
 
 import random as rng
 import threading
-from dataclasses import replace
 
 import cv2
 import pytest
 from colour_model import NAMES, picture
 from shard_headers import header
 
-from detcli.backend.device import Device, DeviceOptions
+from detcli.core.config import Config, Inputs, Running, Settings, Writing
+from detcli.core.device import Device, DeviceOptions
 from detcli.detector import Detector
 from detcli.errors import OutputError
 from detcli.model.zoo import find
 from detcli.pipeline import Pipeline
-from detcli.settings import Settings
 from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.merging import Merge
 from detcli.shards.names import Unusable
 from detcli.shards.store import LocalFolder
-from detcli.shards.work import Done, Job, Progress, Ready, Task, work
-from detcli.source.item import SourceOptions
+from detcli.shards.work import Done, Progress, Ready, Task, WorkRequest, work
 from detcli.source.sources import Sources
-from detcli.watch.options import WatchOptions
 
 CPU = Device.parse("cpu")
 
@@ -50,30 +47,25 @@ def names(tmp_path):
 class Play:
     """A run whose tasks are worked one after the other by one worker."""
 
-    def __init__(self, folder, names, size, model, **job):
+    def __init__(self, folder, names, size, model, batch=None, **groups):
         self.store = LocalFolder(folder)
         publish(self.store, FIRST, header() | {"shard_size": size}, names)
         self.manifest = Manifest(self.store)
-        settings = {
-            "settings": Settings(conf=0.5),
-            "device_options": DeviceOptions(),
-            "batch": None,
-            "source": SourceOptions(),
-            "fast_decode": False,
-            "input_timeout_s": 60,
-            "half": False,
-            "watch": WatchOptions(),
-        }
-        self.job = Job(self.store, find(str(model)), **(settings | job))
+        config = Config(
+            running=Running(model=str(model), device=(CPU,), batch=batch),
+            settings=Settings(conf=0.5),
+            writing=Writing(output=f"{folder}/"),
+            **groups,
+        )
+        self.request = WorkRequest(config, find(str(model)), "builtins:id")
         self.reports = []
 
     def tasks(self):
         return [Task.whole(shard, self.manifest.part(shard.number)) for shard in self.manifest]
 
     def work(self, tasks=None, detectors=1):
-        options = DeviceOptions(workers=detectors)
-        job = replace(self.job, device_options=options)
-        work(job, [CPU], tasks or self.tasks(), self.reports.append)
+        request = WorkRequest.from_json(self.request.placed([CPU], detectors, detectors).to_json())
+        work(request, tasks or self.tasks(), self.reports.append)
 
     def of(self, kind):
         return [report for report in self.reports if isinstance(report, kind)]
@@ -126,7 +118,7 @@ def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocat
     pytest.importorskip("simplejpeg")
     path = str(tmp_path / "a.jpg")
     cv2.imwrite(path, picture(("red", 1, 1), size=(200, 200)))
-    play = Play(tmp_path / "boxes", [path], 1, make_model(), fast_decode=fast_decode)
+    play = Play(tmp_path / "boxes", [path], 1, make_model(), inputs=Inputs(fast_decode=fast_decode))
     play.work()
     assert len(play.records()) == 1
     assert allocated == [(100, 100) if fast_decode else (200, 200)]
@@ -171,7 +163,7 @@ def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, mak
             assert asked.wait(60)
         play.reports.append(event)
 
-    work(play.job, [CPU], tasks(), report)
+    work(play.request, tasks(), report)
     assert len(play.of(Done)) == len(rest) + 1
 
 

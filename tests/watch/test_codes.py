@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sample_records import failure, picture
 
+from detcli.core.config import Watched
 from detcli.detections import Detections
 from detcli.errors import DependencyError
 from detcli.files import AtomicFile
@@ -21,7 +22,6 @@ from detcli.sink.draw import Style, annotate
 from detcli.sink.image import PrivateSinks
 from detcli.sink.text import CsvSink
 from detcli.watch import Watcher
-from detcli.watch.options import WatchOptions
 
 zxingcpp = pytest.importorskip("zxingcpp")
 codes = pytest.importorskip("detcli.watch.codes")
@@ -78,7 +78,7 @@ def seen(pixels, boxes=(), classes=(), names=NAMES):
 
 def read(record):
     """The record with symbols."""
-    return Watcher(WatchOptions(read=True))(record)
+    return Watcher(Watched(read=True))(record)
 
 
 def texts(record):
@@ -281,7 +281,7 @@ def test_the_library_may_be_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "detcli.watch.codes")
     monkeypatch.setitem(sys.modules, "zxingcpp", None)
     with pytest.raises(DependencyError, match="zxing-cpp does not load") as caught:
-        Watcher(WatchOptions(read=True))
+        Watcher(Watched(read=True))
     assert "detcli[read]" in caught.value.hint
 
 
@@ -289,4 +289,4 @@ def test_records_without_reading_are_as_they_were():
     record = seen(canvas(), [[1, 2, 30, 40]], ["qr_code"])
     assert isinstance(record, Record)
     assert "text" not in record.to_json()["detections"][0]
-    assert Watcher(WatchOptions())(record) is record
+    assert Watcher(Watched())(record) is record

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import frame, picture
 
+from detcli.core.config import Config, Watched
+from detcli.core.values import Tracking, parse_lines, parse_zones
 from detcli.errors import UsageError
 from detcli.watch import Watcher, lines
 from detcli.watch.lines import Crossings
-from detcli.watch.options import read_watch_options
 
 LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 
@@ -68,7 +69,8 @@ def test_random_walks_cross_as_supervision_counts_them(points):
 
 
 def test_a_frame_without_detections_still_shows_its_lines():
-    watch = Watcher(read_watch_options((), ["gate=0,0.5,1,0.5"], "ocsort,conf=0.25"))
+    gate = tuple(parse_lines("gate=0,0.5,1,0.5"))
+    watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
         assert [caption for caption, _ in record.scene.lines] == ["gate 0 left, 0 right"]
@@ -85,7 +87,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
 
 
 def test_a_line_needs_tracks():
+    gate = tuple(parse_lines("gate=0,0,1,1"))
     with pytest.raises(UsageError, match="--line needs --track"):
-        read_watch_options((), ["gate=0,0,1,1"])
+        Config(watched=Watched(line=gate))
     with pytest.raises(UsageError, match="gate is given twice"):
-        read_watch_options(["gate=0,0,1,0,1,1"], ["gate=0,0,1,1"], "ocsort")
+        Watched(zone=tuple(parse_zones("gate=0,0,1,0,1,1")), line=gate)

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import Film, failed_frame, frame, picture
 
+from detcli.core.config import Watched
+from detcli.core.values import Tracker, Tracking
 from detcli.errors import DependencyError, UsageError
 from detcli.watch import Watcher
-from detcli.watch.options import Tracker, TrackOptions, WatchOptions, read_watch_options
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 NEEDED = ("motmetrics", "supervision", "trackers")
@@ -47,7 +48,7 @@ def seen(number, rng, *, film=FILM, missed=0.05, count=COUNT):
 
 
 def watch(tracker=Tracker.BYTETRACK, conf=0.25):
-    return Watcher(WatchOptions(track=TrackOptions(tracker, conf)))
+    return Watcher(Watched(track=Tracking(tracker, conf)))
 
 
 @pytest.fixture
@@ -234,21 +235,14 @@ def test_every_tracker_has_its_class(tracks):
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("bytetrack", TrackOptions(Tracker.BYTETRACK)),
-        ("ocsort, conf=0.5", TrackOptions(Tracker.OCSORT, 0.5)),
-        ("botsort,conf=1", TrackOptions(Tracker.BOTSORT, 1)),
+        ("bytetrack", Tracking(Tracker.BYTETRACK)),
+        ("ocsort, conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
+        ("botsort,conf=1", Tracking(Tracker.BOTSORT, 1)),
     ],
 )
 def test_options(text, parsed):
-    assert TrackOptions.parse(text) == parsed
-    assert TrackOptions.parse(str(parsed)) == parsed
-
-
-def test_tracks_begin_at_the_confidence_of_the_run_unless_the_option_names_one():
-    usual, own = (read_watch_options((), (), text) for text in ("ocsort", "ocsort,conf=0.7"))
-    assert usual.above(0.3).written_track == "ocsort,conf=0.3"
-    assert own.above(0.3) is own
-    assert read_watch_options(()).above(0.3).track is None
+    assert Tracking.parse(text) == parsed
+    assert Tracking.parse(str(parsed)) == parsed
 
 
 @pytest.mark.parametrize(
@@ -258,4 +252,4 @@ def test_tracks_begin_at_the_confidence_of_the_run_unless_the_option_names_one()
 )  # fmt: skip
 def test_what_is_no_tracker_is_a_usage_error(text):
     with pytest.raises(UsageError, match="--track"):
-        TrackOptions.parse(text)
+        Tracking.parse(text)

@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sample_records import failure, picture
 
+from detcli.core.config import Watched
 from detcli.errors import DetcliWarning, UsageError
 from detcli.places import Shape
 from detcli.watch import Watcher
-from detcli.watch.options import read_watch_options
 from detcli.watch.zones import inside
 
 SIZE = 100
@@ -83,11 +83,15 @@ def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
     assert [zones == ("zone",) for zones in record.detections.zones] == theirs.tolist()
 
 
+def zoned(*texts):
+    return Watched(zone=tuple(map(Shape.zone, texts)))
+
+
 def watched(boxes, *zones):
     record = picture(count=len(boxes))
     found = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
     pixels = replace(record.picture, size=(SIZE, SIZE))
-    watch = Watcher(read_watch_options(zones))
+    watch = Watcher(zoned(*zones))
     return watch(replace(record, picture=pixels, detections=found))
 
 
@@ -107,8 +111,7 @@ def test_each_detection_has_its_zones():
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
 def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
-    options = read_watch_options([f"away={points}", "edge=50,50,180,50,180,180"])
-    watch = Watcher(options)
+    watch = Watcher(zoned(f"away={points}", "edge=50,50,180,50,180,180"))
     records = [picture(source) for source in ("a.jpg", "b.jpg")]
     pixels = replace(records[0].picture, size=(SIZE, SIZE))
     with pytest.warns(DetcliWarning) as told:
@@ -126,13 +129,13 @@ def test_a_picture_without_detections_still_shows_its_zones():
 
 def test_without_zones_records_pass_as_they_are():
     record = picture()
-    assert Watcher(read_watch_options(()))(record) is record
+    assert Watcher(Watched())(record) is record
     assert "zones" not in record.to_json()["detections"][0]
     torn = failure()
-    assert Watcher(read_watch_options(ZONES))(torn) is torn
+    assert Watcher(zoned(*ZONES))(torn) is torn
 
 
 def test_two_zones_of_a_name_are_a_usage_error():
     with pytest.raises(UsageError, match="left is given twice"):
-        read_watch_options([ZONES[0], ZONES[0]])
+        zoned(ZONES[0], ZONES[0])
     assert Shape.zone(ZONES[1]).name == "low"

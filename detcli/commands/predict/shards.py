@@ -3,42 +3,34 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.predict.options import ShardOptions
 from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.progress import Tally, count, progress
-from detcli.commands.shared.setup import RunOptions, set_up_process
+from detcli.commands.shared.progress import Tally, count, fetching, progress
+from detcli.core.config import Config
+from detcli.core.values import Format, Share
 from detcli.errors import UsageError
 from detcli.object_store.address import is_object
-from detcli.shards.begin import OpenedRun, open_run
+from detcli.run import locate, set_up_process, source_options
+from detcli.shards.begin import OpenedRun, begin
+from detcli.shards.engines import open_engine
 from detcli.shards.manifest import HeaderJson, Manifest
 from detcli.shards.names import source_of
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
-from detcli.shards.work import Counts, Job, Progress
+from detcli.shards.work import Counts, Progress, WorkRequest
 from detcli.shards.workers import Workers
 from detcli.source.address import is_address, is_live
 from detcli.source.folders import identity
-from detcli.source.item import STDIN, SourceOptions
+from detcli.source.item import STDIN
 from detcli.source.sources import Sources
-from detcli.watch.options import WatchOptions
+
+SET_UP = "detcli.commands.predict.shards:set_up"
+"""What sets up a worker's process, by its name."""
 
 
-def predict_shards(  # noqa: PLR0913 - what a run consists of
-    options: ShardOptions,
-    run: RunOptions,
-    names: list[str],
-    source: SourceOptions,
-    watch: WatchOptions,
-    *,
-    fast_decode: bool,
-    workers: int | None,
-    quiet: bool,
-    verbose: int,
-) -> Tally:
+def predict_shards(config: Config) -> Tally:
     """Work what is left of a run in shards.
 
     Raises:
@@ -46,50 +38,44 @@ def predict_shards(  # noqa: PLR0913 - what a run consists of
         UsageError: The folder belongs to another run, or an input cannot be worked elsewhere.
         DetcliError: The run cannot go on.
     """
-    for name in names:
+    inputs, shards, quiet = config.inputs, config.shards, config.messages.quiet
+    for name in inputs.source:
         if name == STDIN or is_live(name):
             raise UsageError(
                 f"{name} cannot be cut into shards: it can be read only once",
                 "leave out the / at the end of --output",
             )
-    store = open_store(options.folder)
-    job = Job(
-        store=store,
-        model=run.find_model(),
-        settings=run.settings,
-        device_options=run.device_options,
-        batch=run.batch,
-        source=source,
-        fast_decode=fast_decode,
-        input_timeout_s=source.decode.timeout_s,
-        half=run.device_options.half,
-        watch=watch,
-    )
-    set_up = partial(_set_up, quiet=quiet, verbose=verbose)
-    with options.engine(job, run.devices, workers, set_up) as engine:
+    store = open_store(str(config.writing.output))
+    with fetching() as show:
+        model = locate(config, show)
+    with open_engine(WorkRequest(config, model, SET_UP)) as engine:
         ready = engine.ready()
         header = HeaderJson(
             detcli=__version__,
-            format=options.format,
+            format=config.writing.format or Format.JSONL,
             shard_size=0,
             settings=ready.settings,
             inputs={
-                "start_s": source.start_s,
-                "end_s": source.end_s,
-                "max_pixels": source.decode.max_pixels,
-                "strict": source.decode.strict,
+                "start_s": inputs.start,
+                "end_s": inputs.end,
+                "max_pixels": inputs.max_pixels,
+                "strict": inputs.strict,
             },
         )
-        with Sources(names, source) as sources:
-            entries = sources.entries() if names or source.files_from is not None else None
-            opened = open_run(
-                store, header, entries, shard_size=options.size, extend=options.extend
+        with Sources(inputs.source, source_options(config)) as sources:
+            named = inputs.source or inputs.files_from is not None
+            opened = begin(
+                store,
+                header,
+                sources.entries() if named else None,
+                shard_size=shards.shard_size,
+                extend=shards.extend,
             )
-        if entries is None:
+        if not named:
             _require_here(store, opened.manifest)
         there = opened.manifest.parts()
-        first, step = options.share
-        mine = range(first - 1, len(opened.manifest), step)
+        share = shards.shards or Share()
+        mine = range(share.first - 1, len(opened.manifest), share.step)
         schedule = Schedule(store, opened.manifest, (shard for shard in mine if shard not in there))
         if not quiet:
             _say_begin(store, opened, schedule.total, len(mine))
@@ -119,9 +105,9 @@ def _is_lost(name: str) -> bool:
     return identity(name) is None
 
 
-def _set_up(*, quiet: bool, verbose: int) -> None:
+def set_up(config: Config) -> None:
     """Set up a worker's process."""
-    set_verbosity(quiet=quiet, verbose=verbose)
+    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     set_up_process()
 
 

@@ -1,116 +1,25 @@
-"""Formats of records, and what writes them: a new one is a row of `Format`."""
+"""Formats of records, and what writes them."""
 
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import is_terminal
+from detcli.core.values import Format as Format
+from detcli.core.values import Target as Target
+from detcli.core.values import read_target as read_target
 from detcli.errors import UsageError
-from detcli.text import OBJECT_SCHEMES, public_name
+from detcli.text import OBJECT_SCHEMES
 
 if TYPE_CHECKING:
     from detcli.files import AtomicFile, DirectFile
-    from detcli.object_store.address import Address
     from detcli.sink import Output, RecordSink
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """The properties of a format of records.
-
-    Attributes:
-        sink: The class that writes it, made of an `Output`; imported when used, as rich alone takes
-            40 ms.
-        suffixes: Suffixes of --output that choose it.
-        appendable: It is complete after each record, so that records can be added to a file.
-        has_provenance: Its records can carry their provenance, what made them.
-        has_optional_columns: It has columns that only some options add.
-        needs_file: It cannot be written to standard output.
-        can_be_part: The parts of a run in shards can have it.
-    """
-
-    sink: str
-    suffixes: tuple[str, ...] = ()
-    appendable: bool = False
-    has_provenance: bool = False
-    has_optional_columns: bool = False
-    needs_file: bool = False
-    can_be_part: bool = False
-
-
-class Format(StrEnum):
-    """A format of records, a row each; the suffix of --output can choose it too."""
-
-    traits: Traits
-
-    def __new__(cls, value: str, traits: Traits) -> Self:
-        """A member whose value is its name on the command line."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.traits = traits
-        return member
-
-    TABLE = "table", Traits("detcli.sink.text.TableSink", appendable=True)
-    JSONL = (
-        "jsonl",
-        Traits(
-            "detcli.sink.text.JsonLinesSink",
-            (".jsonl", ".ndjson"),
-            appendable=True,
-            has_provenance=True,
-            can_be_part=True,
-        ),
-    )
-    JSON = "json", Traits("detcli.sink.text.JsonSink", (".json",), has_provenance=True)
-    CSV = (
-        "csv",
-        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
-    )
-    PARQUET = (
-        "parquet",
-        Traits(
-            "detcli.sink.parquet.ParquetSink",
-            (".parquet",),
-            has_optional_columns=True,
-            needs_file=True,
-            can_be_part=True,
-        ),
-    )
-    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labels.LabelStudioSink")
-
-
 SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
-
-
-Target: TypeAlias = "Path | Address"
-"""What records are written to: a file, or an object in a store."""
-
-
-def read_target(output: str | None) -> "Target | None":
-    """The value of `--output`; None for standard output, where a hyphen sends records too.
-
-    Raises:
-        UsageError: It is a malformed address, or the folder of a store.
-    """
-    if output is None or output == "-":
-        return None
-    from detcli.object_store.address import Address, is_object
-    from detcli.object_store.failures import ObjectError
-
-    if not is_object(output):
-        return Path(output)
-    try:
-        address = Address.parse(output)
-    except ObjectError as error:
-        raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
-    if not address.key:
-        raise UsageError(f"--output {output} names no object", "write it as in s3://bucket/a.jsonl")
-    return address
 
 
 def require_disk(options: Mapping[str, Path | None]) -> None:

@@ -1,7 +1,5 @@
 """Options of the commands: names, types, help, and the parsers of their values."""
 
-import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +9,11 @@ from detcli.commands.shared.completion import complete_device, complete_model
 from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
 from detcli.commands.shared.layout import DEVICES, INPUT, MODEL, OUTPUT, SELECTION
 from detcli.commands.shared.reports import ReportFormat as _ReportFormat
-from detcli.errors import UsageError
-from detcli.model.contract import BoxFormat
+from detcli.core import values
+from detcli.core.values import BoxFormat
+from detcli.core.values import Hiding as Hiding
+from detcli.core.values import parse_list as parse_list
+from detcli.core.values import parse_size as parse_size
 
 
 def option(
@@ -183,14 +184,6 @@ WorkersOption = Annotated[
 ]
 
 
-class Hiding(StrEnum):
-    """How the classes of `--blur` are hidden: a key of `sink.privacy.WAYS`."""
-
-    BLUR = "blur"
-    PIXELATE = "pixelate"
-    FILL = "fill"
-
-
 BlurWithOption = Annotated[
     Hiding, option("|".join(Hiding), "How to hide them; fill leaves nothing at all.", panel=OUTPUT)
 ]
@@ -238,56 +231,7 @@ VerboseOption = Annotated[
 ]
 
 
-_BYTES = {"": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _BYTES |= {_letter: 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)}
-    _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
-
-
-def parse_size(text: str) -> int:
-    """Read a number of bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
-
-    KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
-
-    Raises:
-        UsageError: The text is not a size.
-    """
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
-    if parts is None or parts[2].lower() not in _BYTES:
-        raise UsageError(f"'{text}' is not a size", "write 2GiB, 512MiB, or a number of bytes")
-    return int(float(parts[1]) * _BYTES[parts[2].lower()])
-
-
-def parse_list(text: str) -> tuple[str, ...]:
-    """Read the entries of a list: `person,car`.
-
-    Raises:
-        UsageError: The list is empty.
-    """
-    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
-    if not entries:
-        raise UsageError(f"'{text}' is an empty list", "leave the option out")
-    return entries
-
-
 def parse_confidence(text: str | None) -> tuple[float | None, tuple[tuple[str, float], ...]]:
-    """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones.
-
-    Raises:
-        UsageError: A confidence is not a number.
-    """
-    everything: float | None = None
-    single = []
-    for entry in () if text is None else parse_list(text):
-        name, equals, number = entry.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise UsageError(
-                f"--conf '{text}': '{number}' is not a number", "write 0.25, or 0.25,person=0.5"
-            ) from None
-        if equals:
-            single.append((name.strip(), value))
-        else:
-            everything = value
-    return everything, tuple(single)
+    """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
+    found = {} if text is None else values.parse_confidence(text)
+    return found.get("conf"), found.get("class_conf", ())

@@ -1,7 +1,5 @@
 """Sets up a run: the process, and which model runs where and how, as the options say."""
 
-import ctypes
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,18 +9,12 @@ from detcli.commands.shared.progress import fetching
 from detcli.detector import Detector
 from detcli.model.contract import BoxFormat
 from detcli.model.zoo import LocatedModel, find
-from detcli.opencv import open_streams_in_parallel, silence_opencv
 from detcli.pipeline import Pipeline
+from detcli.run import keep_freed_memory as keep_freed_memory
+from detcli.run import set_up_process as set_up_process
 from detcli.settings import Settings
 from detcli.source.decode import TIMEOUT_S
 from detcli.tiling import Tiling
-
-# glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
-# kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
-# decoding it. Such blocks come from the heap instead, which keeps what is given back.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
-MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
 
 def find_model(model: str, *, half: bool = False) -> LocatedModel:
@@ -124,20 +116,3 @@ def run_options(  # noqa: PLR0913 - one parameter an option
         ),
         batch=batch,
     )
-
-
-def set_up_process() -> None:
-    """Set up OpenCV and keep freed memory; to be called before the first picture is read."""
-    silence_opencv()
-    open_streams_in_parallel()
-    keep_freed_memory()
-
-
-def keep_freed_memory() -> None:
-    """Let the allocator, if it is glibc's, keep the memory of one picture for the next."""
-    if not sys.platform.startswith("linux"):
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt") and hasattr(library, "gnu_get_libc_version"):
-        library.mallopt(M_MMAP_THRESHOLD, MAX_HEAP_BLOCK)
-        library.mallopt(M_TRIM_THRESHOLD, MAX_HEAP_FREE)

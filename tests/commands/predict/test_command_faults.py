@@ -16,8 +16,8 @@ import pytest
 import terminals
 from json_lines import lines
 
-from detcli.commands.predict.sinks import SinkOptions, open_sinks
-from detcli.commands.shared.formats import Format
+from detcli.commands.predict.sinks import choose_destination, open_sinks
+from detcli.core.config import Config, Writing
 from detcli.record import Clip, Origin
 from detcli.source.item import Item
 
@@ -75,8 +75,8 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     journal = tmp_path / "run.jsonl"
     frame = {"source": "camera:0", "frame": 0, "detections": []}
     journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
-    options = SinkOptions(format=Format.JSONL, journal=journal)
-    with open_sinks(options, guard=()) as (_, skip):
+    config = Config(writing=Writing(resume=journal))
+    with open_sinks(config, choose_destination(config), guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
             clip = Clip(0, live=live)
             assert skip(Item(Origin("camera:0", frame=0, clip=clip), lambda: None)) == skipped

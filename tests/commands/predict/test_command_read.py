@@ -42,9 +42,12 @@ def test_every_format_says_what_is_on_the_demonstration_picture(invoke, tmp_path
     ]
 
 
-@pytest.mark.parametrize("options", [["--read"], ["--zone", "all=0,0,1,0,1,1,0,1"]])
+@pytest.mark.parametrize(
+    "options", [["--read", "--fast-decode"], ["--zone", "all=0,0,1,0,1,1,0,1"]]
+)
 def test_parts_in_parquet_are_as_in_one_run(options, invoke, tmp_path, monkeypatch):
-    monkeypatch.setattr("detcli.shards.engines.parse_engine", lambda *_: open_here)
+    """Also where symbols are read, which takes pictures at full size."""
+    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
     command = ["predict", DEMO, "-m", "codes", "--device", "cpu", *options]
     done = invoke(*command, "-o", f"{tmp_path}/out/", "--format", "parquet")
     assert done.returncode == 0, done.stderr

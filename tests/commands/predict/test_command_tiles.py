@@ -67,7 +67,7 @@ def test_a_journal_knows_the_tiles(invoke, make_model, large, tmp_path):
 
 
 def test_a_manifest_knows_the_tiles(invoke, make_model, large, tmp_path, monkeypatch):
-    monkeypatch.setattr("detcli.shards.engines.parse_engine", lambda *_: open_here)
+    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
     common = ["predict", large, "-m", make_model(), "-o", f"{tmp_path}/boxes/"]
     done = invoke(*common, *TILE)
     assert done.returncode == 0, done.stderr

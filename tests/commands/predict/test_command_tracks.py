@@ -99,7 +99,7 @@ def test_a_video_that_was_cut_off_is_worked_again_from_its_start(invoke, common,
 def test_a_run_in_shards_numbers_each_video_as_one_run_does(
     invoke, common, video, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("detcli.shards.engines.parse_engine", lambda *_: open_here)
+    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
     common += ["--vid-stride", 3]
     second = tmp_path / "second.mp4"
     second.write_bytes(video.read_bytes())

@@ -1,4 +1,4 @@
-"""Labels, and conditions of --fail-if."""
+"""Conditions of --fail-if."""
 
 from collections import Counter
 
@@ -8,7 +8,6 @@ from detcli.commands.predict.options import (
     Condition,
     check_conditions,
     parse_condition,
-    parse_labels,
 )
 from detcli.errors import CheckError, UsageError
 
@@ -73,23 +72,3 @@ def test_all_conditions_that_hold_are_named():
     conditions = [parse_condition(text, NAMES) for text in ("person>0", "any>9", "any>1")]
     with pytest.raises(CheckError, match=r"person>0 \(2 found\), any>1 \(2 found\)"):
         check_conditions(conditions, Counter(person=2))
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("name,score", {"name", "score"}),
-        ("score, name", {"name", "score"}),
-        ("name", {"name"}),
-        ("score", {"score"}),
-        ("none", set()),
-    ],
-)
-def test_parts_of_labels(text, parts):
-    assert parse_labels(text) == parts
-
-
-@pytest.mark.parametrize("text", ["", "None", "names", "name,none", "name;score", "id", ","])
-def test_other_parts_of_labels_are_a_usage_error(text):
-    with pytest.raises(UsageError, match="name and score"):
-        parse_labels(text)

@@ -16,7 +16,7 @@ from shard_engine import open_here
 def shards(invoke, make_model, make_pictures, tmp_path, monkeypatch):
     """Run in shards of four, over a folder of ten pictures, without further processes."""
     pictures, model, boxes = make_pictures(10), make_model(), tmp_path / "boxes"
-    monkeypatch.setattr("detcli.shards.engines.parse_engine", lambda *_: open_here)
+    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
 
     def run(*options, sources=(pictures,), size=4):
         command = ["predict", *sources, "-m", model, "-o", f"{boxes}/", "--conf", "0.5", *options]

@@ -2,23 +2,28 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.predict.sinks import SinkOptions
-from detcli.commands.shared.formats import Format
+from detcli.commands.predict.sinks import Destination, choose_destination
+from detcli.core.config import Config, Inputs, Writing
+from detcli.core.values import Format
 from detcli.errors import UsageError
 
 OUTPUT = Path("boxes")
 
 
 def test_an_endless_run_adds_to_files_that_are_complete_after_each_record():
-    grow = {one for one in Format if SinkOptions(one, output=OUTPUT, append=True).appends}
+    grow = {one for one in Format if Destination(one, OUTPUT, endless=True).appends}
     assert grow == {Format.TABLE, Format.JSONL, Format.CSV}
-    assert not any(SinkOptions(one, output=OUTPUT).appends for one in Format)
+    assert not any(Destination(one, OUTPUT).appends for one in Format)
+    for source in ("camera:0", "a.jpg"):
+        config = Config(inputs=Inputs(source=(source,)), writing=Writing(output="boxes.csv"))
+        assert choose_destination(config).appends == (source == "camera:0")
 
 
 def test_json_alone_can_say_what_made_the_records():
     for one in Format:
+        config = Config(writing=Writing(format=one, output="boxes", provenance=True))
         if one in {Format.JSONL, Format.JSON}:
-            assert SinkOptions(one, output=OUTPUT, provenance=True).needs_settings
+            assert choose_destination(config) == Destination(one, OUTPUT)
         else:
             with pytest.raises(UsageError, match=f"not part of the format {one}"):
-                SinkOptions(one, output=OUTPUT, provenance=True)
+                choose_destination(config)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from detcli.backend.device import Device, DeviceKind, DeviceOptions, available_cores, cpu_quota
+from detcli.core.device import Device, DeviceKind, DeviceOptions, available_cores, cpu_quota
 from detcli.errors import UsageError
 
 KINDS = ["auto", "cpu", "cuda", "tensorrt", "openvino"]
@@ -147,6 +147,6 @@ def test_a_system_without_control_groups_limits_nothing(tmp_path):
 
 @pytest.mark.parametrize(("quota", "cores"), [(0.1, 1), (1, 1), (1.5, 2), (math.inf, 8)])
 def test_a_quota_limits_the_cores(quota, cores, monkeypatch):
-    monkeypatch.setattr("detcli.backend.device.visible_cores", lambda: 8)
-    monkeypatch.setattr("detcli.backend.device.cpu_quota", lambda: quota)
+    monkeypatch.setattr("detcli.core.device.visible_cores", lambda: 8)
+    monkeypatch.setattr("detcli.core.device.cpu_quota", lambda: quota)
     assert available_cores() == cores

@@ -8,8 +8,21 @@ import typer.main
 from typer.testing import CliRunner
 
 from detcli.app import app
-from detcli.commands.shared.defaults_file import defaults_file
+from detcli.cli.options import Command, command, defaults_file
+from detcli.core.config import (
+    Config,
+    Inputs,
+    Messages,
+    Running,
+    Settings,
+    Shards,
+    Watched,
+    Writing,
+)
+from detcli.core.options import flat, rows
 from detcli.errors import UsageError
+
+GROUPS = (Inputs, Running, Settings, Watched, Writing, Shards, Messages)
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +40,26 @@ def write(tmp_path, monkeypatch):
         path.write_text(text, encoding="utf-8")
         return path
 
+    write.path = path
     return write
 
 
+def given(*arguments):
+    """The values that predict would get, as they are written in JSON."""
+    found = []
+
+    @command(*GROUPS, whole_file=True)
+    def probe(config: Config) -> None:
+        found.append({name: rows(Config)[name].write(one) for name, one in flat(config).items()})
+
+    alone = typer.Typer(add_completion=False)
+    alone.command("predict", cls=Command)(probe)
+    typer.main.get_command(alone)(list(map(str, arguments)), standalone_mode=False)
+    return found[0]
+
+
 def parse(command, *arguments):
-    """The values of a command's parameters, without running it."""
+    """The values of the parameters of another command, without running it."""
     group = typer.main.get_command(app)
     root = group.context_class(group, info_name="detcli")
     return group.get_command(None, command).make_context(command, list(arguments), parent=root)
@@ -51,15 +79,16 @@ def parse(command, *arguments):
 def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):  # noqa: PLR0913, PLR0917 - fixtures
     write(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
-    assert parse("predict", "a.jpg", *arguments).params["model"] == expected
+    assert given("a.jpg", *arguments)["model"] == expected
 
 
 def test_the_example_in_the_readme_is_valid(write):
-    readme = Path(__file__).parents[3] / "README.md"
+    readme = Path(__file__).parents[2] / "README.md"
     write(readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
-    params = parse("predict", "a.jpg").params
-    assert params["model"] == str(Path("~/models/parking.onnx").expanduser())
-    assert (params["device"], params["conf"], params["classes"]) == ("cpu", "0.4", "person,car")
+    values = given("a.jpg")
+    assert values["model"] == str(Path("~/models/parking.onnx").expanduser())
+    assert (values["device"], values["conf"]) == (["cpu"], 0.4)
+    assert values["classes"] == ["person", "car"]
 
 
 def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch):
@@ -68,33 +97,35 @@ def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch
         'conf = 0.4\nmax-det = 7\nclasses = "person,car"\nrecursive = true\ncuda-graph = false\n'
         'nms = 1\nsave = "~/out"\nformat = "csv"\nfail-if = ["any>3", "person>0"]\nverbose = 1\n'
     )
-    params = parse("predict", "a.jpg").params
-    assert params["conf"] == "0.4"
-    assert params["save"] == str(tmp_path / "out")
-    assert {name: params[name] for name in ("max_det", "classes", "recursive", "cuda_graph")} == {
+    expected = {
+        "conf": 0.4,
         "max_det": 7,
-        "classes": "person,car",
+        "classes": ["person", "car"],
         "recursive": True,
         "cuda_graph": False,
+        "nms": 1.0,
+        "save": str(tmp_path / "out"),
+        "format": "csv",
+        "fail_if": ["any>3", "person>0"],
+        "verbose": 1,
     }
-    assert (params["nms"], params["verbose"], params["output_format"]) == (1.0, 1, "csv")
-    assert params["fail_if"] == ("any>3", "person>0")
+    values = given("a.jpg")
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_the_command_line_undoes_any_flag_of_the_file(write):
+    flags = [row for row in rows(Config).values() if row.kind is bool]
+    assert len(flags) > 15
+    for row in flags:  # each with what it needs
+        needs = {"null": "", "force": 'resume = "j"', "save_conf": 'save-txt = "d"'}
+        folder = '\noutput = "o/"' if row.name == "extend" else ""
+        write(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
+        assert given("a.jpg")[row.name] is True
+        assert given("a.jpg", f"--no-{row.flag[2:]}")[row.name] is False
     write("")
-    flags = {param.name: param.opts for param in parse("predict", "a.jpg").command.params
-             if getattr(param, "is_bool_flag", False)}  # fmt: skip
-    names = {name: opts[0].removeprefix("--") for name, opts in flags.items()}
-    assert {"recursive", "strict", "quiet", "cuda_graph"} <= {*names}
-    write("".join(f"{name} = true\n" for name in names.values()))
-    assert {name: parse("predict", "a.jpg").params[name] for name in names} == dict.fromkeys(
-        names, True
-    )
-    undone = parse("predict", "a.jpg", *(f"--no-{name}" for name in names.values())).params
-    assert {name: undone[name] for name in names} == dict.fromkeys(names, False)
-    again = parse("predict", "a.jpg", "--no-recursive", "-r", "--no-strict", "--strict").params
+    again = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
     assert (again["recursive"], again["strict"]) == (True, True)
+    assert given("a.jpg", "--no-force")["force"] is False
 
 
 @pytest.mark.parametrize(
@@ -152,9 +183,9 @@ def test_a_default_model_does_not_keep_bench_from_sorting(write, monkeypatch):
 def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
     path = write("")
     path.write_bytes(text.encode(errors="surrogateescape"))
-    for command, arguments in (("predict", ["a.jpg"]), ("eval", ["m.onnx", "--data", "d"])):
+    for read in (lambda: given("a.jpg"), lambda: parse("eval", "m.onnx", "--data", "d")):
         with pytest.raises(UsageError, match=says) as caught:
-            parse(command, *arguments)
+            read()
         assert str(path) in str(caught.value)
         assert caught.value.hint
 
@@ -170,7 +201,7 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
 def test_a_mistake_in_the_file_comes_with_its_correction(text, hint, write):
     write(text)
     with pytest.raises(UsageError) as caught:
-        parse("predict", "a.jpg")
+        given("a.jpg")
     assert caught.value.hint == hint
 
 
@@ -207,10 +238,55 @@ def test_without_a_file_there_are_no_defaults(tmp_path, monkeypatch):
     assert path.name == "detcli.toml"
     if sys.platform == "linux":
         assert path == tmp_path / "detcli/detcli.toml"
-        assert parse("predict", "a.jpg").params["model"] == "yolov10n"
+        assert given("a.jpg")["model"] == "yolov10n"
 
 
 def test_a_file_that_is_named_must_exist(tmp_path, monkeypatch):
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match=r"none\.toml does not exist"):
-        parse("predict", "a.jpg")
+        given("a.jpg")
+
+
+def test_a_default_without_what_it_needs_is_for_other_runs(write):
+    write('blur-with = "fill"\nformat = "csv"')
+    assert given("a.jpg")["blur_with"] == "blur"
+    assert given("a.jpg", "--blur", "person")["blur_with"] == "fill"
+    assert given("a.jpg")["format"] == "csv"
+    assert given("a.jpg", "--resume", "j")["format"] is None
+    for typed in ("fill", "blur"):
+        with pytest.raises(UsageError, match="--blur-with needs --blur"):
+            given("a.jpg", "--blur-with", typed)
+    write('output = "boxes.csv"')
+    with pytest.raises(UsageError, match="mutually exclusive") as caught:
+        given("a.jpg", "--resume", "j")
+    assert caught.value.hint == f"leave out --output (--output is from {write.path})"
+
+
+TYPED = (
+    "a.jpg b.jpg --conf 0.5,car=0.1 -r --no-strict --zone a=0,0,1,0,1,1 --zone b=0,0,1,0,1,0.5 -vv "
+    "--classes=a,b --tile 640 --cuda-graph -o x.jsonl --device cpu,cuda:1 --gpu-mem-limit 2GiB"
+)
+
+
+def test_what_is_typed():
+    expected = {
+        "source": ["a.jpg", "b.jpg"],
+        "conf": 0.5,
+        "class_conf": [["car", 0.1]],
+        "recursive": True,
+        "strict": False,
+        "zone": ["a=0,0,1,0,1,1", "b=0,0,1,0,1,0.5"],
+        "verbose": 2,
+        "classes": ["a", "b"],
+        "tile": "640,overlap=0.2",
+        "cuda_graph": True,
+        "output": "x.jsonl",
+        "device": ["cpu", "cuda:1"],
+        "gpu_mem_limit": 2 << 30,
+    }
+    built_in = {name: rows(Config)[name].write(one) for name, one in flat(Config()).items()}
+    built_in["device"] = ["auto"]
+    values = given(*TYPED.split())
+    assert {name: one for name, one in values.items() if one != built_in[name]} == {
+        name: one for name, one in expected.items() if one is not False
+    }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.commands.shared.options import parse_size
+from detcli.core.values import parse_labels, parse_size
 from detcli.errors import UsageError
 
 
@@ -29,3 +29,23 @@ def test_text_that_is_not_a_size(text):
     with pytest.raises(UsageError, match="is not a size") as caught:
         parse_size(text)
     assert "2GiB" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("name,score", "name,score"),
+        ("score, name", "name,score"),
+        ("name", "name"),
+        ("score", "score"),
+        ("none", "none"),
+    ],
+)
+def test_parts_of_labels(text, parts):
+    assert parse_labels(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", "None", "names", "name,none", "name;score", "id", ","])
+def test_other_parts_of_labels_are_a_usage_error(text):
+    with pytest.raises(UsageError, match="name and score"):
+        parse_labels(text)

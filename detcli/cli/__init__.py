@@ -1,0 +1,1 @@
+"""The command line: options from rows, and how commands begin and end."""

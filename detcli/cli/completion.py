@@ -1,0 +1,69 @@
+"""Completion in the shell, by Typer's scripts: candidates, and what bash needs for colons."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+
+VARIABLE = "_DETCLI_COMPLETE"
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """The devices of this machine, and the same after a comma."""
+    from detcli.backend.device import names_here
+
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names_here()]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """The models with names, ONNX files, and folders."""
+    from detcli.model.zoo import MODELS
+
+    return [*MODELS, *complete_files(incomplete, (".onnx",))]
+
+
+def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Folders, and files with these suffixes, whose paths begin like this."""
+    folder = incomplete[: incomplete.rfind("/") + 1]
+    start = incomplete.removeprefix(folder)
+    with contextlib.suppress(OSError, ValueError):
+        with os.scandir(os.path.expanduser(folder) or ".") as entries:  # noqa: PTH111 - as it is typed
+            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+        for name, is_folder in found:
+            hidden = name.startswith(".") and not start.startswith(".")
+            if name.startswith(start) and name.isprintable() and not hidden:
+                if is_folder:
+                    yield f"{folder}{name}/"
+                elif name.lower().endswith(suffixes):
+                    yield folder + name
+
+
+@contextlib.contextmanager
+def joined_colons() -> Iterator[None]:
+    """Let Typer see `cuda:1` as one word, which bash takes for three.
+
+    Bash replaces what follows the last colon, so candidates lose what is before it.
+    """
+    words = os.environ.get("COMP_WORDS", "").split("\n")
+    at = os.environ.get("COMP_CWORD", "")
+    if os.environ.get(VARIABLE) != "complete_bash" or not at.isdecimal() or ":" not in words:
+        yield
+        return
+    before, current = words[: int(at)], "".join(words[int(at) : int(at) + 1])
+    joined: list[str] = []
+    for word in [*before, current]:
+        if joined and (word == ":" or joined[-1].endswith(":")) and joined[-1:] != ["--"]:
+            joined[-1] += word
+        else:
+            joined.append(word)
+    prefix = joined[-1].rpartition(":")[0]
+    os.environ.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(len(joined) - 1))
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            yield
+        finally:
+            for line in output.getvalue().splitlines(keepends=True):
+                stdout.write(line.removeprefix(f"{prefix}:"))

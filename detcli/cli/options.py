@@ -1,0 +1,404 @@
+"""Commands from rows: a Typer signature, its help, and how a Config is made of what was given.
+
+    @command(Running, adapted("conf", default=0.001), "tile")
+    def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...", boxes=False)):
+
+Typer only cuts the line into texts: rows read them, as they read the same values from variables,
+from the user's file and from JSON.
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import Field, replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from detcli.cli.completion import complete_device, complete_model
+from detcli.core.config import PANELS, Config
+from detcli.core.options import (
+    REQUIRED,
+    Option,
+    build,
+    placed,
+    require_partners,
+    rows,
+)
+from detcli.errors import DetcliError, UsageError, system_reason
+from detcli.files import StandardOutput
+
+LINE = "the command line"
+FILE_VARIABLE = "DETCLI_CONFIG"
+
+GIVEN = "detcli.given"
+"""What a command was given, in a context's `meta`: rows, and what is not read yet."""
+
+COMPLETE: Mapping[str, Callable[[str], Iterable[str]]] = {
+    "device": complete_device,
+    "model": complete_model,
+}
+"""Candidates for values of rows, whose own rooms are below those that know them."""
+
+
+class Given(NamedTuple):
+    """What an option was given, not yet read, and where."""
+
+    value: Any
+    origin: str
+
+
+class Adapted(NamedTuple):
+    """A row that a command takes with changes."""
+
+    name: str
+    changes: Mapping[str, Any]
+
+
+def adapted(name: str, **changes: Any) -> Adapted:
+    """An option for `command`, with another default, help or spelling than in Config."""
+    return Adapted(name, changes)
+
+
+def command(
+    *takes: type | str | Adapted, without: str = "", whole_file: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function that takes a Config, and options of its own.
+
+    The function's parameter `origins`, if it has one, gets where the values come from that somebody
+    gave, by name.
+
+    Args:
+        takes: Groups of options, single ones, and how some differ here.
+        without: Names of options of these groups that it does not take.
+        whole_file: Whether all entries of the user's file hold, and not only the shared ones.
+    """
+    changes = {one.name: one.changes for one in takes if isinstance(one, Adapted)}
+    wanted = {one if isinstance(one, type) else str(getattr(one, "name", one)) for one in takes}
+    taken = {
+        name: replace(row, **changes.get(name, {}))
+        for name, row in rows(Config).items()
+        if name not in without.split() and {row.group, name} & wanted
+    }
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(function, eval_str=True).parameters
+        own = {
+            name: placed(one.default, name, one.annotation)
+            for name, one in given.items()
+            if isinstance(one.default, Field)
+        }
+        options = {name: row for name, row in (taken | own).items() if row.spelled}
+        takes_file = any(whole_file or row.shared for row in options.values())
+
+        def run(context: typer.Context, **typed: Any) -> None:
+            entries = read_defaults() if takes_file else {}
+            held = {name for name, row in options.items() if whole_file or row.shared} - own.keys()
+            found = gather(options, typed, {key: entries[key] for key in held & entries.keys()})
+            context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
+            hint = f"see: {context.command_path} --help"
+            values = {name: row.default for name, row in (taken | own).items()}
+            for name, row in options.items():
+                if name in found:
+                    values |= _read(row, found[name].value, hint)
+                elif row.default is REQUIRED:
+                    what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
+                    raise UsageError(f"missing {what}", hint)
+            config = build(Config, values)
+            # Also an option that was given its default needs another one.
+            require_partners(options, [name for name in found if values[name] is not False])
+            more = {name: values[name] for name in own}
+            if "origins" in given:
+                more["origins"] = {name: one.origin for name, one in found.items()}
+            function(config, **more)
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        parameters = [
+            _parameter("context", typer.Context, inspect.Parameter.empty),
+            *(_typed(row, undone=whole_file) for row in options.values()),
+        ]
+        vars(run).update(__signature__=inspect.Signature(parameters), rows=options)
+        return run
+
+    return decorate
+
+
+def _read(row: Option, given: Any, hint: str) -> Mapping[str, Any]:
+    """The values that an option sets, by field."""
+    try:
+        return row.spread(str(given)) if row.spread else {row.name: row.read(given)}
+    except UsageError as error:
+        error.hint = error.hint or hint
+        raise
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
+    """What Typer knows of a row: its names, and that it is a text, a list of texts, or a flag."""
+    about: dict[str, Any] = {"help": row.text, "show_default": False, "rich_help_panel": row.panel}
+    complete = row.complete or COMPLETE.get(row.name)
+    if complete or row.choices:
+        about["autocompletion"] = _completer(complete or (lambda _: map(str, row.choices)))
+    kind = cast("Any", list[str] | None if row.many and not row.separator else str | None)
+    if not row.names:
+        return _parameter(row.name, Annotated[kind, typer.Argument(metavar=row.spelled, **about)])
+    names = row.names
+    if row.kind is bool:
+        kind = bool | None
+        if can_undo(row, undone=undone):
+            names = [*names[:-1], f"{row.flag}/--no-{row.flag[2:]}"]
+    elif not row.metavar:
+        about["count"], kind = True, int | None
+    made = typer.Option(*names, metavar=row.metavar or None, **about)
+    return _parameter(row.name, Annotated[kind, made])
+
+
+def can_undo(row: Option, *, undone: bool) -> bool:
+    """Whether a flag has a --no- form: it undoes what the file sets, or what happens without."""
+    return row.kind is bool and (undone or row.default is None)
+
+
+def _completer(candidates: Callable[[str], Iterable[str]]) -> Callable[[str], Iterable[str]]:
+    def complete(incomplete: str) -> Iterable[str]:
+        return candidates(incomplete)
+
+    return complete
+
+
+# The layers: the command line, variables, the user's file
+
+
+def gather(
+    taken: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
+) -> dict[str, Given]:
+    """What a command's options are given: on the line, else in a variable, else in the file.
+
+    What is not on the line, and needs an option that is not given, is for other runs: it goes.
+    """
+    file, found = str(defaults_file()), dict[str, Given]()
+    for name, row in taken.items():
+        variable = os.environ.get(row.variable) or None if row.variable else None
+        for value, origin in (
+            (typed.get(name), LINE),
+            (variable, row.variable),
+            (entries.get(name), file),
+        ):
+            if value is not None and value != ():
+                found[name] = Given(value, origin)
+                break
+    return {
+        name: one
+        for name, one in found.items()
+        if one.origin == LINE
+        or (found.keys() >= taken[name].needs.keys() and taken[name].yields not in found)
+    }
+
+
+def blame(message: str, given: Iterable[tuple[Option, Given]]) -> str:
+    """Where the values that a message mentions come from, if they are the user's defaults."""
+    return "; ".join(
+        f"{row.flag} is from {one.origin}"
+        for row, one in given
+        if one.origin != LINE and (row.flag in message or str(one.value) in message)
+    )
+
+
+def defaults_file() -> Path | None:
+    """The user's file of defaults, existing or not; None without a home folder."""
+    if named := os.environ.get(FILE_VARIABLE):
+        return Path(named)
+    import platformdirs
+
+    try:
+        folder = platformdirs.user_config_path("detcli", appauthor=False)
+    except RuntimeError:
+        return None
+    return folder / "detcli.toml" if folder.is_absolute() else None
+
+
+def read_defaults() -> dict[str, Any]:
+    """The entries of the user's file, by row; a file that does not exist has none.
+
+    Raises:
+        UsageError: The file cannot be read, is not TOML, or sets something that is not an option or
+            of another type.
+    """
+    path = defaults_file()
+    if path is None:
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if FILE_VARIABLE in os.environ:
+            raise UsageError(
+                f"{path} does not exist", f"it is named by {FILE_VARIABLE}: unset it"
+            ) from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise _unusable(path, system_reason(error)) from error
+    import tomllib  # most users have no such file
+
+    try:
+        entries = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"not TOML: {error}") from error
+    return dict(_checked(path, entries))
+
+
+def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Check the entries of a file one after the other."""
+    known = {row.flag[2:]: row for row in rows(Config).values() if row.names}
+    for name, value in entries.items():
+        row = known.get(name)
+        if row is not None:
+            yield row.name, _as_typed(path, row, value)
+            continue
+        hint = f"remove the line [{name}]; the file has no sections"
+        if not isinstance(value, dict):
+            import difflib  # only errors need it
+
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {close[0]}? " if close else ""
+            hint = f"{guess}the names are those of predict's options, as in max-det = 100"
+        raise UsageError(f"{path}: predict has no option '{name}'", hint)
+
+
+def _as_typed(path: Path, row: Option, value: Any) -> Any:
+    """A value as the command line would give it."""
+    name, hint = row.flag[2:], "correct the file"
+    if row.many and not row.separator:
+        if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+            return value
+        if isinstance(value, str):
+            hint = f"write {name} = [{value!r}]"
+        raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
+    types: tuple[type, ...] = (str, int, float)
+    title = "a text or a number"
+    if row.kind is bool:
+        types, title = (bool,), "true or false"
+    elif row.kind is int and not row.parse:
+        types, title = (int,), "a whole number"
+    elif row.kind is float and not row.spread:
+        types, title = (int, float), "a number"
+    elif row.kind is Path or row.choices:
+        types, title = (str,), "a text"
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
+    if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
+        return str(Path(value).expanduser())
+    return value
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"the defaults in {path} cannot be used: {reason}",
+        'correct or remove the file; it has lines such as model = "yolov10s" and conf = 0.4',
+    )
+
+
+# What Typer shows
+
+
+class _Help:
+    """A command whose help is written as its results are: what cannot be written is an error."""
+
+    def get_help_option(self, ctx: Any) -> TyperOption | None:
+        """The option --help."""
+        found: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
+        if found is not None:  # Typer from 0.29 on would load pydantic to read its value
+            vars(found)["process_value"] = _show_help
+        return found
+
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
+        """The first paragraph, whole: Typer would cut it to fit into a line."""
+        help_text: str = self.help or ""  # type: ignore[attr-defined]
+        return " ".join(inspect.cleandoc(help_text).partition("\n\n")[0].split())
+
+
+def _show_help(context: Any, value: Any) -> Any:
+    if value and not context.resilient_parsing:
+        StandardOutput().write(f"{context.get_help()}\n")
+        raise typer.Exit
+    return value
+
+
+class Group(_Help, TyperGroup):
+    """A group of commands, whose own options are flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, with those of completion that Typer adds."""
+        found = super().get_params(ctx)
+        for param in found:
+            vars(param).setdefault("process_value", _called(param))
+        return found
+
+
+def _called(param: Any) -> Callable[[Any, Any], Any]:
+    """What reads a flag of a group: its callback, without pydantic before it."""
+    return lambda context, value: param.callback(context, param, value)
+
+
+class Command(_Help, TyperCommand):
+    """A command whose help shows its options in panels; its epilog is a list of examples."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.rows: dict[str, Option] = getattr(self.callback, "rows", {})
+        for param in self.params:
+            if param.name in self.rows:  # rows read texts; Typer from 0.29 on would load pydantic
+                vars(param)["process_value"] = lambda _, value: value
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; an error about a value that was not typed says where the value comes from."""
+        try:
+            return super().invoke(ctx)
+        except DetcliError as error:
+            if origin := blame(str(error), ctx.meta.get(GIVEN, ())):
+                error.hint = f"{error.hint} ({origin})".strip()
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the command's name."""
+        if not self.rows:
+            return super().collect_usage_pieces(ctx)
+        words = (
+            row.spelled if row.default is REQUIRED else f"[{row.spelled}]"
+            for row in self.rows.values()
+            if not row.names
+        )
+        return ["[OPTIONS]", *words]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the panels, and the options without a panel."""
+        sections: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Arguments", *PANELS, "Options")
+        }
+        for param in self.get_params(ctx):
+            row = self.rows.get(param.name or "")
+            if row is not None:
+                spelled = row.spelled
+                if param.secondary_opts:
+                    spelled = spelled.replace("--", "--[no-]")
+                sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
+            elif (record := param.get_help_record(ctx)) is not None:
+                panel = getattr(param, "rich_help_panel", None) or "Options"
+                title = "Arguments" if param.param_type_name == "argument" else panel
+                names = re.sub(r"--(\S+) / --no-\1", r"--[no-]\1", record[0])
+                sections[title].append((names, record[1]))
+        for title, found in sections.items():
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the examples."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write_text(f"\b\n{inspect.cleandoc(self.epilog)}")  # \b: keep the lines

@@ -1,0 +1,252 @@
+"""Options as data: a field of a frozen dataclass carries its option, and all else reads that.
+
+    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.", boxes=True)
+
+A `Config` is a dataclass of such groups. Its rows make the command line, its help, the variables,
+the file of defaults, the JSON that shards send, and the list of what boxes depend on. A type reads
+itself with `parse`, or its constructor, and writes itself with `str`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cache
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin
+
+from detcli.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+REQUIRED: Any = ...
+"""The default of an option that must be given."""
+
+WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field is on the command line, and everywhere else; see `rows`."""
+
+    spelled: str  # as help shows it: `-o, --output FILE`; `SOURCE...`, an argument; empty: neither
+    help: str = ""
+    _: KW_ONLY
+    boxes: bool  # whether another value can lead to other boxes
+    panel: str = ""  # of the help; that of its group, if empty
+    range: tuple[float | None, float | None] = (None, None)
+    common: bool = False  # among the dozen usual ones
+    shared: bool = False  # every command takes its default from the file, and from a variable
+    sharded: bool = True  # whether a run in shards can have it
+    parse: Callable[[str], Any] | None = (
+        None  # reads it, instead of its type; a list is many values
+    )
+    spread: Callable[[str], Mapping[str, Any]] | None = None  # what is typed sets several fields
+    complete: Callable[[str], Iterable[str]] | None = None  # candidates for what is typed
+    separator: str = ""  # between the entries of a tuple; without one, the option is repeated
+    needs: Mapping[str, str] = field(default_factory=dict)  # options, each with a hint
+    excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
+    yields: str = ""  # an option that, once given, makes a default of this one pointless
+    name: str = ""  # of the field; this and what follows is filled in by `placed`
+    type: Any = None
+    default: Any = None
+    group: Any = None
+
+    @property
+    def names(self) -> list[str]:
+        """What may be typed: -o and --output."""
+        return [word for word in self.spelled.replace(",", "").split() if word[0] == "-"]
+
+    @property
+    def metavar(self) -> str:
+        """What the help calls its value; empty for a flag."""
+        return " ".join(word for word in self.spelled.split() if word[0] != "-")
+
+    @property
+    def flag(self) -> str:
+        """Its long name, in the file without hyphens before it: --max-det, max-det."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it; empty if none does."""
+        return f"DETCLI_{self.name.upper()}" if self.shared else ""
+
+    @property
+    def kind(self) -> Any:
+        """The type of a value, or of the entries of a tuple; of several, the last."""
+        kind = self.type
+        while isinstance(kind, UnionType) or get_origin(kind) is tuple:
+            kind = [one for one in get_args(kind) if one not in (NoneType, ...)][-1]
+        return kind
+
+    @property
+    def many(self) -> bool:
+        """Whether it has any number of values."""
+        return get_origin(self.type) is tuple or str(self.type).startswith("tuple[")
+
+    @property
+    def choices(self) -> list[str]:
+        """The only values, of an enumeration."""
+        return list(getattr(self.kind, "__members__", {}).values())
+
+    @property
+    def text(self) -> str:
+        """Its help, with default, range and variable."""
+        least, most = self.range
+        facts = [f"env var: {self.variable}"] if self.variable else []
+        if self.metavar and self.default not in {None, (), REQUIRED}:
+            many = self.separator.join(map(str, self.default)) if self.many else self.default
+            facts.append(f"default: {many}")
+        if (least, most) != (None, None):
+            facts.append(self._limits())
+        return f"{self.help}  [{'; '.join(facts)}]" if facts else self.help
+
+    def _limits(self) -> str:
+        least, most = self.range
+        if least is None or most is None:
+            return f"x>={least}" if most is None else f"x<={most}"
+        return f"{least}<=x<={most}"
+
+    def read(self, given: Any) -> Any:
+        """The value of a text, or of a value of TOML or JSON.
+
+        Raises:
+            UsageError: It has none.
+        """
+        if given is None:
+            return None
+        if not self.spelled:
+            return _frozen(given)
+        if not self.many:
+            return self._read(given)
+        if isinstance(given, str) and self.separator:
+            found = [one.strip() for one in given.split(self.separator) if one.strip()]
+            if not found:
+                raise UsageError(f"{self.flag}: '{given}' is an empty list", "leave the option out")
+            given = found
+        values: list[Any] = []
+        for one in given if isinstance(given, list | tuple) else [given]:
+            value = self._read(one)
+            values += value if isinstance(value, list) else [value]
+        return tuple(values)
+
+    def _read(self, given: Any) -> Any:
+        kind, text, (least, most) = self.kind, str(given), self.range
+        if self.many and type(given) is int:
+            return given  # of --classes, which Python can name by their ids
+        try:
+            if kind is bool:
+                value: Any = WORDS[text.lower()]
+            else:
+                value = (self.parse or getattr(kind, "parse", kind))(text)
+        except (KeyError, ValueError) as error:
+            if self.parse and len(error.args) == 2:
+                raise UsageError(f"{self.flag} {error.args[0]}", error.args[1]) from None
+            value = None
+        unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)
+        if value is None or unfit or (kind in {int, float} and not isfinite(value)):
+            wanted = f"a valid {getattr(kind, '__name__', kind)}"
+            if self.choices:
+                wanted = f"one of {', '.join(map(repr, map(str, self.choices)))}"
+            raise UsageError(f"{self.flag}: {text!r} is not {wanted}")
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise UsageError(f"{self.flag}: {value} is not in the range {self._limits()}")
+        return value
+
+    def write(self, value: Any) -> Any:
+        """A value in JSON, which `read` reads."""
+        if isinstance(value, tuple):
+            return [self.write(one) for one in value]
+        return value if type(value) in (NoneType, bool, int, float) else str(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _row(make: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
+    def option(default: T, /, *about: P.args, **more: P.kwargs) -> T:
+        return field(default=default, metadata={"option": make(*about, **more)})
+
+    return option
+
+
+option = _row(Option)
+"""A field of a group: its default, then what `Option` takes."""
+
+
+def panel(default: T, title: str) -> T:
+    """A field of a Config: a group, and the title of its panel in the help."""
+    return field(default=default, metadata={"panel": title})
+
+
+def placed(found: Any, name: str, kind: Any, group: Any = None, title: str = "Options") -> Option:
+    """The option of a field of a group, or of a parameter of a command, in its place."""
+    row: Option = found.metadata["option"]
+    title = row.panel or title
+    return replace(row, name=name, type=kind, default=found.default, group=group, panel=title)
+
+
+def rows(cls: Any) -> Mapping[str, Option]:
+    """The options of a Config, by name."""
+    return _rows(cls)
+
+
+@cache
+def _rows(cls: Any) -> Mapping[str, Option]:
+    return {
+        one.name: placed(one, one.name, one.type, group.type, group.metadata["panel"])
+        for group in fields(cls)
+        for one in fields(cast("Any", group.type))
+    }
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """The values of a Config by name."""
+    groups = [getattr(config, one.name) for one in fields(config)]
+    return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
+
+
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """A Config of values by name; those that are missing get their defaults."""
+    groups: dict[str, Any] = {one.name: one.type for one in fields(cast("Any", cls))}
+    return cls(
+        **{
+            name: group(
+                **{one.name: values[one.name] for one in fields(group) if one.name in values}
+            )
+            for name, group in groups.items()
+        }
+    )
+
+
+def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
+    """Refuse options that need one that is not given, or exclude one that is.
+
+    Raises:
+        UsageError: It says which, and why.
+    """
+    names = {*given}
+    for name in (name for name in known if name in names):
+        for other, hint in known[name].needs.items():
+            if other not in names:
+                raise UsageError(f"{known[name].flag} needs {known[other].flag}", hint)
+        for other, (message, hint) in known[name].excludes.items():
+            if other in names:
+                raise UsageError(message, hint)
+
+
+def check_values(config: Any) -> list[str]:
+    """The names of the options that differ from their defaults.
+
+    Raises:
+        UsageError: One has a value that no line could give.
+    """
+    known, values = rows(type(config)), flat(config)
+    given = [name for name, row in known.items() if values[name] != row.default]
+    for name in given:
+        written = known[name].write(values[name])
+        if known[name].write(known[name].read(written)) != written:
+            raise UsageError(f"{known[name].flag}: {values[name]!r} is of another type")
+    return given

@@ -1,0 +1,318 @@
+"""Values of options that are more than a number or a name: what they are, and how they are read.
+
+Each reads itself from text, with `parse` or a function below, and writes itself with `str`.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from detcli.errors import UsageError
+from detcli.text import OBJECT_SCHEMES, public_name
+
+if TYPE_CHECKING:
+    from detcli.object_store.address import Address
+    from detcli.places import Shape
+    from detcli.tiling import Tiling
+
+
+class BoxFormat(StrEnum):
+    """What the four numbers of a box mean."""
+
+    XYXY = "xyxy"
+    CXCYWH = "cxcywh"
+
+
+class Hiding(StrEnum):
+    """How the classes of `--blur` are hidden: a key of `sink.image.WAYS`."""
+
+    BLUR = "blur"
+    PIXELATE = "pixelate"
+    FILL = "fill"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The properties of a format of records."""
+
+    sink: str  # the class that writes it, made of an `Output`; imported when used
+    suffixes: tuple[str, ...] = ()  # of --output, which choose it
+    appendable: bool = False  # complete after each record, so that more can be added to a file
+    has_provenance: bool = False  # its records can say what made them
+    has_optional_columns: bool = False  # that only some options add
+    needs_file: bool = False  # it cannot be written to standard output
+    can_be_part: bool = False  # of a run in shards
+
+
+class Format(StrEnum):
+    """A format of records, a row each; the suffix of --output can choose it too."""
+
+    traits: Traits
+
+    def __new__(cls, value: str, traits: Traits) -> Self:
+        """A member whose value is its name on the command line."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.traits = traits
+        return member
+
+    TABLE = "table", Traits("detcli.sink.text.TableSink", appendable=True)
+    JSONL = (
+        "jsonl",
+        Traits(
+            "detcli.sink.text.JsonLinesSink",
+            (".jsonl", ".ndjson"),
+            appendable=True,
+            has_provenance=True,
+            can_be_part=True,
+        ),
+    )
+    JSON = "json", Traits("detcli.sink.text.JsonSink", (".json",), has_provenance=True)
+    CSV = (
+        "csv",
+        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
+    )
+    PARQUET = (
+        "parquet",
+        Traits(
+            "detcli.sink.parquet.ParquetSink",
+            (".parquet",),
+            has_optional_columns=True,
+            needs_file=True,
+            can_be_part=True,
+        ),
+    )
+    LABELSTUDIO = "labelstudio", Traits("detcli.sink.labels.LabelStudioSink")
+
+
+class Tracker(StrEnum):
+    """A tracker of Roboflow's `trackers`."""
+
+    BYTETRACK = "bytetrack"
+    BOTSORT = "botsort"
+    OCSORT = "ocsort"
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """How objects are followed.
+
+    Scores from `conf` on begin a track; lower ones can only go on with one, and not with `ocsort`.
+    None stands for the confidence of the run.
+    """
+
+    tracker: Tracker
+    conf: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `bytetrack` or `bytetrack,conf=0.5`."""
+        name, *rest = (part.strip() for part in text.split(","))
+        if name not in [*Tracker]:
+            raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
+        conf = None
+        if rest:
+            try:
+                key, _, number = ",".join(rest).partition("=")
+                conf = float(number) if key == "conf" else -1
+            except ValueError:
+                conf = -1
+            if not 0 <= conf <= 1:
+                raise UsageError(
+                    f"--track {text}: '{','.join(rest)}' is not a confidence",
+                    f"write {name},conf=0.5, from 0 to 1",
+                )
+        return cls(Tracker(name), conf)
+
+    def __str__(self) -> str:
+        return self.tracker if self.conf is None else f"{self.tracker},conf={self.conf:.12g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEngine:
+    """What works the shards of a run: processes here, or actors of Ray."""
+
+    kind: str  # local or ray
+    count: int = 0  # of local processes
+    address: str | None = None  # of a Ray cluster
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `local:4`, `ray` or `ray://HOST:PORT`."""
+        kind, _, rest = text.partition(":")
+        if kind == "local" and re.fullmatch("0*[1-9][0-9]{0,5}", rest):
+            return cls(kind, int(rest))
+        if text == "ray" or re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):
+            return cls(kind, address=text if rest else None)
+        raise UsageError(
+            f"--on {text} names nothing to run on",
+            "use local:N for N processes here, ray, or ray://HOST:10001",
+        )
+
+    def __str__(self) -> str:
+        return f"local:{self.count}" if self.count else self.address or self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """How many actors of Ray there are to begin with, and at most."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `4` or `1..32`."""
+        found = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
+        least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not max(least, 1) <= most:
+            hint = "write 4 for four, 1..32 to begin with one and go up to 32"
+            raise UsageError(f"--actors {text} is not a number of actors", hint)
+        return cls(least, most)
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Every `step`-th shard, from the `first` on, counted from 1."""
+
+    first: int = 1
+    step: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `3/8`: the third of eight."""
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
+        first, step = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1 <= first <= step:
+            hint = "write 1/8 for the first of eight tasks, and 8/8 for the last"
+            raise UsageError(f"--shards {text} is not a share", hint)
+        return cls(first, step)
+
+    def __str__(self) -> str:
+        return f"{self.first}/{self.step}"
+
+
+def parse_confidence(text: str) -> dict[str, Any]:
+    """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
+    every: float | None = None
+    single = []
+    for entry in parse_list(text):
+        name, equals, number = entry.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(
+                f"--conf '{text}': '{number}' is not a number", "write 0.25, or 0.25,person=0.5"
+            ) from None
+        if equals:
+            single.append((name.strip(), value))
+        else:
+            every = value
+    return {"conf": every, "class_conf": tuple(single)}
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Read the entries of a list: `person,car`."""
+    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
+    if not entries:
+        raise UsageError(f"'{text}' is an empty list", "leave the option out")
+    return entries
+
+
+_BYTES = {"": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _BYTES |= {_letter: 2 ** (10 * _power), f"{_letter}ib": 2 ** (10 * _power)}
+    _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
+
+    KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
+    if parts is None or parts[2].lower() not in _BYTES:
+        raise UsageError(f"'{text}' is not a size", "write 2GiB, 512MiB, or a number of bytes")
+    return int(float(parts[1]) * _BYTES[parts[2].lower()])
+
+
+def parse_labels(text: str) -> str:
+    """Read the parts of the labels in pictures: `name,score`, one of them, or `none`."""
+    parts = {part.strip() for part in text.split(",")}
+    if parts != {"none"} and not parts <= {"name", "score"}:
+        raise UsageError(
+            f"--labels '{text}' has a part other than name and score",
+            "write name,score or one of them, or none",
+        )
+    return ",".join(sorted(parts))
+
+
+def parse_tiling(text: str) -> "Tiling":
+    """Read `640` or `640,overlap=0.2`."""
+    from detcli.tiling import Tiling  # loads NumPy
+
+    return Tiling.parse(text)
+
+
+def parse_zones(text: str) -> "list[Shape]":
+    """Read `NAME=x,y,x,y,x,y`, or `@FILE` with one a line."""
+    from detcli.places import Shape, read_places  # loads NumPy
+
+    return [*map(Shape.zone, read_places("--zone", [text]))]
+
+
+def parse_lines(text: str) -> "list[Shape]":
+    """Read `NAME=x1,y1,x2,y2`, or `@FILE` with one a line."""
+    from detcli.places import Shape, read_places  # loads NumPy
+
+    return [*map(Shape.line, read_places("--line", [text]))]
+
+
+def parse_writable(text: str) -> Path:
+    """Read a path that is written to: on a disk, not in a store or on standard output."""
+    if text == "-":
+        raise ValueError("cannot write to standard output", "name a place on a disk, not -")
+    # In a `Path`, an address leaves one slash.
+    if text.startswith(tuple(scheme[:-1] for scheme in OBJECT_SCHEMES)):
+        raise ValueError(
+            "cannot write to an object store",
+            "name a place on a disk; records can go there, with --output",
+        )
+    return Path(text)
+
+
+Target: TypeAlias = "Path | Address"
+"""What records are written to: a file, or an object in a store."""
+
+
+def read_target(output: str | None) -> "Target | None":
+    """The value of `--output`; None for standard output.
+
+    Raises:
+        UsageError: It is a malformed address, or the folder of a store.
+    """
+    if output is None or output == "-":
+        return None
+    from detcli.object_store.address import Address, is_object
+    from detcli.object_store.failures import ObjectError
+
+    if not is_object(output):
+        return Path(output)
+    try:
+        address = Address.parse(output)
+    except ObjectError as error:
+        raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
+    if not address.key:
+        raise UsageError(f"--output {output} names no object", "write it as in s3://bucket/a.jsonl")
+    return address
+
+
+def is_folder(output: str | None) -> bool:
+    """Whether what records are written to is named as a folder, of a run in shards."""
+    return output is not None and output.endswith(("/", os.sep))

@@ -1,0 +1,208 @@
+"""A run: what a Config asks for, opened."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from detcli.core.config import Config, Watched
+from detcli.core.device import Device, available_cores
+from detcli.core.options import flat, rows
+from detcli.detector import Detector
+from detcli.model.hub_cache import Show, sha256
+from detcli.model.preprocessing import parse, written
+from detcli.model.zoo import LocatedModel, find
+from detcli.opencv import open_streams_in_parallel, silence_opencv
+from detcli.pipeline import Pipeline
+from detcli.record import SettingsJson
+from detcli.settings import class_ids
+from detcli.source.decode import DecodeOptions
+from detcli.source.folders import is_video
+from detcli.source.item import STDIN, SourceOptions
+from detcli.source.sources import Sources
+from detcli.watch import Watcher
+
+# glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
+# kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
+# decoding it. Such blocks come from the heap instead, which keeps what is given back.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
+MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A Config whose model is open; it makes what inputs go through.
+
+    Attributes:
+        config: What was asked for.
+        model: The model's file.
+        detector: The first of the run's detectors.
+        watched: What is found out about detections; tracks begin at the run's confidence if --track
+            says nothing else.
+        source: How inputs are read.
+    """
+
+    config: Config
+    model: LocatedModel
+    detector: Detector
+    watched: Watched
+    source: SourceOptions
+
+    @property
+    def devices(self) -> list[Device]:
+        """Where detectors run."""
+        return [self.detector.where, *self.config.running.device[1:]]
+
+    def sources(self, names: Sequence[str] | None = None) -> Sources:
+        """The inputs, or others that are read in the same way."""
+        return Sources(self.config.inputs.source if names is None else names, self.source)
+
+    def pipeline(self) -> Pipeline:
+        """A pipeline over the detector and its clones, on all devices."""
+        detector, running = self.detector, self.config.running
+        clones = [*[detector.device] * (detector.workers - 1), *map(str, running.device[1:])]
+        batch = running.batch or detector.batch
+        return Pipeline(detector, batch, clones, self.config.inputs.input_timeout)
+
+    def watcher(self) -> Watcher:
+        """What adds to records."""
+        return Watcher(self.watched)
+
+    def identity(self) -> dict[str, Any]:
+        """What detections depend on, as it was settled when the model was opened; see `settings`.
+
+        Names of classes are ids, so that `person` and `0` are the same.
+        """
+        config, detector, watched = self.config, self.detector, self.watched
+        names, values = detector.contract.names, flat(config)
+        asked = {name: row.write(values[name]) for name, row in rows(Config).items() if row.boxes}
+        del asked["zone"], asked["line"]
+        return {
+            **asked,
+            "model": detector.model_name,
+            "model_sha256": sha256(self.model.path),
+            "conf": detector.conf,
+            "class_conf": {
+                str(class_id): least
+                for entry, least in config.settings.class_conf
+                for class_id in sorted(class_ids([entry], names) or ())
+            },
+            "classes": sorted(class_ids(config.settings.classes, names) or ()),
+            "nms": detector.nms,
+            "preprocess": written(detector.contract.preprocessing),
+            "names": None if config.settings.names is None else list(names),
+            "fast_decode": self.source.decode.fast_for is not None,
+            "zones": [zone.text for zone in watched.zone] or None,
+            "lines": [line.text for line in watched.line] or None,
+            "track": None if watched.track is None else str(watched.track),
+        }
+
+    def settings(self) -> SettingsJson:
+        """The part of the identity that records show."""
+        identity = self.identity()
+        shown = {name: identity[name] for name in SettingsJson.__annotations__}
+        return cast("SettingsJson", shown)
+
+
+def locate(config: Config, show: Show | None = None) -> LocatedModel:
+    """Find the file of a run's model, which is fetched if need be.
+
+    Args:
+        config: Of the run.
+        show: Called with the progress of a download.
+
+    Raises:
+        UsageError: The preprocessing that it names is malformed.
+        ModelError: No file or model has this name, or it cannot be fetched.
+        OutputError: The cache cannot be written to.
+    """
+    if config.settings.preprocess is not None:
+        parse(config.settings.preprocess)
+    running = config.running
+    return find(running.model, half=running.options().wants_half_file(running.device[0]), show=show)
+
+
+@contextmanager
+def open_run(
+    config: Config, model: LocatedModel | None = None, *, cores: int | None = None
+) -> Iterator[Run]:
+    """Open what a Config asks for; it closes with the context.
+
+    Args:
+        config: What to run.
+        model: Its model's file, where that was located already.
+        cores: How many of the CPU's cores are for this process; None for all that are available.
+
+    Raises:
+        ModelError: The model cannot be used.
+        DeviceError: The device cannot be used.
+        UsageError: The settings do not suit the model, or the options the device.
+    """
+    located, inputs, watched = model or locate(config), config.inputs, config.watched
+    options = config.running.options(cores or _workers(config), cores)
+    with Detector(located, config.running.device[0], config.settings, options) as detector:
+        if watched.track is not None and watched.track.conf is None:
+            track = replace(watched.track, conf=detector.least_conf)
+            watched = replace(watched, track=track)
+        decode = DecodeOptions(
+            max_pixels=inputs.max_pixels,
+            strict=inputs.strict,
+            timeout_s=inputs.input_timeout,
+            allocate=detector.allocate,
+            fast_for=detector.fast_for if config.decodes_fast else None,
+        )
+        yield Run(config, located, detector, watched, source_options(config, decode))
+
+
+def source_options(config: Config, decode: DecodeOptions | None = None) -> SourceOptions:
+    """How the inputs of a run are found and read."""
+    inputs = config.inputs
+    return SourceOptions(
+        recursive=inputs.recursive,
+        stride=inputs.vid_stride,
+        start_s=inputs.start,
+        end_s=inputs.end,
+        files_from=inputs.files_from,
+        null_separated=inputs.null,
+        decode=decode or DecodeOptions(),
+        written=config.writing.written,
+    )
+
+
+def is_one_picture(config: Config) -> bool:
+    """Whether the only input is one picture; stdin counts as one, as its content is unknown."""
+    source = config.inputs.source
+    if config.inputs.files_from is not None or len(source) != 1:
+        return False
+    is_file = os.path.isfile(source[0])  # noqa: PTH113 - raises nothing
+    return source[0] == STDIN or (is_file and not is_video(source[0]))
+
+
+def _workers(config: Config) -> int:
+    """How many detectors run side by side if nobody says it.
+
+    One picture is fastest with a detector on all cores, but many tiles are not.
+    """
+    alone = is_one_picture(config) and config.settings.tile is None
+    return 1 if alone else available_cores()
+
+
+def set_up_process() -> None:
+    """Set up OpenCV and keep freed memory; to be called before the first picture is read."""
+    silence_opencv()
+    open_streams_in_parallel()
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator, if it is glibc's, keep the memory of one picture for the next."""
+    if not sys.platform.startswith("linux"):
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt") and hasattr(library, "gnu_get_libc_version"):
+        library.mallopt(M_MMAP_THRESHOLD, MAX_HEAP_BLOCK)
+        library.mallopt(M_TRIM_THRESHOLD, MAX_HEAP_FREE)

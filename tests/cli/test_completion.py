@@ -1,0 +1,106 @@
+"""Candidates, and what bash is told."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from detcli.app import app
+from detcli.backend import device as devices
+from detcli.cli.completion import complete_device, complete_model
+from detcli.commands.shared.completion import complete_side
+from detcli.errors import DeviceError
+
+
+def bash(*words):
+    """What the shell gets for words, as bash cuts them; the last one is completed."""
+    environment = {
+        "_DETCLI_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(["detcli", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    result = CliRunner().invoke(app, [], prog_name="detcli", env=environment)
+    assert result.exit_code == 0
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["doctor", "--cl"], ["--clear-cache"]),
+        (["predict", "--format", "js"], ["jsonl", "json"]),
+        (["predict", "--blur-with", "p"], ["pixelate"]),
+        (["predict", "--no-st"], ["--no-strict"]),
+        (["predict", "--device", "c"], ["cpu", "cuda", "cuda:0", "cuda:1"]),
+        (["predict", "--device", "cuda", ":"], ["0", "1"]),
+        (["predict", "--device", "cuda", ":", "1"], ["1"]),
+        (["predict", "--device", "cuda:"], ["cuda:0", "cuda:1"]),  # where bash does not cut there
+        (["predict", "--device", "cpu,a"], ["cpu,auto"]),
+        (["predict", "-m", "yolov10n"], ["yolov10n"]),
+        (["predict", "-m", "./a", ":"], ["1.onnx"]),
+        (["predict", "-m", "./s"], ["./sub/"]),
+        (["predict", "--device", "cuda", ":", "0", "--no-st"], ["--no-strict"]),
+        (["models", "path", "cod"], ["codes"]),
+        (["predict", "nothing"], []),
+    ],
+)
+def test_what_bash_is_told(words, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
+    monkeypatch.setattr(devices, "has_openvino", lambda: False)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
+    (tmp_path / "sub").mkdir()
+    for name in ("a:1.onnx", "a.txt", "b.onnx"):
+        (tmp_path / name).touch()
+    assert bash(*words) == found
+
+
+def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
+    for name in ("b.onnx", "A.ONNX", "c.txt", ".hidden.onnx", "new\nline.onnx"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.d").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert complete_model("~/")[-3:] == ["~/A.ONNX", "~/b.onnx", "~/folder.d/"]
+    assert complete_model(f"{tmp_path}/.")[-1:] == [f"{tmp_path}/.hidden.onnx"]
+    assert "codes" in complete_model("")
+    assert complete_model(f"{tmp_path}/no/such/")[-1] == "yolov10x"
+    assert complete_model("nul\0/")[-1] == "yolov10x"
+
+
+def test_saved_records_beside_models(tmp_path):
+    for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv"):
+        (tmp_path / name).touch()
+    found = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
+    assert {name for name in found if name.startswith("here")} == {
+        "here.onnx", "here.jsonl", "here.json.gz"
+    }  # fmt: skip
+
+
+def test_devices_are_those_of_this_machine(monkeypatch):
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
+    monkeypatch.setattr(devices, "has_openvino", lambda: False)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
+    assert complete_device("") == ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: object())
+    assert complete_device("cpu,")[-3:] == ["cpu,tensorrt", "cpu,tensorrt:0", "cpu,tensorrt:1"]
+    monkeypatch.setattr(devices, "has_openvino", lambda: True)
+    assert complete_device("")[-1] == "openvino"
+
+
+def test_a_broken_driver_has_no_devices(monkeypatch):
+    def broken():
+        raise DeviceError("the driver does not work")
+
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", broken)
+    monkeypatch.setattr(devices, "has_openvino", lambda: False)
+    assert complete_device("") == ["auto", "cpu"]
+
+
+def test_fish_asks_for_candidates_as_typer_does():
+    environment = {
+        "_DETCLI_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": "detcli predict --device c",
+    }
+    result = CliRunner().invoke(app, [], prog_name="detcli", env=environment)
+    assert result.stdout.split() == ["cpu"]

@@ -1,0 +1,101 @@
+"""Rows that say they change no boxes do not: one run on one picture for each of them."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+from colour_model import cell_box
+from shard_engine import open_here
+
+from detcli.commands.predict.sinks import OutputSummary
+from detcli.core.config import Config
+from detcli.core.options import rows
+from detcli.shards.work import _Worker
+
+ROWS = rows(Config)
+CLAIMS = [name for name, row in ROWS.items() if not row.boxes]
+WORDS = {
+    "source": ["b.png"],
+    "files_from": ["--files-from", "names.txt"],
+    "null": ["--null", "--files-from", "names.txt"],
+    "device": ["--device", "openvino" if find_spec("openvino") else "cpu,cpu"],
+    "cuda_graph": ["--no-cuda-graph"],
+    "gpu_mem_limit": ["--gpu-mem-limit", "2GiB"],
+    "output": ["-o", "boxes.json"],
+    "labels": ["--labels", "score"],
+    "blur": ["--blur", "red", "--save", "out"],
+    "fail_if": ["--fail-if", "red>100"],
+    "coco_images": ["--coco-images", "instances.json", "--save-coco", "found.json"],
+    "save_mot": ["--save-mot", "mot", "--track", "bytetrack"],
+    "on": ["--on", "local:2"],
+    "actors": ["--on", "ray", "--actors", "1..2"],
+    "shards": ["--shards", "1/1"],
+}
+SQUARES = (("red", 1, 1), ("green", 3, 3), ("blue", 5, 2))
+BOXES = [(number, 1.0, *cell_box(*cell)) for number, (_, *cell) in enumerate(SQUARES)]
+BY_KIND = {bool: [], int: ["3"], float: ["30"]}
+
+
+def words_of(name):
+    """The words that set an option, and what it needs."""
+    row = ROWS[name]
+    if name in WORDS:
+        words = WORDS[name]
+    elif row.kind in BY_KIND and (row.metavar or row.kind is bool):
+        words = [row.flag, *BY_KIND[row.kind]]
+    else:
+        words = [row.flag, *([row.choices[-1] if row.choices else name] if row.metavar else [])]
+    needed = [word for need in row.needs if f"--{need}" not in words and need not in
+              {"track", "save_coco"} for word in words_of(need)]  # fmt: skip
+    folder = ["-o", "parts/"] if row.panel == "Runs in shards" else []
+    return [*words, *needed, *folder]
+
+
+@pytest.fixture
+def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
+    """The boxes of one picture that a run with these words records."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DETCLI_DEVICE", "cpu")
+    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
+    monkeypatch.setattr("detcli.sink.window.WindowSink.__init__", lambda *_: None)
+    monkeypatch.setattr("detcli.sink.window.WindowSink.write", lambda *_: None)
+    monkeypatch.setattr("detcli.sink.window.WindowSink.close", lambda *_: None)
+    picture = make_picture("a.png", *SQUARES)
+    make_picture("b.png", ("red", 2, 2))
+    (tmp_path / "names.txt").write_text(f"{tmp_path / 'b.png'}")
+    names = [{"id": number, "name": name} for number, name in enumerate(("red", "green", "blue"))]
+    images = [{"id": number, "file_name": name} for number, name in ((1, "a.png"), (2, "b.png"))]
+    document = {"images": images, "categories": names, "annotations": []}
+    (tmp_path / "instances.json").write_text(json.dumps(document))
+    seen = []
+    for owner, name in ((OutputSummary, "add"), (_Worker, "add")):
+        monkeypatch.setattr(owner, name, noting(getattr(owner, name), seen))
+
+    def run(*words):
+        seen.clear()
+        done = invoke("predict", picture, "-m", make_model(), "--conf", "0.5", *words)
+        assert done.returncode == 0, done.stderr
+        (record,) = [one for one in seen if one.origin.source == str(picture)]
+        found = record.detections
+        boxes = zip(found.class_id, found.score, found.xyxy.tolist(), strict=True)
+        return sorted((int(number), round(float(score), 3), *box) for number, score, box in boxes)
+
+    return run
+
+
+def noting(add, seen):
+    def note(self, record):
+        seen.append(record)
+        add(self, record)
+
+    return note
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_row_that_says_it_changes_no_boxes_does_not(name, boxes_of):
+    assert boxes_of(*words_of(name)) == BOXES
+
+
+def test_a_row_that_changes_boxes_is_noticed(boxes_of):
+    assert boxes_of() == BOXES
+    assert boxes_of("--classes", "red") == BOXES[:1]
