@@ -5,7 +5,6 @@ control codes are escaped, and such cells begin with an apostrophe, as OWASP adv
 injection".
 """
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,6 +123,8 @@ class CsvSink(TextSink):
             )
 
     def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        import csv  # the other formats do without
+
         table = [[_safe(row.get(column, "")) for column in self._columns] for row in rows]
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
         quote_all = any(";" in str(cell) for row in table for cell in row)
