@@ -13,7 +13,6 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
-from detcli.commands.bench.report import RunReport, SweepReport, TopKReport
 from detcli.commands.convert.report import Conversion
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
@@ -23,7 +22,6 @@ from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
-    "bench": RunReport | SweepReport | TopKReport,
     "convert": Conversion,
     "eval": EvalReport,
     "inspect": Inspection,

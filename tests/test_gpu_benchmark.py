@@ -10,11 +10,11 @@ from benchmarks.gpu import PROVIDER_OPTIONS, bench, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock, HostClock, TooSlowToQueueError
 from benchmarks.gpu.launches import launch_all
 from benchmarks.gpu.measure import Case, Plan, Way, failures, measure
+from benchmarks.gpu.peers import DisagreementError
 from commands.bench.requests import shorten
 
 from detcli.backend.cuda import network
 from detcli.backend.device import DeviceOptions
-from detcli.commands.bench.topk import DisagreementError
 
 ONCE = Plan(samples=1)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from in_turns import take_turns
 
 from detcli import Detector
-from detcli.commands.bench.sampling import take_turns
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.settings import Settings
 from detcli.source.decode import DecodeOptions, load_bytes

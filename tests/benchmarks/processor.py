@@ -19,11 +19,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import openvino
+from in_turns import take_turns
 
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.device import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.commands.bench.sampling import take_turns
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.errors import DeviceError
 from detcli.pipeline import Pipeline

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/selection.py [--seconds 5]
 
-Prints medians for heads of both kinds and two confidences; before anything is timed, all must agree
-on the scores. `detcli bench --mode topk` compares more sizes, devices and libraries.
+Prints medians for heads of both kinds and two confidences, and for rows of several lengths; before
+anything is timed, all must agree. `benchmarks.gpu` compares on a GPU.
 """
 
 import argparse
@@ -12,13 +12,13 @@ import statistics
 from functools import partial
 
 import numpy as np
+from in_turns import argpartition, detector_head, stable_argsort, take_turns
 
 from detcli.backend.postprocess import SelectionOptions, select
-from detcli.commands.bench.sampling import take_turns
-from detcli.commands.bench.topk import argpartition, detector_head, stable_argsort
 from detcli.topk import top_k
 
 CLASSES, ANCHORS, KEEP = 80, 8400, 300
+ROWS = (8400, 33_600, 1_000_000)
 
 
 def by_order(order, head, confidence):
@@ -84,11 +84,12 @@ def main():
                 np.testing.assert_array_equal(run(), expected)
             ready["class maximum alone"] = partial(head[4:].max, axis=0)
             report(f"[1,84,8400] -> 300, scores {title}, conf {confidence}", ready, seconds)
-    row = generator.random(ANCHORS, np.float32)
-    np.testing.assert_array_equal(top_k(row, KEEP)[1], stable_argsort(row, KEEP))
-    rows = {"detcli": partial(top_k, row, KEEP)}
-    rows["stable argsort"] = partial(stable_argsort, row, KEEP)
-    report("one row of 8400 -> 300", rows, seconds)
+    for length in ROWS:
+        row = generator.random(length, np.float32)
+        np.testing.assert_array_equal(top_k(row, KEEP)[1], stable_argsort(row, KEEP))
+        rows = {"detcli": partial(top_k, row, KEEP)}
+        rows |= {sort.__name__: partial(sort, row, KEEP) for sort in (stable_argsort, argpartition)}
+        report(f"one row of {length} -> {KEEP}", rows, seconds)
 
 
 if __name__ == "__main__":

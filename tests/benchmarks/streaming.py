@@ -17,7 +17,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from detcli.commands.bench.sampling import take_turns
+from in_turns import take_turns
 
 COMMAND = [sys.executable, "-m", "detcli", "predict", "-q", "--format", "jsonl"]
 

@@ -153,13 +153,6 @@ def test_the_doctor_has_no_default_device(write, monkeypatch):
     assert parse("doctor").params["device"] is None
 
 
-def test_a_default_model_does_not_keep_bench_from_sorting(write, monkeypatch):
-    write('model = "written"')
-    monkeypatch.setattr("detcli.commands.bench.topk.measure_top_k", lambda *_: sys.exit(77))
-    result = CliRunner().invoke(app, ["bench", "--mode", "topk", "--seconds", "0"])
-    assert result.exit_code == 77, result.stderr
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -1,11 +1,10 @@
 """`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
 
 command.py, request.py     options and output; what to measure
-run.py, sweep.py           one measurement, latency or throughput; combinations of settings
-cold_start.py, topk.py     whole processes; top-k beside other libraries
+run.py, cold_start.py      one measurement, latency or throughput; whole processes
 sampling.py, inputs.py     clocks, warm-up, turns, intervals; the pictures, over and over
 time_limit.py              for each step of a measurement
 machine.py, baseline.py    hardware, versions, what disturbed it; an earlier run
 report.py                  the results, as JSON
-render.py, plot.py         as tables and charts
+render.py                  as tables
 """

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from detcli.commands.bench.report import (
     RegressionVerdict,
     RunReport,
     Software,
-    TopKReport,
 )
 from detcli.commands.bench.sampling import WALL, Samples, interval
 from detcli.errors import UsageError
@@ -43,8 +42,6 @@ COMPARED = {name: name for name in NAMES} | {"sha256": "model", "inputs_sha256":
 """Fields of reports that must be equal, and their names in a baseline."""
 
 HINT = "make one with --save-baseline"
-
-AnyReport = TypeVar("AnyReport", RunReport, TopKReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +66,10 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Generic[AnyReport]):
+class Measured:
     """A report, its samples, and what it is comparable with."""
 
-    report: AnyReport
+    report: RunReport
     samples: Samples
     identity: Identity
 
@@ -168,26 +165,24 @@ def compare(
 ) -> BaselineComparison:
     """Compare samples with those of a baseline under the same conditions, see `require_same`.
 
-    The wall clock decides if it was measured, and the stages explain it; otherwise every duration
-    decides. `taken` is the fraction of the cores that other programs took.
+    The wall clock decides, and the stages explain it. `taken` is the fraction of the cores that
+    other programs took.
 
     Raises:
-        UsageError: The two have no durations in common.
+        UsageError: The baseline has no wall clock.
     """
     baseline, changes = limit.baseline, []
     for name, after in samples.items():
         if not (before := baseline.samples.get(name)):
             continue
         ratio = interval(np.median, after, before)
-        decides = name == WALL or WALL not in samples
-        verdict = judge(ratio, limit.share, (baseline.taken, taken)) if decides else None
+        verdict = judge(ratio, limit.share, (baseline.taken, taken)) if name == WALL else None
         changes.append(
             Change(name, float(np.median(before)), float(np.median(after)), ratio, verdict)
         )
-    if not changes:
+    if not any(change.verdict for change in changes):
         raise UsageError(f"{baseline.file} has nothing in common with this measurement", HINT)
-    verdicts = {change.verdict for change in changes}
-    worst = next(verdict for verdict in reversed(RegressionVerdict) if verdict in verdicts)
+    worst = next(change.verdict for change in changes if change.verdict)
     told = baseline.software, baseline.warnings, baseline.taken, taken
     return BaselineComparison(baseline.file, *told, limit.share, tuple(changes), worst)
 

@@ -25,13 +25,6 @@ def predict_command(request: BenchRequest, picture: Path) -> list[str]:
     return _command("predict", request, [str(picture)], quiet=True, format="jsonl")
 
 
-def bench_command(request: BenchRequest) -> list[str]:
-    """Command line of `detcli bench` that measures the request and prints its report as JSON."""
-    own = {name: getattr(request, name) for name in ("mode", "seconds", "cold_starts")}
-    own |= {"batch": request.run.batch, "workers": request.run.device_options.workers}
-    return _command("bench", request, request.sources, **own, format="json")
-
-
 def _command(name: str, request: BenchRequest, sources: Sequence[str], **own: Any) -> list[str]:  # noqa: ANN401 - values of options
     run, command = request.run, [*DETCLI, name]
     shared = {

@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,37 +186,13 @@ def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
 MAX_DEVIATION = 0.1  # as a fraction of the mean
 MAX_OTHER_LOAD = 0.1  # of the cores
 MAX_STOLEN = 0.01  # of the time
-MAX_CLOCK_DRIFT = 0.05  # of the highest frequency
-
-FREQUENCY_INTERVAL_S = 1.0
-
-THROTTLE_COUNTS = "sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
-QUOTA = "sys/fs/cgroup/cpu.stat"
 
 
 class NoiseMeter:
-    """Compares the machine's counters before and after a measurement; starts on creation.
+    """Compares the machine's counters before and after a measurement; starts on creation."""
 
-    `root` is the root of the file system, where Linux counts throttling.
-    """
-
-    def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._frequencies: list[float] = []
-        self._looked = 0.0
-        self.look()
+    def __init__(self) -> None:
         self._before = self._count()
-
-    def look(self) -> None:
-        """Record the processor's frequency, at most once a second; call it between runs."""
-        if time.monotonic() - self._looked < FREQUENCY_INTERVAL_S:
-            return
-        self._looked = time.monotonic()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # psutil's, where it is unknown
-            frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
-        if frequency is not None and frequency.current:
-            self._frequencies.append(float(frequency.current))
 
     def finish(self, wall: Summary | None, gpu: Iterable[GpuState] = ()) -> Noise:
         """Report what happened since the start.
@@ -226,8 +201,6 @@ class NoiseMeter:
             wall: The duration measured; None if several were.
             gpu: The states of the GPU during the measurement.
         """
-        self._looked = 0.0
-        self.look()
         before, after = self._before, self._count()
         passed = {name: after[name] - before[name] for name in before.keys() & after.keys()}
         seconds, cores = passed["seconds"], len(_cores())
@@ -238,9 +211,6 @@ class NoiseMeter:
             other_load=other_load,
             stolen=stolen,
             taken=min(1.0, other_load / cores + (stolen or 0.0)),
-            frequency_low_mhz=min(self._frequencies, default=None),
-            frequency_high_mhz=max(self._frequencies, default=None),
-            throttled=int(passed["throttled"]) if "throttled" in passed else None,
             gpu_slowed_by=tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by)),
             warnings=(),
         )
@@ -259,13 +229,6 @@ class NoiseMeter:
         }
         if hasattr(times[0], "steal"):
             counts["stolen"] = sum(one.steal for one in times)
-        # How often the processor overheated or a container's quota ran out; Linux only.
-        throttled = [path.read_text(encoding="ascii") for path in self._root.glob(THROTTLE_COUNTS)]
-        if (quota := self._root / QUOTA).exists():
-            text = quota.read_text(encoding="ascii")
-            throttled += re.findall(r"^nr_throttled (\d+)", text, re.MULTILINE)
-        if throttled:
-            counts["throttled"] = sum(map(int, throttled))
         return counts
 
 
@@ -277,11 +240,6 @@ def _doubts(noise: Noise, cores: int) -> Iterator[str]:
         yield f"other programs kept {noise.other_load:.1f} of {cores} cores busy"
     if noise.stolen is not None and noise.stolen > MAX_STOLEN:
         yield f"the host of this virtual machine took away {noise.stolen:.0%} of the time"
-    low, high = noise.frequency_low_mhz, noise.frequency_high_mhz
-    if low is not None and high is not None and low < (1 - MAX_CLOCK_DRIFT) * high:
-        yield f"the processor's frequency varied between {low:.0f} and {high:.0f} MHz"
-    if noise.throttled:
-        yield f"heat or a quota slowed the processor down {noise.throttled} times"
     if noise.gpu_slowed_by:
         yield f"the GPU was slowed down by {', '.join(noise.gpu_slowed_by)}"
 

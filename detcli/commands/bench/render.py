@@ -14,16 +14,12 @@ from detcli.commands.bench.report import (
     BenchMachine,
     Latency,
     Overhead,
-    PeakMemory,
     RegressionVerdict,
     RunReport,
     Summary,
-    SweepReport,
     Throughput,
-    TopKReport,
     WarmUp,
 )
-from detcli.commands.bench.request import Mode
 from detcli.commands.shared.reports import facts
 from detcli.text import printable
 
@@ -63,55 +59,6 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
         table.add_row(Text("undisturbed", style="bold"), *_summary(latency.undisturbed), "")
         yield table
     yield facts(_facts(report))
-    if report.comparison is not None:
-        yield from _comparison(report.comparison)
-
-
-def render_sweep(report: SweepReport) -> Iterator["RenderableType"]:
-    """Lay out a sweep, one row per combination."""
-    yield Text(f"{report.mode}, {_machine(report.machine)}", style="dim")
-    latency = report.mode is Mode.LATENCY
-    titles = [*report.axes, "pictures/s", "95% interval"]
-    titles += ["p50", "p90"] if latency else []
-    table = _table(*titles, "host", "GPU")
-    for point in report.points:
-        cells = [printable(point.values[name]) for name in report.axes]
-        if point.failure is not None:
-            table.add_row(*cells, Text("failed", style="red"))
-            continue
-        cells.append(_shown(point.pictures_per_second, "{:.1f}".format))
-        cells.append(_shown(point.interval, "{0.low:.1f} to {0.high:.1f}".format))
-        cells += _summary(point.latency)[:2] if latency else []
-        memory = point.memory or PeakMemory(None, None)
-        host, device = memory.host_peak_bytes, memory.device_bytes
-        table.add_row(*cells, _shown(host, decimal), _shown(device, decimal))
-    yield table
-    for message in dict.fromkeys(one.failure.message for one in report.points if one.failure):
-        yield Text.assemble(("failed: ", "red"), printable(message))
-    noisy = sum(bool(point.warnings) for point in report.points)
-    if noisy:
-        what = f"{noisy} of {len(report.points)} combinations were disturbed"
-        yield Text.assemble(("warning: ", "yellow"), f"{what}; --format json says how")
-
-
-def render_top_k(report: TopKReport) -> Iterator["RenderableType"]:
-    """Lay out a comparison of top-k implementations, one table per case."""
-    yield Text(f"{report.device}, {_machine(report.machine)}", style="dim")
-    for case in report.cases:
-        table = _table(f"{case.task}, {case.n} to {case.k}", "p50", "p90", "beside detcli")
-        table.columns[0].min_width = 26  # aligns the tables of all cases
-        for timing in case.ways:
-            if timing.summary is not None:
-                times = f"{timing.times_ours:.2f} times"
-                table.add_row(timing.name, *_summary(timing.summary)[:2], times)
-        yield table
-        yield ""
-    timings = (one for case in report.cases for one in case.ways if one.missing is not None)
-    for missing in dict.fromkeys(f"{one.name} was not timed: {one.missing}" for one in timings):
-        yield Text(printable(missing), style="dim")
-    yield Text(
-        f"All answers agreed before timing; the clock took {report.clock_share:.2%} at most."
-    )
     if report.comparison is not None:
         yield from _comparison(report.comparison)
 

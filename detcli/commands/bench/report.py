@@ -1,4 +1,4 @@
-"""The results of a measurement; schema.json describes their JSON form.
+"""The results of a measurement; docs/benchmark.md shows their JSON form.
 
 Times are in seconds, memory in bytes. None stands for a figure that was not measured, or that does
 not exist on the device.
@@ -203,9 +203,6 @@ class Noise:
         other_load: Cores kept busy by other programs.
         stolen: Fraction of the time that the host of a virtual machine took away.
         taken: Fraction of the cores that both took together.
-        frequency_low_mhz: Lowest clock frequency of the processor.
-        frequency_high_mhz: Highest clock frequency of the processor.
-        throttled: How often heat or a quota slowed the processor down.
         gpu_slowed_by: What slowed the GPU down, according to its driver.
         warnings: Findings that cast doubt on the figures.
     """
@@ -214,9 +211,6 @@ class Noise:
     other_load: float | None
     stolen: float | None
     taken: float
-    frequency_low_mhz: float | None
-    frequency_high_mhz: float | None
-    throttled: int | None
     gpu_slowed_by: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -271,94 +265,5 @@ class RunReport:
     throughput: Throughput | None
     cold_start: ColdStart | None
     memory: PeakMemory
-    noise: Noise
-    comparison: BaselineComparison | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PointFailure:
-    """Why a combination has no figures, and its exit code."""
-
-    message: str
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class SweepPoint:
-    """One combination of a sweep.
-
-    Attributes:
-        values: Value of each axis, as given.
-        device: Where it ran.
-        batch: Pictures in a batch.
-        workers: Detectors; always one on a GPU.
-        pictures_per_second: In mode latency, from the median of one batch after the other.
-        interval: The rate with a confidence interval.
-        latency: Wall clock of a batch; None in mode throughput.
-        memory: Of its process.
-        warnings: About noise.
-        failure: Why the figures are missing.
-    """
-
-    values: dict[str, str]
-    device: str | None = None
-    batch: int | None = None
-    workers: int | None = None
-    pictures_per_second: float | None = None
-    interval: Interval | None = None
-    latency: Summary | None = None
-    memory: PeakMemory | None = None
-    warnings: tuple[str, ...] = ()
-    failure: PointFailure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SweepReport:
-    """All combinations of some values."""
-
-    kind: Literal["sweep"]
-    mode: Mode
-    axes: dict[str, tuple[str, ...]]
-    machine: BenchMachine
-    software: Software
-    points: tuple[SweepPoint, ...]
-
-
-TaskName = Literal["top_k", "selection"]
-
-
-@dataclass(frozen=True, slots=True)
-class TopKTiming:
-    """One implementation of a task; `missing` says why it was not timed."""
-
-    name: str
-    summary: Summary | None
-    times_ours: float | None
-    missing: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopKCase:
-    """A task of one size, by every implementation; the first is detcli's."""
-
-    task: TaskName
-    n: int
-    k: int
-    ways: tuple[TopKTiming, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopKReport:
-    """Top-k and selection beside other libraries.
-
-    `clock_share` is the largest fraction of a figure that went into timing.
-    """
-
-    kind: Literal["topk"]
-    machine: BenchMachine
-    software: Software
-    device: str
-    cases: tuple[TopKCase, ...]
-    clock_share: float
     noise: Noise
     comparison: BaselineComparison | None = None

@@ -15,7 +15,6 @@ class Mode(StrEnum):
 
     LATENCY = "latency"
     THROUGHPUT = "throughput"
-    TOPK = "topk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +48,4 @@ class BenchRequest:
             )
         if len(self.run.devices) > 1:
             names = ",".join(map(str, self.run.devices))
-            raise UsageError(f"'{names}' names several devices", f"use --sweep device={names}")
+            raise UsageError(f"'{names}' names several devices", "measure one after the other")

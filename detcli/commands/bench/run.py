@@ -52,7 +52,7 @@ STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 NS = 1e-9
 
 
-def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunReport]:
+def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
     """Measure latency or throughput, and compare it with a baseline if there is one.
 
     Raises:
@@ -87,15 +87,13 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured[RunRe
         latency = throughput = None
         if request.mode is Mode.THROUGHPUT:
             throughput, samples = measure_throughput(
-                detector, conditions.batch, inputs, request.seconds, noise
+                detector, conditions.batch, inputs, request.seconds
             )
             wall = Summary.of(samples[WALL])
         else:
             again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
             runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
-            latency, samples = time_limit.run(
-                partial(measure_latency, runner, request.seconds, noise)
-            )
+            latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
             wall = latency.undisturbed
         host_peak = peak_memory()
         states = gpu.stop()
@@ -198,9 +196,7 @@ class BatchRunner:
         return seconds
 
 
-def measure_latency(
-    runner: BatchRunner, seconds: float, noise: NoiseMeter
-) -> tuple[Latency, Samples]:
+def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
     """Run one batch after the other, for some seconds after the warm-up.
 
     Raises:
@@ -216,7 +212,6 @@ def measure_latency(
         undisturbed.append(runner.run_both(timed_first=len(walls) % 2 == 1))
         walls.append(runner.clock.wall)
         stages.append(runner.clock.stages)
-        noise.look()
     wall = Summary.of([NS * ns for ns in walls])
     cost = sampling.clock_cost(runner.clock.calls)
     ratios = [NS * timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
@@ -282,7 +277,7 @@ class _Arrivals:
 
 
 def measure_throughput(
-    detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float, noise: NoiseMeter
+    detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float
 ) -> tuple[Throughput, Samples]:
     """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
 
@@ -314,7 +309,6 @@ def measure_throughput(
             raise record.error.about(record.origin.source) from record.error
         if record.error is not None:
             raise record.error
-        noise.look()
         if arrivals.add() > seconds and len(arrivals.times) > arrivals.warm + 2 * arrivals.step:
             enough.set()
     samples, times, warm = arrivals.samples(), arrivals.times, arrivals.warm

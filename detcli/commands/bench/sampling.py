@@ -1,9 +1,9 @@
-"""Durations: the stages' clock, warm-up, implementations in turns, confidence intervals."""
+"""Durations: the stages' clock, warm-up, confidence intervals."""
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import truediv
 
@@ -112,72 +112,11 @@ def is_stable(taken: Sequence[float], seconds: float) -> bool | None:
     return False if seconds > MAX_WARM_UP_S and len(taken) >= BLOCK else None
 
 
-# Turns
-
-MIN_ROUNDS = 5
-TURN_S, MAX_TURN = 0.02, 20
-"""A turn of one implementation ends after this many seconds, or this many samples."""
-
-MIN_SAMPLE_S, MAX_REPEATS = 1e-4, 1000
-"""A sample repeats its call until it takes about this long."""
-
-
-def take_turns(
-    implementations: Mapping[str, Callable[[], object]],
-    seconds: float = 0.0,
-    *,
-    rounds: int = MIN_ROUNDS,
-    between: Callable[[], object] = lambda: None,
-) -> Samples:
-    """Time implementations in short turns, so that any disturbance affects all of them.
-
-    Each turn begins with an untimed call, which brings the data back into the caches. Calls too
-    short for the clock are repeated within a sample. The order changes every round: ONNX Runtime's
-    threads keep spinning for a while and slow down the next implementation.
-
-    Args:
-        implementations: What to time, by name.
-        seconds: Total duration; rounds are completed.
-        rounds: Minimum number of turns for each implementation.
-        between: Called after each round.
-    """
-    generator = np.random.default_rng(0)
-    repeats = {name: repeats_of(call) for name, call in implementations.items()}
-    taken: Samples = {name: [] for name in implementations}
-    start, done = time.perf_counter(), 0
-    while done < rounds or time.perf_counter() - start < seconds:
-        for name in map(str, generator.permutation(list(implementations))):
-            call = implementations[name]
-            call()
-            until = time.perf_counter() + TURN_S
-            for _ in range(MAX_TURN):
-                taken[name].append(sample(call, repeats[name]))
-                if time.perf_counter() > until:
-                    break
-        done += 1
-        between()
-    return taken
-
-
-def sample(call: Callable[[], object], repeats: int = 1) -> float:
-    """Seconds of a call, the mean of some repeats."""
+def sample(call: Callable[[], object]) -> float:
+    """Seconds of a call."""
     start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - start) / repeats
-
-
-def repeats_of(call: Callable[[], object]) -> int:
-    """Calls that make up a sample, so that the clock's own time is negligible."""
     call()
-    shortest = min(sample(call) for _ in range(3))
-    return max(1, min(MAX_REPEATS, math.ceil(MIN_SAMPLE_S / shortest)))
-
-
-def sampling_share(shortest: float) -> float:
-    """Fraction of the `shortest` duration measured, in seconds, that went into sampling itself."""
-    repeats = max(1, math.ceil(MIN_SAMPLE_S / shortest))
-    return statistics.median(sample(tuple, repeats) for _ in range(200)) / shortest
+    return time.perf_counter() - start
 
 
 # Intervals

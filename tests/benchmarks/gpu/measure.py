@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks.gpu.peers import MissingError
 from detcli.commands.bench import sampling
 from detcli.commands.bench.report import Summary
-from detcli.commands.bench.topk import MissingError
 
 
 @dataclass(frozen=True)

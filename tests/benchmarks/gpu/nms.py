@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.gpu.measure import Case, Way
-from benchmarks.gpu.peers import torch_on
+from benchmarks.gpu.peers import DisagreementError, import_optional, torch_on
 from benchmarks.gpu.selection import Head, compare, on_the_host, ours, rows_of
+from benchmarks.in_turns import detector_head
 from detcli.backend import postprocess
 from detcli.backend.postprocess import SelectionOptions
-from detcli.commands.bench.topk import DisagreementError, detector_head, import_optional
 
 KEEP = 300
 INPUTS = 3

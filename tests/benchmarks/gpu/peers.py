@@ -1,11 +1,26 @@
-"""PyTorch on the stream of our GPU; MissingError says why it cannot be used."""
+"""PyTorch on the stream of our GPU; what goes wrong with peers."""
 
 import contextlib
 import functools
+import importlib
 
 import numpy as np
 
-from detcli.commands.bench.topk import MissingError, import_optional
+
+class MissingError(Exception):
+    """A peer is unavailable; the message says why."""
+
+
+class DisagreementError(Exception):
+    """An answer is wrong; the message says how."""
+
+
+def import_optional(package, name):
+    """Import a peer's package, or raise MissingError."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingError(f"{name} is not installed") from error
 
 
 def on_host(gpu) -> bool:

@@ -7,12 +7,12 @@ import numpy as np
 
 from benchmarks.gpu.devices import Watched
 from benchmarks.gpu.measure import Case, Way
-from benchmarks.gpu.peers import torch_on, v10_postprocess
+from benchmarks.gpu.peers import DisagreementError, torch_on, v10_postprocess
+from benchmarks.in_turns import detector_head
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import upload
 from detcli.backend.postprocess import SelectionOptions
-from detcli.commands.bench.topk import DisagreementError, detector_head
 
 KEEP = 300
 INPUTS = 3

@@ -7,22 +7,16 @@ occurs once.
 import math
 
 import numpy as np
+from onnx import parser
 
 import detcli
 from benchmarks.gpu.devices import downloader
 from benchmarks.gpu.measure import Case, Way
-from benchmarks.gpu.peers import on_host, torch_on
+from benchmarks.gpu.peers import DisagreementError, MissingError, import_optional, on_host, torch_on
 from detcli.backend.cuda import topk
 from detcli.backend.cuda.topk import DeviceArray, upload
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.libraries import CUDA, require_provider
-from detcli.commands.bench.topk import (
-    DisagreementError,
-    MissingError,
-    TopKTask,
-    import_optional,
-    top_k_graph,
-)
 from detcli.errors import DetcliError
 
 KEEP = 300
@@ -140,7 +134,13 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
             raise MissingError(str(error)) from error
         provider, device = CUDA, ("cuda", gpu.ordinal)
         settings = {"device_id": str(gpu.ordinal), "user_compute_stream": str(gpu.stream)}
-    graph = top_k_graph(TopKTask("top_k", arrays[0], KEEP))
+    rows, n = arrays[0].shape
+    graph = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]>
+        ranking (float[{rows}, {n}] values) => (float[] best, int64[] indices)
+            <int64[1] k = {{{min(KEEP, n)}}}>
+            {{ best, indices = TopK <axis = -1> (values, k) }}"""
+    ).SerializeToString()
     session = onnxruntime.InferenceSession(graph, providers=[(provider, settings)])
     if session.get_providers()[0] != provider:
         raise DisagreementError(f"ONNX Runtime did not take {provider}")

@@ -6,7 +6,7 @@ import typer.main
 from commands.bench.requests import bench_request
 
 from detcli.app import app
-from detcli.commands.bench.cold_start import bench_command, predict_command
+from detcli.commands.bench.cold_start import predict_command
 from detcli.commands.bench.request import Mode
 from detcli.model.contract import BoxFormat
 
@@ -37,15 +37,13 @@ def parsed(command):
     return found.make_context(command[3], command[4:]).params
 
 
-def test_everything_reaches_bench():
-    given = parsed(bench_command(EVERYTHING))
+def test_predict_runs_the_same_model_in_the_same_way():
+    given = parsed(predict_command(EVERYTHING, Path("street.jpg")))
     wanted = {
-        "source": ("-odd.jpg", "b c.jpg"),
+        "source": ("street.jpg",),
+        "quiet": True,
         "model": "a.onnx",
-        "mode": Mode.THROUGHPUT,
         "device": "cuda:1",
-        "batch": 2,
-        "workers": 3,
         "nms": 0.45,
         "imgsz": 320,
         "box_format": BoxFormat.CXCYWH,
@@ -54,32 +52,17 @@ def test_everything_reaches_bench():
         "cuda_graph": False,
         "gpu_mem_limit": str(1 << 30),
         "half": False,
-        "seconds": 1.5,
-        "cold_starts": 0,
-        "report_format": "json",
     }
     assert {name: given[name] for name in wanted} == wanted
 
 
-def test_what_was_not_asked_for_is_left_to_bench():
-    given = parsed(bench_command(bench_request()))
-    assert given["batch"] is given["imgsz"] is given["nms"] is given["cuda_graph"] is None
-    assert given["source"] in ([], None, ())
-
-
-def test_predict_runs_the_same_model_in_the_same_way():
-    given = parsed(predict_command(EVERYTHING, Path("street.jpg")))
-    assert given["source"] == ("street.jpg",)
-    assert given["quiet"] is True
-    shared = (
-        *("model", "device", "nms", "imgsz", "box_format", "preprocess", "boxes_only"),
-        *("cuda_graph", "gpu_mem_limit"),
-    )
-    bench = parsed(bench_command(EVERYTHING))
-    assert {name: given[name] for name in shared} == {name: bench[name] for name in shared}
+def test_what_was_not_asked_for_is_left_to_predict():
+    given = parsed(predict_command(bench_request(), Path("-odd.jpg")))
+    assert given["imgsz"] is given["nms"] is given["cuda_graph"] is None
+    assert given["source"] == ("-odd.jpg",)
 
 
 def test_flags():
     half = bench_request(half=True, cuda_graph=True)
-    assert parsed(bench_command(half))["half"] is True
-    assert parsed(bench_command(half))["cuda_graph"] is True
+    given = parsed(predict_command(half, Path("a.jpg")))
+    assert given["half"] is given["cuda_graph"] is True

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from detcli.commands.bench.render import render_run, render_sweep, seconds
+from detcli.commands.bench.render import render_run, seconds
 from detcli.commands.bench.report import (
     BaselineComparison,
     BenchMachine,
@@ -19,14 +19,11 @@ from detcli.commands.bench.report import (
     Noise,
     Overhead,
     PeakMemory,
-    PointFailure,
     RegressionVerdict,
     RunReport,
     Software,
     StageFigures,
     Summary,
-    SweepPoint,
-    SweepReport,
     WarmUp,
 )
 from detcli.commands.bench.request import Mode
@@ -34,9 +31,7 @@ from detcli.commands.bench.request import Mode
 MACHINE = BenchMachine("Made Up 9", "x86_64", "Linux", 4, 8_000_000_000, "NVIDIA H200", "580.65")
 SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
 SUMMARY = Summary(0.0025, 0.003, None, 0.0026, 0.0001, 40)
-NOISE = Noise(
-    None, None, None, 0.25, None, None, None, (), ("other programs kept 1.0 of 4 cores busy",)
-)
+NOISE = Noise(None, None, None, 0.25, (), ("other programs kept 1.0 of 4 cores busy",))
 
 LATENCY = Latency(
     undisturbed=SUMMARY,
@@ -119,23 +114,6 @@ def test_stages_present_and_missing(run):
 
 def test_control_codes_in_a_name_are_harmless(run):
     assert "\x1b" not in run
-
-
-def test_a_sweep_with_failures_and_noise():
-    values = [{"batch": "1", "device": name} for name in ("cuda", "tensorrt")]
-    points = (
-        SweepPoint(
-            *(values[0], "cuda:0", 1, 1, 412.3, Interval(412, 400.0, 420.0), SUMMARY),
-            *(PeakMemory(1_000_000, 2_000_000_000), ("noise",)),
-        ),
-        SweepPoint(values[1], failure=PointFailure("no TensorRT", 5)),
-    )
-    axes = {"batch": ("1",), "device": ("cuda", "tensorrt")}
-    report = SweepReport("sweep", Mode.LATENCY, axes, MACHINE, SOFTWARE, points)
-    text = printed(render_sweep(report))
-    assert "412.3  400.0 to 420.0  2.50 ms  3.00 ms  1.0 MB  2.0 GB" in text
-    assert "failed: no TensorRT" in text
-    assert "1 of 2 combinations were disturbed" in text
 
 
 @pytest.mark.parametrize(

@@ -16,4 +16,4 @@ def test_latency_takes_one_detector():
 def test_one_device_at_a_time():
     with pytest.raises(UsageError, match="several devices") as caught:
         bench_request(device="cpu,cuda")
-    assert "--sweep device=cpu,cuda" in caught.value.hint
+    assert "one after the other" in caught.value.hint

@@ -10,7 +10,6 @@ from colour_model import build, picture
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
 from detcli.commands.bench.inputs import RepeatedInputs
-from detcli.commands.bench.machine import NoiseMeter
 from detcli.commands.bench.run import BatchRunner, measure_latency
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
@@ -31,7 +30,7 @@ def measured(tmp_path_factory):
         RepeatedInputs(names) as timed,
         RepeatedInputs(names) as untimed,
     ):
-        return measure_latency(BatchRunner(detector, 2, timed, untimed), 0.05, NoiseMeter())
+        return measure_latency(BatchRunner(detector, 2, timed, untimed), 0.05)
 
 
 def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
@@ -83,7 +82,7 @@ class Recorder:
 
 def test_timed_and_untimed_runs_alternate():
     runner = Recorder()
-    found, _ = measure_latency(runner, 0.0, NoiseMeter())
+    found, _ = measure_latency(runner, 0.0)
     runs = runner.asked[found.warm_up.runs // 2 :]
     assert runs == [False, True] * 5
     assert found.synchronised

@@ -8,7 +8,6 @@ from detcli import DeviceOptions
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
 from detcli.commands.bench.inputs import RepeatedInputs
-from detcli.commands.bench.machine import NoiseMeter
 from detcli.commands.bench.run import _Arrivals, measure_throughput
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
@@ -23,7 +22,7 @@ def test_pictures_a_second(batch, workers, make_model, make_picture):
         Detector(make_model(batch=None), "cpu", options=options) as detector,
         RepeatedInputs(names) as inputs,
     ):
-        found, samples = measure_throughput(detector, batch, inputs, 0.3, NoiseMeter())
+        found, samples = measure_throughput(detector, batch, inputs, 0.3)
     assert found.pictures_per_second == found.pictures / found.seconds
     assert found.seconds > 0.3
     assert found.warm_up.runs > 0
@@ -44,7 +43,7 @@ def test_a_picture_that_fails_ends_the_run(make_model, tmp_path):
         RepeatedInputs((str(torn),)) as inputs,
         pytest.raises(DecodeError, match=r"torn\.jpg: "),
     ):
-        measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
+        measure_throughput(detector, 1, inputs, 0.1)
 
 
 def test_a_network_that_fails_ends_the_run(make_model, make_picture):
@@ -52,7 +51,7 @@ def test_a_network_that_fails_ends_the_run(make_model, make_picture):
     with Detector(make_model(), "cpu") as detector, RepeatedInputs(names) as inputs:
         detector._backend.close()  # noqa: SLF001 - a network that fails
         with pytest.raises(InferenceError):
-            measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
+            measure_throughput(detector, 1, inputs, 0.1)
 
 
 class Clock:
@@ -106,5 +105,5 @@ def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
         Detector(make_model(), "cpu") as detector,
         SlowInputs((str(make_picture("a.png")),)) as inputs,
     ):
-        found, _ = measure_throughput(detector, 1, inputs, 0.1, NoiseMeter())
+        found, _ = measure_throughput(detector, 1, inputs, 0.1)
     assert found.work_s["decode"] >= 0.01

@@ -69,7 +69,7 @@ def test_parquet_needs_a_file():
     "arguments",
     [
         ("eval", "codes", "--data", "labels.json", "--save-coco"),
-        ("bench", "--plot"),
+        ("bench", "--save-baseline"),
         ("verify", "a.jsonl", "b.jsonl", "--certificate"),
         ("predict", "a.jpg", "--save-coco"),
     ],

@@ -1,0 +1,91 @@
+"""What benchmarks time, a head like a detector's and ways to sort, and how: in turns."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+OBJECTS, NEIGHBOURS = 6, 4
+MIN_ROUNDS = 5
+TURN_S, MAX_TURN = 0.02, 20
+"""A turn of one implementation ends after this many seconds, or this many samples."""
+
+MIN_SAMPLE_S, MAX_REPEATS = 1e-4, 1000
+"""A sample repeats its call until it takes about this long."""
+
+
+def detector_head(generator, classes, anchors):
+    """A head `(4 + C, N)` like a detector's: low scores, but high ones near a few objects."""
+    head = generator.random((4 + classes, anchors), np.float32)
+    scores = head[4:]
+    np.power(scores, 24, out=scores)
+    scores *= np.float32(0.2)
+    width = min(NEIGHBOURS, anchors)
+    for _ in range(OBJECTS):
+        place = generator.integers(0, anchors - width + 1)
+        near = scores[generator.integers(classes), place : place + width]
+        near[:] = generator.uniform(0.3, 0.95, width)
+    return head
+
+
+def stable_argsort(row, k):
+    """Sort everything; of equal values the lower index comes first."""
+    return np.argsort(-row, kind="stable")[:k]
+
+
+def argpartition(row, k):
+    """Partition, then sort the k best; equal values come in any order."""
+    if k >= len(row):
+        return stable_argsort(row, k)
+    best = np.argpartition(row, -k)[-k:]
+    return best[np.argsort(-row[best])]
+
+
+def take_turns(
+    implementations: Mapping[str, Callable[[], object]],
+    seconds: float = 0.0,
+    *,
+    rounds: int = MIN_ROUNDS,
+) -> dict[str, list[float]]:
+    """Time implementations in short turns, so that any disturbance affects all of them.
+
+    Each turn begins with an untimed call, which brings the data back into the caches. Calls too
+    short for the clock are repeated within a sample. The order changes every round: ONNX Runtime's
+    threads keep spinning for a while and slow down the next implementation.
+
+    Args:
+        implementations: What to time, by name.
+        seconds: Total duration; rounds are completed.
+        rounds: Minimum number of turns for each implementation.
+    """
+    generator = np.random.default_rng(0)
+    repeats = {name: repeats_of(call) for name, call in implementations.items()}
+    taken = {name: [] for name in implementations}
+    start, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - start < seconds:
+        for name in map(str, generator.permutation(list(implementations))):
+            call = implementations[name]
+            call()
+            until = time.perf_counter() + TURN_S
+            for _ in range(MAX_TURN):
+                taken[name].append(sample(call, repeats[name]))
+                if time.perf_counter() > until:
+                    break
+        done += 1
+    return taken
+
+
+def sample(call: Callable[[], object], repeats: int = 1) -> float:
+    """Seconds of a call, the mean of some repeats."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def repeats_of(call: Callable[[], object]) -> int:
+    """Calls that make up a sample, so that the clock's own time is negligible."""
+    call()
+    shortest = min(sample(call) for _ in range(3))
+    return max(1, min(MAX_REPEATS, math.ceil(MIN_SAMPLE_S / shortest)))
