@@ -26,7 +26,7 @@ from detcli.errors import (
 )
 
 if TYPE_CHECKING:
-    from detcli.backend.protocol import Backend, Engine, Ranker, Tensors
+    from detcli.backend.protocol import Backend, Engine, Tensors
     from detcli.backend.runtime.survey import Placement
     from detcli.model.prepared import PreparedModel
 
@@ -34,7 +34,6 @@ __all__ = [
     "Device",
     "DeviceOptions",
     "open_backend",
-    "open_ranker",
     "open_tensors",
     "survey",
 ]
@@ -68,23 +67,6 @@ def open_backend(
     wanted, given = Device.parse(device), options or DeviceOptions()
     given.check(wanted)
     return _open(wanted, lambda engine, device: engine.open_backend(model, device, given))
-
-
-def open_ranker(device: str | Device) -> "Ranker":
-    """Open top-k and selection on a device, without a network.
-
-    Args:
-        device: As for `open_backend`, except TensorRT and OpenVINO, which only run networks.
-
-    Raises:
-        UsageError: No device has this name, or it has no top-k.
-        DeviceError: The device cannot be used here; the message says why.
-    """
-    wanted = Device.parse(device)
-    if wanted.is_auto:
-        gpu, _ = FASTER  # OpenVINO has none
-        return _open_first_usable(lambda engine, device: engine.open_ranker(device), [gpu])
-    return _open(wanted, lambda engine, device: engine.open_ranker(device))
 
 
 def open_tensors(
@@ -152,12 +134,10 @@ def _open(device: Device, opening: Callable[["Engine", Device], Opened]) -> Open
         raise DeviceError(str(error), error.hint) from error
 
 
-def _open_first_usable(
-    opening: Callable[["Engine", Device], Opened], preferred: Sequence[Device] = FASTER
-) -> Opened:
-    """Open something on the first of these devices that works, else on the CPU, and say why."""
+def _open_first_usable(opening: Callable[["Engine", Device], Opened]) -> Opened:
+    """Open something on the first of FASTER that works, else on the CPU, and say why."""
     absent, broken = [], []
-    for device in preferred:
+    for device in FASTER:
         try:
             if absence := _absence(device):
                 absent.append(absence)

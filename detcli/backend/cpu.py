@@ -4,24 +4,18 @@ from collections.abc import Sequence
 
 from detcli.backend import postprocess
 from detcli.backend.device import Device, DeviceOptions, available_cores
-from detcli.backend.postprocess import Floats, HeadArray, Indices, SelectedRows, SelectionOptions
+from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.prepared import PreparedModel
 from detcli.timing import Stage
-from detcli.topk import top_k
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function
     """Load a model, see `backend.open_backend`."""
     return CpuBackend(model, options)
-
-
-def open_ranker(device: Device) -> "CpuRanker":  # noqa: ARG001
-    """Open top-k and selection."""
-    return CpuRanker()
 
 
 def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOptions) -> TensorSession:  # noqa: ARG001
@@ -95,24 +89,3 @@ class CpuBackend:
     def close(self) -> None:
         """Drop the session with its memory."""
         self._session.close()
-
-
-class CpuRanker:
-    """The specification itself, in NumPy."""
-
-    device = "cpu"
-
-    def upload(self, values: Floats) -> Floats:
-        """Return the array, which is already there."""
-        return values
-
-    def top_k(self, values: Floats, k: int) -> tuple[Floats, Indices]:
-        """See `detcli.top_k`."""
-        return top_k(values, k)
-
-    def select(self, head: Floats, options: SelectionOptions) -> SelectedRows:
-        """See `detcli.backend.postprocess.select`."""
-        return postprocess.select(head, options)
-
-    def close(self) -> None:
-        """Do nothing: no memory is held."""

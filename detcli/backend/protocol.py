@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from detcli.backend.device import Device, DeviceOptions
-from detcli.backend.postprocess import Floats, Indices, SelectedRows, SelectionOptions
+from detcli.backend.postprocess import SelectionOptions
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
 from detcli.model.prepared import PreparedModel
@@ -78,28 +78,6 @@ class Backend(Protocol):
         """Release the device's memory; `infer` raises InferenceError from then on."""
 
 
-class Ranker(Protocol):
-    """Top-k and selection on one device without a network; results are copied to the host.
-
-    Attributes:
-        device: The device's name.
-    """
-
-    device: str
-
-    def upload(self, values: Floats) -> Any:  # noqa: ANN401 - opaque, as a backend's buffers
-        """Copy an array to the device."""
-
-    def top_k(self, values: Any, k: int) -> tuple[Floats, Indices]:  # noqa: ANN401
-        """Values and indices of an uploaded array, as from `detcli.top_k`."""
-
-    def select(self, head: Any, options: SelectionOptions) -> SelectedRows:  # noqa: ANN401
-        """Rows of an uploaded head `(4 + C, N)` whose boxes are x1, y1, x2, y2."""
-
-    def close(self) -> None:
-        """Free the uploaded arrays."""
-
-
 class Tensors(Protocol):
     """Any graph on one device, with arrays as its inputs and outputs.
 
@@ -123,9 +101,6 @@ class Engine(Protocol):
 
     def open_backend(self, model: PreparedModel, device: Device, options: DeviceOptions) -> Backend:
         """Load a model, see `backend.open_backend`."""
-
-    def open_ranker(self, device: Device) -> Ranker:
-        """Open top-k and selection, see `backend.open_ranker`."""
 
     def open_tensors(
         self, graph: bytes, title: str, device: Device, options: DeviceOptions

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import cuda, nvidia, open_backend, open_ranker, open_tensors, openvino
+from detcli.backend import cuda, nvidia, open_backend, open_tensors, openvino
 from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.backend.runtime import libraries
 from detcli.errors import (
@@ -205,35 +205,3 @@ def test_gpu_libraries_are_checked_first(device, model, monkeypatch):
         with pytest.raises(DeviceError, match="no libcudnn"):
             opening(device, model)
     assert required == [Device.parse(device).provider] * 2
-
-
-@pytest.mark.parametrize(
-    ("device", "instead"),
-    [("tensorrt", "cuda"), ("tensorrt:1", "cuda"), ("openvino", "cpu"), ("openvino:GPU", "cpu")],
-)
-def test_what_only_runs_networks_has_no_ranker(device, instead):
-    with pytest.raises(UsageError, match="only runs networks") as caught:
-        open_ranker(device)
-    assert f"--device {instead}" in caught.value.hint
-
-
-def test_a_requested_ranker_is_never_replaced(monkeypatch):
-    def fail(_):
-        raise DependencyError("cuda-core does not load", "install it")
-
-    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
-    with pytest.raises(DeviceError, match="cuda-core") as caught:
-        open_ranker("cuda")
-    assert caught.value.hint == "install it"
-
-
-def test_an_auto_ranker_warns_why_the_gpu_is_not_used(monkeypatch):
-    def fail(_):
-        raise DeviceError("the GPU is broken")
-
-    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 1)
-    monkeypatch.setattr("detcli.backend.cuda.open_ranker", fail)
-    with pytest.warns(DetcliWarning, match="the GPU is broken"):
-        assert open_ranker("auto").device == "cpu"
-    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 0)
-    assert open_ranker("auto").device == "cpu"

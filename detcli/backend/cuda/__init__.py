@@ -8,7 +8,7 @@
     ring.py        the memory that a batch in flight owns
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
-    backend.py     all of it as a Backend, and as a Ranker
+    backend.py     all of it as a Backend
 
 Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why it is exact.
 """
@@ -17,17 +17,16 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from detcli.backend.cuda.backend import CudaBackend, CudaRanker
+from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.backend.device import Device, DeviceOptions
-from detcli.errors import UsageError
 from detcli.model.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu
     from detcli.backend.runtime.session import TensorSession
 
-__all__ = ["DeviceArray", "open_backend", "open_ranker", "open_tensors", "top_k"]
+__all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
@@ -41,13 +40,6 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         network = open_network(model, device, gpu.stream, options)
         stack.pop_all()
     return CudaBackend(gpu, network, model.contract, str(device), options.gpu_mem_limit)
-
-
-def open_ranker(device: Device) -> CudaRanker:
-    """Open top-k and selection on a GPU, see `backend.open_ranker`."""
-    if device.uses_tensorrt:
-        raise UsageError("TensorRT only runs networks and has no top-k", "use --device cuda")
-    return CudaRanker(_open_gpu(device), str(device))
 
 
 def open_tensors(

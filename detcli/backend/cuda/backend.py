@@ -1,4 +1,4 @@
-"""The CUDA backend: letterbox, network and selection on one stream, and a Ranker without network.
+"""The CUDA backend: letterbox, network and selection on one stream.
 
 Pictures are uploaded as bytes, while the network still runs on the batch before, and only their
 rows come back. The three stages enqueue work and return; the host waits where the rows are read.
@@ -15,12 +15,9 @@ from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.pictures import PictureMemory
 from detcli.backend.cuda.ring import Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
-from detcli.backend.cuda.topk import DeviceArray, take, top_k, upload
 from detcli.backend.failures import closed_error, out_of_memory
 from detcli.backend.postprocess import (
-    Floats,
     HeadArray,
-    Indices,
     SelectedRows,
     SelectionOptions,
     detect,
@@ -34,7 +31,7 @@ from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, PinnedMemory
+    from detcli.backend.cuda.driver import Gpu
     from detcli.backend.cuda.network import Network
 
 SLOTS = 3
@@ -296,52 +293,3 @@ def largest_batch(multiprocessors: int, room: int, canvas: tuple[int, int]) -> i
     fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
     wanted = min(multiprocessors // MULTIPROCESSORS, fitting)
     return next((batch for batch in BATCHES if batch <= wanted), BATCHES[-1])
-
-
-class CudaRanker:
-    """Top-k and selection by the kernels alone.
-
-    Attributes:
-        device: The device's name, as in "cuda:0".
-    """
-
-    def __init__(self, gpu: "Gpu", device: str) -> None:
-        self.device = device
-        self._gpu = gpu
-        self._held = contextlib.ExitStack()
-        self._held.callback(gpu.close)  # the last
-        self._selections: dict[
-            tuple[HeadShape, SelectionOptions], tuple[SelectionKernels, PinnedMemory]
-        ] = {}
-
-    def upload(self, values: Floats) -> DeviceArray:
-        """Copy an array to the GPU."""
-        memory = upload(self._gpu, values)
-        self._held.callback(memory.close)
-        return DeviceArray(memory.address, values.shape, values.dtype)
-
-    def top_k(self, values: DeviceArray, k: int) -> tuple[Floats, Indices]:
-        """See `backend.cuda.topk`."""
-        found = top_k(values, k, gpu=self._gpu)
-        best, indices = (take(self._gpu, part) for part in found if isinstance(part, DeviceArray))
-        return best, indices
-
-    def select(self, head: DeviceArray, options: SelectionOptions) -> SelectedRows:
-        """See `backend.cuda.selection`."""
-        rows, anchors = head.shape
-        shape = HeadShape(1, rows, anchors, False, False, head.dtype.name)  # noqa: FBT003
-        if (shape, options) not in self._selections:
-            selection = SelectionKernels(self._gpu, shape, options)
-            download = self._gpu.pin(selection.result_size)
-            self._held.callback(download.close)
-            self._held.callback(selection.close)
-            self._selections[shape, options] = selection, download
-        selection, download = self._selections[shape, options]
-        selection.enqueue(head.address, download.address)
-        self._gpu.record().wait()
-        (found,) = selection.read(download.array)
-        return selection.choose(found)
-
-    def close(self) -> None:
-        """Free everything, and close the GPU."""
-        self._held.close()

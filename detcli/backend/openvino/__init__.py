@@ -11,8 +11,6 @@ from typing import Any
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.openvino.backend import OpenvinoBackend
 from detcli.backend.openvino.network import OpenvinoTensors, open_network
-from detcli.backend.protocol import Ranker
-from detcli.errors import UsageError
 from detcli.model.prepared import PreparedModel
 
 
@@ -26,11 +24,6 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 
     network = open_network(model.graph, model.name, device, options, check)
     return OpenvinoBackend(network, model.contract, str(device))
-
-
-def open_ranker(device: Device) -> Ranker:  # noqa: ARG001 - an Engine's function
-    """Refuse: the selection is the CPU's."""
-    raise UsageError("OpenVINO only runs networks and has no top-k", "use --device cpu")
 
 
 def open_tensors(
