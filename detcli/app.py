@@ -72,9 +72,9 @@ COMMANDS = {
         "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
     ),
     "bench": CommandEntry(
-        "bench.command",
         "bench",
-        "Measure latency by stage, throughput, or top-k beside other libraries.",
+        "bench",
+        "Measure latency by stage, or throughput.",
     ),
     "doctor": CommandEntry(
         "doctor",

@@ -58,7 +58,7 @@ SLOW = {
     "backend/cuda/test_selection.py",
     "backend/cuda/test_shim.py",
     "backend/cuda/test_topk.py",
-    "commands/bench/test_cold_start.py",
+    "commands/bench/test_run_cold_start.py",
     "commands/bench/test_command.py",
     "commands/bench/test_run.py",
     "commands/bench/test_run_latency.py",

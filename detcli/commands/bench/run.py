@@ -1,19 +1,27 @@
 """One measurement of the whole path, latency or throughput, and its report."""
 
+import contextlib
+import glob
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 
 from detcli.backend.failures import RUN_TIMEOUT_S, timeout_error
 from detcli.commands.bench import sampling
-from detcli.commands.bench.baseline import Limit, Measured, compare, identity_of, require_same
-from detcli.commands.bench.cold_start import measure_cold_start
-from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest
 from detcli.commands.bench.machine import (
     GpuWatch,
     NoiseMeter,
@@ -23,28 +31,362 @@ from detcli.commands.bench.machine import (
     peak_memory,
 )
 from detcli.commands.bench.report import (
+    ColdStart,
     Conditions,
-    Interval,
     Latency,
+    Limit,
+    Measured,
+    Mode,
     Overhead,
     PeakMemory,
     RunReport,
     StageFigures,
-    Summary,
     Throughput,
-    WarmUp,
+    compare,
+    identity_of,
+    require_same,
 )
-from detcli.commands.bench.request import BenchRequest, Mode
-from detcli.commands.bench.sampling import WALL, Samples, StageClock
-from detcli.commands.bench.time_limit import TimeLimit
+from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
+from detcli.commands.shared.defaults_file import FILE_VARIABLE
+from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
-from detcli.errors import InputError
+from detcli.errors import (
+    CheckError,
+    DetcliError,
+    DetcliWarning,
+    DeviceError,
+    InputError,
+    ModelError,
+    UsageError,
+)
 from detcli.geometry import Picture
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
-from detcli.source.item import Item
+from detcli.source.address import is_live
+from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
+from detcli.source.item import STDIN, Item
+from detcli.source.reading import POLL_S
+from detcli.source.sources import Sources
 from detcli.text import public_name
-from detcli.timing import Stage, StageTimes
+from detcli.timing import RunningTime, Stage, StageTimes
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """A measurement of latency or throughput.
+
+    Attributes:
+        run: Model, device and settings; its batch is None for one picture in mode latency, else
+            for what suits the device.
+        mode: LATENCY or THROUGHPUT.
+        sources: Pictures and videos; empty for the built-in picture.
+        seconds: How long to measure, after the warm-up.
+        cold_starts: Number of whole processes to time first.
+
+    Raises:
+        UsageError: The parts contradict each other.
+    """
+
+    run: RunOptions
+    mode: Mode = "latency"
+    sources: tuple[str, ...] = ()
+    seconds: float = 10.0
+    cold_starts: int = 5
+
+    def __post_init__(self) -> None:
+        workers = self.run.device_options.workers
+        if self.mode == "latency" and workers > 1:
+            raise UsageError(
+                f"--workers {workers}: latency is measured with one detector",
+                "use --mode throughput to measure several in parallel",
+            )
+        if len(self.run.devices) > 1:
+            names = ",".join(map(str, self.run.devices))
+            raise UsageError(f"'{names}' names several devices", "measure one after the other")
+
+
+STOP_S = 2.0
+"""How long an interrupted measurement may take to reach its next step."""
+
+T = TypeVar("T")
+
+TimedStep = tuple[RunningTime, float, Callable[[], DetcliError]]
+
+
+class TimeLimit:
+    """Runs a measurement on a thread of its own, and gives up if one of its steps never ends.
+
+    A step may be in native code that nothing can interrupt. A thread for each step would be
+    measured too; this way a step costs a note of when it began.
+    """
+
+    def __init__(self) -> None:
+        self._step: TimedStep | None = None
+        self._over = False
+
+    def step(self, limit_s: float, error: Callable[[], DetcliError]) -> None:
+        """Begin a step, which ends the one before.
+
+        Args:
+            limit_s: Seconds that it may take.
+            error: Makes the error if it takes longer.
+
+        Raises:
+            KeyboardInterrupt: The measurement was interrupted.
+        """
+        if self._over:
+            raise KeyboardInterrupt
+        self._step = RunningTime(), limit_s, error
+
+    def run(self, measure: Callable[[], T]) -> T:
+        """Run a measurement, and pass on its result or error.
+
+        Raises:
+            DetcliError: A step took too long; its thread is abandoned.
+        """
+        done: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                done.append(measure())
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
+                failed.append(error)
+
+        self._step = None
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                if self._step is not None:
+                    running, limit_s, error = self._step
+                    if running.seconds() > limit_s and thread.is_alive():
+                        raise error()
+        except KeyboardInterrupt:
+            self._over = True
+            thread.join(STOP_S)  # what it uses is closed next
+            raise
+        if failed:
+            raise failed[0]
+        return done[0]
+
+
+HASHED = 16 << 20
+"""Bytes hashed at the start of each file, besides its size."""
+
+
+class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
+    """The pictures and frames of repeatable sources, starting over at the end of each pass.
+
+    Each picture has a time limit where `time_limit` runs what takes them.
+    """
+
+    def __init__(self, names: tuple[str, ...], time_limit: TimeLimit | None = None) -> None:
+        self._names = names or (str(BUILT_IN),)
+        self._time_limit = time_limit or TimeLimit()
+        self._sources = Sources(self._names)
+        self._told: set[str] = set()  # warnings
+
+    def __exit__(self, *_: object) -> None:
+        self._sources.close()
+
+    def next_item(self) -> Item:
+        """The next item; never runs out."""
+        item = next(iter(self._sources), None)
+        if item is None:
+            self._sources = Sources(self._names)
+            item = next(iter(self._sources))  # an empty source yields an item with the error
+        return item
+
+    def take(self, count: int) -> list[Picture]:
+        """Read and decode the next pictures.
+
+        Raises:
+            InputError: A picture cannot be read; the message begins with its name.
+        """
+        pictures = []
+        for _ in range(count):
+            item = self.next_item()
+            source = item.origin.source
+            self._time_limit.step(TIMEOUT_S, partial(_too_slow, source))
+            try:
+                picture = item.load()
+            except InputError as error:
+                raise error.about(source) from error
+            for warning in {f"{source}: {one}" for one in picture.warnings}:
+                if warning not in self._told:  # each pass would repeat it
+                    self._told.add(warning)
+                    warnings.warn(warning, DetcliWarning, stacklevel=2)
+            pictures.append(picture)
+        return pictures
+
+
+def _too_slow(source: str) -> InputError:
+    return too_slow(TIMEOUT_S).about(source)
+
+
+def check_repeatable(names: tuple[str, ...]) -> None:
+    """Refuse sources that can be read only once.
+
+    Raises:
+        UsageError: A source is live, or standard input.
+    """
+    for name in names:
+        if name == STDIN or is_live(name):
+            what = "standard input" if name == STDIN else f"{name} is live: it"
+            raise UsageError(
+                f"{what} cannot be read again and again, which measuring needs",
+                "give files or folders; a short recording will do",
+            )
+
+
+def digest(names: tuple[str, ...]) -> str:
+    """SHA-256 that identifies a set of inputs, wherever the files are.
+
+    Files count by size and content, folders by names and sizes, anything else by its name.
+    """
+    whole = hashlib.sha256()
+    for name in names or (str(BUILT_IN),):
+        for path in sorted(glob.glob(name)) if glob.has_magic(name) else [name]:  # noqa: PTH207 - as named
+            for part in _identity(Path(path)):
+                whole.update(part + b"\0")
+    return whole.hexdigest()
+
+
+def _identity(path: Path) -> Iterator[bytes]:
+    """What cannot be read has its own error when it is loaded."""
+    if path.is_dir():
+        for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+            yield os.fsencode(entry.name)
+            with contextlib.suppress(OSError):  # a link to nothing
+                yield str(entry.stat().st_size).encode()
+    elif path.is_file():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            yield str(path.stat().st_size).encode()
+            yield hashlib.sha256(file.read(HASHED)).digest()
+    else:
+        yield os.fsencode(path)
+
+
+DETCLI = (sys.executable, "-m", "detcli")
+
+
+def predict_command(request: BenchRequest, picture: Path) -> list[str]:
+    """Command line of `detcli predict` for one picture, with the options of the request."""
+    return _command("predict", request, [str(picture)], quiet=True, format="jsonl")
+
+
+def _command(name: str, request: BenchRequest, sources: Sequence[str], **own: Any) -> list[str]:  # noqa: ANN401 - values of options
+    run, command = request.run, [*DETCLI, name]
+    shared = {
+        "model": run.model,
+        "device": run.devices[0],
+        "imgsz": run.settings.imgsz,
+        "nms": run.settings.nms,
+        "box_format": run.settings.box_format,
+        "preprocess": run.settings.preprocess,
+        "gpu_mem_limit": run.device_options.gpu_mem_limit,
+        "boxes_only": run.settings.boxes_only or None,
+        "half": run.device_options.half or None,
+        "cuda_graph": run.device_options.cuda_graph,
+    }
+    for option, value in (shared | own).items():
+        title = option.replace("_", "-")
+        if isinstance(value, bool):
+            command.append(f"--{title}" if value else f"--no-{title}")
+        elif value is not None:
+            command += [f"--{title}", str(value)]
+    return [*command, "--", *sources]
+
+
+ERROR_TYPES = {
+    kind.exit_code: kind for kind in (UsageError, InputError, ModelError, DeviceError, CheckError)
+}
+
+
+def measure_cold_start(request: BenchRequest) -> ColdStart | None:
+    """Run `detcli predict` on the built-in picture as often as the request asks for.
+
+    A first run, which is not counted, fills the caches of detcli and of the file system, and
+    compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
+    a parent towards the peak of the processes that it starts.
+
+    Raises:
+        DetcliError: The command failed; the message is its own.
+    """
+    if not request.cold_starts:
+        return None
+    command = predict_command(request, BUILT_IN)
+    runs = [run_process(command) for _ in range(request.cold_starts + 1)][1:]
+    peaks = [run.peak_memory for run in runs if run.peak_memory is not None]
+    return ColdStart(
+        processes=len(runs),
+        first_record_s=statistics.median(run.first_line_s for run in runs),
+        whole_process_s=statistics.median(run.whole_s for run in runs),
+        peak_memory_bytes=int(statistics.median(peaks)) if peaks else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """Seconds from a process's start to its first line of output and to its end.
+
+    `peak_memory` is its peak resident bytes; None on Windows.
+    """
+
+    first_line_s: float
+    whole_s: float
+    peak_memory: int | None
+
+
+def run_process(command: Sequence[str]) -> ProcessRun:
+    """Run a command to its end.
+
+    Raises:
+        DetcliError: The command failed; the message is the end of its stderr.
+    """
+    environment = {**os.environ, FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        start = time.perf_counter()
+        with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
+            command, stdout=subprocess.PIPE, stderr=stderr, env=environment
+        ) as process:
+            output = cast("IO[bytes]", process.stdout)
+            try:
+                output.readline()
+                first = time.perf_counter() - start
+                output.read()
+                peak = _wait(process)
+            except BaseException:
+                process.kill()
+                raise
+        whole = time.perf_counter() - start
+        if process.returncode:
+            stderr.seek(0)
+            raise process_error(process.returncode, stderr.read())
+    return ProcessRun(first, whole, peak)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int | None:
+    """Wait for a process to end; returns its peak memory where the system reports it."""
+    if sys.platform == "win32":
+        process.wait()
+        return None
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
+
+
+def process_error(exit_code: int, stderr: str) -> DetcliError:
+    """The error of a detcli process, from its exit code and its stderr."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("detcli: ") for line in lines if line.startswith("detcli: ")]
+    hints = [line.strip().removeprefix("hint: ") for line in lines if line.startswith("  hint: ")]
+    message = errors[-1] if errors else (lines[-1] if lines else f"exited with status {exit_code}")
+    kind = ERROR_TYPES.get(exit_code, DetcliError)
+    return kind(message, hints[-1] if hints else "")
+
 
 STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 """The stages of one batch, in order; nothing overlaps and nothing is written."""
@@ -85,7 +427,7 @@ def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
         noise = NoiseMeter()
         inputs = stack.enter_context(RepeatedInputs(request.sources, time_limit))
         latency = throughput = None
-        if request.mode is Mode.THROUGHPUT:
+        if request.mode == "throughput":
             throughput, samples = measure_throughput(
                 detector, conditions.batch, inputs, request.seconds
             )
@@ -123,7 +465,7 @@ def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
     return Conditions(
         mode=request.mode,
         device=detector.device,
-        batch=request.run.batch or (alone if request.mode is Mode.LATENCY else detector.batch),
+        batch=request.run.batch or (alone if request.mode == "latency" else detector.batch),
         workers=detector.workers,
         sources=tuple(map(public_name, request.sources)),
         inputs_sha256=digest(request.sources),

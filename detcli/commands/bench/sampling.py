@@ -4,13 +4,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import truediv
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.bench.report import Interval, WarmUp
 from detcli.timing import Stage
 
 Samples = dict[str, list[float]]
@@ -18,6 +18,50 @@ Samples = dict[str, list[float]]
 
 WALL = "wall clock"
 """Name of the samples of whole runs, which decide a comparison; the others explain it."""
+
+
+MIN_FOR_P90, MIN_FOR_P99 = 10, 100
+"""Samples; with fewer, the percentile would be the maximum under another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Samples of one duration; p90_s is None below 10 samples, p99_s below 100."""
+
+    p50_s: float
+    p90_s: float | None
+    p99_s: float | None
+    mean_s: float
+    deviation_s: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples: npt.ArrayLike) -> "Summary":
+        """Summarise seconds; at least one."""
+        values = np.asarray(samples, np.float64)
+        p50, p90, p99 = map(float, np.percentile(values, [50, 90, 99]))
+        p90_s = p90 if len(values) >= MIN_FOR_P90 else None
+        p99_s = p99 if len(values) >= MIN_FOR_P99 else None
+        return cls(p50, p90_s, p99_s, float(values.mean()), float(values.std()), len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 95% confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Runs before the measured ones; `stable` is False where the times never settled."""
+
+    runs: int
+    seconds: float
+    first_s: float
+    stable: bool
 
 
 class StageClock:

@@ -24,7 +24,7 @@ from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.providers import cuda_provider
-from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.run import BenchRequest
 from detcli.commands.bench.run import measure as measure_model
 from detcli.commands.shared.setup import RunOptions
 from detcli.errors import DetcliError
@@ -82,7 +82,7 @@ def network_records(  # noqa: PLR0913, PLR0917
         options = DeviceOptions(cuda_graph=graphs[graph])
         run = RunOptions(str(model), (Device.parse(device),), Settings(), options, batch)
         sources = tuple(map(str, images))
-        request = BenchRequest(run, Mode.LATENCY, sources, plan.seconds, cold_starts=0)
+        request = BenchRequest(run, "latency", sources, plan.seconds, cold_starts=0)
         ways = [_network_way("detcli", request)]
         for switch in switches:
             with switched_on(switch):
@@ -95,7 +95,7 @@ def _network_way(way: str, request: BenchRequest) -> dict[str, Any]:
     entry: dict[str, Any] = {"way": way}
     try:
         latency = measure_model(request).report.latency
-        throughput = measure_model(replace(request, mode=Mode.THROUGHPUT)).report.throughput
+        throughput = measure_model(replace(request, mode="throughput")).report.throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
     entry["host"] = asdict(latency.undisturbed)

@@ -18,11 +18,7 @@ from functools import partial
 import numpy as np
 
 from detcli.backend.device import Device
-from detcli.commands.bench.machine import (
-    GpuWatch,
-    describe_machine,
-    describe_software,
-)
+from detcli.commands.bench.machine import GpuWatch, describe_machine, describe_software
 from detcli.commands.shared.provenance import package_version
 from detcli.errors import DetcliError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.gpu.peers import MissingError
 from detcli.commands.bench import sampling
-from detcli.commands.bench.report import Summary
+from detcli.commands.bench.sampling import Summary
 
 
 @dataclass(frozen=True)

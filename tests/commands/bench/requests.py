@@ -1,7 +1,7 @@
 """Requests, as the command makes them of its options, and measurements that are soon over."""
 
 from detcli.commands.bench import run, sampling
-from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.commands.bench.run import BenchRequest
 from detcli.commands.shared.setup import run_options
 
 DEFAULTS = dict.fromkeys("batch cuda_graph gpu_mem_limit nms imgsz box_format preprocess".split())
@@ -17,7 +17,7 @@ def shorten(monkeypatch):
     monkeypatch.setattr(run, "annotate", lambda image, found: annotate(image, found[:3]))
 
 
-def bench_request(model="a.onnx", mode=Mode.LATENCY, device="auto", **given):
+def bench_request(model="a.onnx", mode="latency", device="auto", **given):
     """A request; `given` are options and the request's own fields."""
     options = {name: given.pop(name, default) for name, default in DEFAULTS.items()}
     return BenchRequest(run_options(str(model), device, **options), mode, **given)

@@ -9,10 +9,11 @@ from pathlib import Path
 import onnx
 import pytest
 import typer.main
+from commands.bench.requests import bench_request
 from typer.testing import CliRunner
 
 from detcli.app import app
-from detcli.commands.bench.command import parse_percentage
+from detcli.commands.bench import parse_percentage
 from detcli.errors import UsageError
 
 SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
@@ -199,3 +200,17 @@ def test_a_hostile_model_is_refused(bench, make_model, spoil, mode):
     assert done.exit_code == 4
     assert "colours.onnx" in done.stderr
     assert "bug" not in done.stderr
+
+
+def test_latency_takes_one_detector():
+    with pytest.raises(UsageError, match="--workers 2") as caught:
+        bench_request(workers=2)
+    assert "--mode throughput" in caught.value.hint
+    assert bench_request(workers=1).run.device_options.workers == 1
+    assert bench_request(mode="throughput", workers=2).run.device_options.workers == 2
+
+
+def test_one_device_at_a_time():
+    with pytest.raises(UsageError, match="several devices") as caught:
+        bench_request(device="cpu,cuda")
+    assert "one after the other" in caught.value.hint

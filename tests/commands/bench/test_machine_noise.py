@@ -8,7 +8,7 @@ import pytest
 
 from detcli.commands.bench import machine as module
 from detcli.commands.bench.machine import GpuState, NoiseMeter
-from detcli.commands.bench.report import Summary
+from detcli.commands.bench.sampling import Summary
 
 QUIET = Summary(1.0, 1.0, None, 1.0, 0.01, 10)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.bench.report import Summary
+from detcli.commands.bench.sampling import Summary
 
 
 def test_a_summary():

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from commands.bench.requests import bench_request
 
-from detcli.commands.bench import inputs, run
-from detcli.commands.bench.baseline import Baseline, Limit
-from detcli.commands.bench.report import RegressionVerdict
-from detcli.commands.bench.request import Mode
+from detcli.commands.bench import run
+from detcli.commands.bench.report import Baseline, Limit, RegressionVerdict
 from detcli.commands.bench.run import measure
 from detcli.detector import Detector
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
@@ -44,7 +42,7 @@ def test_latency_without_a_source(make_model):
 
 def test_throughput_with_workers(make_model, make_picture):
     sources = (str(make_picture("a.png")),)
-    report = measure(asked(make_model(), mode=Mode.THROUGHPUT, workers=2, sources=sources)).report
+    report = measure(asked(make_model(), mode="throughput", workers=2, sources=sources)).report
     assert report.conditions.workers == 2
     assert report.throughput.pictures > 0
     assert report.latency is None
@@ -135,8 +133,8 @@ def test_a_picture_that_never_loads_is_an_error(
 ):
     """The first one, and one that hangs while the latency is measured."""
     sound = iter([load_file] * healthy)
-    monkeypatch.setattr(inputs, "TIMEOUT_S", 0.3)
-    monkeypatch.setattr(inputs.Sources, "__iter__", lambda _: repeat(item))
+    monkeypatch.setattr(run, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(run.Sources, "__iter__", lambda _: repeat(item))
     name = str(make_picture("a.png"))
     item = Item(Origin(name), lambda: next(sound, hang)(Path(name)))
     with pytest.raises(SourceError, match=r"a\.png: not read and decoded after 0\.3 s"):

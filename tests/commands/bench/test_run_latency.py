@@ -9,8 +9,7 @@ from colour_model import build, picture
 
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.inputs import RepeatedInputs
-from detcli.commands.bench.run import BatchRunner, measure_latency
+from detcli.commands.bench.run import BatchRunner, RepeatedInputs, measure_latency
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 

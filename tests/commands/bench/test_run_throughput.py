@@ -7,8 +7,7 @@ import pytest
 from detcli import DeviceOptions
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.inputs import RepeatedInputs
-from detcli.commands.bench.run import _Arrivals, measure_throughput
+from detcli.commands.bench.run import RepeatedInputs, _Arrivals, measure_throughput
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 from detcli.errors import DecodeError, InferenceError

@@ -5,8 +5,8 @@ import sys
 import pytest
 from commands.bench.requests import bench_request
 
-from detcli.commands.bench import cold_start as module
-from detcli.commands.bench.cold_start import ProcessRun, measure_cold_start, process_error
+from detcli.commands.bench import run as module
+from detcli.commands.bench.run import ProcessRun, measure_cold_start, process_error
 from detcli.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
 
 

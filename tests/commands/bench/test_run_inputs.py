@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.commands.bench.inputs import RepeatedInputs, check_repeatable, digest
+from detcli.commands.bench.run import RepeatedInputs, check_repeatable, digest
 from detcli.errors import DecodeError, DetcliWarning, SourceError, UsageError
 from detcli.source.decode import BUILT_IN
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from detcli.commands.bench.time_limit import TimeLimit
+from detcli.commands.bench.run import TimeLimit
 from detcli.errors import SourceError
 
 

@@ -6,9 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from detcli.commands.bench.baseline import (
+from detcli.commands.bench.report import (
     Baseline,
+    BenchMachine,
+    BenchModel,
+    Conditions,
     Limit,
+    RegressionVerdict,
+    Software,
     compare,
     identity_of,
     judge,
@@ -16,21 +21,12 @@ from detcli.commands.bench.baseline import (
     require_same,
     save_baseline,
 )
-from detcli.commands.bench.report import (
-    BenchMachine,
-    BenchModel,
-    Conditions,
-    Interval,
-    RegressionVerdict,
-    Software,
-)
-from detcli.commands.bench.request import Mode
-from detcli.commands.bench.sampling import WALL
+from detcli.commands.bench.sampling import WALL, Interval
 from detcli.errors import UsageError
 
 MACHINE = BenchMachine("AMD EPYC", "x86_64", "Linux", 2, 1 << 34, None, None)
 MODEL = BenchModel("a.onnx", "12" * 32)
-CONDITIONS = Conditions(Mode.LATENCY, "cpu", 1, 1, (), "34" * 32, (640, 640))
+CONDITIONS = Conditions("latency", "cpu", 1, 1, (), "34" * 32, (640, 640))
 SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
 WITHIN, UNDECIDED, REGRESSION = RegressionVerdict
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from detcli.commands.bench.render import render_run, seconds
 from detcli.commands.bench.report import (
     BaselineComparison,
     BenchMachine,
@@ -14,7 +13,6 @@ from detcli.commands.bench.report import (
     Change,
     ColdStart,
     Conditions,
-    Interval,
     Latency,
     Noise,
     Overhead,
@@ -23,10 +21,10 @@ from detcli.commands.bench.report import (
     RunReport,
     Software,
     StageFigures,
-    Summary,
-    WarmUp,
+    render_run,
+    seconds,
 )
-from detcli.commands.bench.request import Mode
+from detcli.commands.bench.sampling import Interval, Summary, WarmUp
 
 MACHINE = BenchMachine("Made Up 9", "x86_64", "Linux", 4, 8_000_000_000, "NVIDIA H200", "580.65")
 SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
@@ -55,7 +53,7 @@ RUN = RunReport(
     machine=MACHINE,
     software=SOFTWARE,
     model=BenchModel("a\x1b[2Jb.onnx", "00"),
-    conditions=Conditions(Mode.LATENCY, "cuda:0", 8, 1, (), "00", (640, 480)),
+    conditions=Conditions("latency", "cuda:0", 8, 1, (), "00", (640, 480)),
     latency=LATENCY,
     throughput=None,
     cold_start=ColdStart(5, 0.31, 0.33, 157_000_000),

@@ -6,13 +6,12 @@ import typer.main
 from commands.bench.requests import bench_request
 
 from detcli.app import app
-from detcli.commands.bench.cold_start import predict_command
-from detcli.commands.bench.request import Mode
+from detcli.commands.bench.run import predict_command
 from detcli.model.contract import BoxFormat
 
 EVERYTHING = bench_request(
     "a.onnx",
-    Mode.THROUGHPUT,
+    "throughput",
     "cuda:1",
     sources=("-odd.jpg", "b c.jpg"),
     batch=2,
