@@ -8,8 +8,6 @@ report.py     the results, as JSON and as tables; an earlier run beside them
 
 import math
 import warnings
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,14 +20,11 @@ from detcli.commands.shared.formats import require_disk
 from detcli.commands.shared.layout import DEVICES, MODEL, OUTPUT
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import option
-from detcli.commands.shared.reports import ReportFormat, write_report
+from detcli.commands.shared.reports import write_report
 from detcli.errors import CheckError, DetcliWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from detcli.commands.bench.report import Limit, Measured
-
+    from detcli.commands.bench.report import BaselineComparison
 
 SourcesOption = Annotated[
     list[str] | None,
@@ -121,19 +116,17 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
     if not 0 <= seconds < math.inf:
         raise UsageError(f"--seconds {seconds:g} is not a duration", "give a number such as 10")
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.bench.report import Limit, load_baseline
+    from detcli.backend.device import available_cores
+    from detcli.commands.bench.report import Baseline, render_run
     from detcli.commands.bench.run import BenchRequest, measure
     from detcli.commands.shared.setup import run_options, set_up_process
+    from detcli.files import open_output
     from detcli.model.zoo import DEFAULT
+    from detcli.source.sources import InputGuard
 
     set_up_process()
     share = parse_percentage(max_regress)
-    limit = Limit(load_baseline(baseline), share) if baseline else None
-    inputs = (*(source or ()), *([] if model is None else [model]))
-    outputs = _Outputs(report_format, save_baseline, limit, inputs, quiet)
-    plan = f"a warm-up, then {seconds:g} s of measuring"
-    from detcli.backend.device import available_cores
-
+    earlier = Baseline.load(baseline) if baseline else None
     run = run_options(
         model or DEFAULT,
         device,
@@ -148,75 +141,41 @@ def bench(  # noqa: PLR0913 - one parameter an option; they become objects at on
         preprocess=preprocess,
         boxes_only=boxes_only,
     )
-    request = BenchRequest(run, mode, tuple(source or ()), seconds, cold_starts)
-    if cold_starts:
-        plan = f"{cold_starts} cold start{'s' if cold_starts > 1 else ''}, then {plan}"
-    _bench(partial(measure, request), outputs, plan)
-
-
-@dataclass(frozen=True, slots=True)
-class _Outputs:
-    """Where results go, and what they are compared with."""
-
-    report_format: ReportFormat | None
-    save_baseline: Path | None
-    limit: "Limit | None"
-    inputs: tuple[str, ...]
-    quiet: bool
-
-    def check(self) -> None:
-        """Check, before anything is measured, that the results can be written, over no input."""
-        from detcli.files import open_output
-        from detcli.source.sources import InputGuard
-
-        InputGuard(self.inputs).refuse((self.save_baseline,))
-        if self.save_baseline is not None:
-            open_output(self.save_baseline).discard()
-
-    def tell(self, message: str) -> None:
-        """Announce a step in one line; a progress bar would be measured too."""
-        if not self.quiet:
-            say(message)
-
-
-def _bench(measure: "Callable[[Limit | None], Measured]", outputs: _Outputs, plan: str) -> None:
-    """Measure and report; warn of noise, fail on a regression, else save the samples.
-
-    Raises:
-        CheckError: The measurement is slower than the baseline allows.
-    """
-    from detcli.commands.bench.report import Baseline, RegressionVerdict, render_run, save_baseline
-
-    outputs.check()
-    outputs.tell(plan)
-    measured = measure(outputs.limit)
-    report = measured.report
-    write_report(report, outputs.report_format, render_run)
-    noise, found = report.noise, report.comparison
-    for doubt in noise.warnings:
+    sources = tuple(source or ())
+    request = BenchRequest(run, mode, sources, seconds, cold_starts)
+    InputGuard(sources if model is None else (*sources, model)).refuse((save_baseline,))
+    if save_baseline is not None:
+        open_output(save_baseline).discard()  # an error now, not after the measurement
+    if not quiet:  # one line: a progress bar would be measured too
+        before = f"{cold_starts} cold start{'s' * (cold_starts > 1)}, then " if cold_starts else ""
+        say(f"{before}a warm-up, then {seconds:g} s of measuring")
+    report, own = measure(request, earlier, share)
+    write_report(report, report_format, render_run)
+    for doubt in report.noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
-    if found is not None:
-        slower = f"slower than {found.file} by more than {found.max_regress:.0%}"
-        if found.verdict is RegressionVerdict.UNDECIDED:
-            how = "measure longer, with --seconds, on an idle machine"
-            warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 1)
-        if found.verdict is RegressionVerdict.REGRESSION:
-            names = [one.name for one in found.changes if one.verdict is found.verdict]
-            raise CheckError(
-                f"{slower}: {', '.join(names)}",
-                "see the comparison in the report; measure again if the machine was busy",
-            )
-    if outputs.save_baseline is not None:
-        own = measured.identity, report.software, measured.samples
-        save_baseline(Baseline(str(outputs.save_baseline), *own, noise.warnings, noise.taken))
+    if report.comparison is not None:
+        _require_no_regression(report.comparison)
+    if save_baseline is not None:
+        own.save(save_baseline)
+
+
+def _require_no_regression(found: "BaselineComparison") -> None:
+    from detcli.commands.bench.report import RegressionVerdict
+
+    slower = f"slower than {found.file} by more than {found.max_regress:.0%}"
+    if found.verdict is RegressionVerdict.UNDECIDED:
+        how = "measure longer, with --seconds, on an idle machine"
+        warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 1)
+    if found.verdict is RegressionVerdict.REGRESSION:
+        names = [one.name for one in found.changes if one.verdict is found.verdict]
+        raise CheckError(
+            f"{slower}: {', '.join(names)}",
+            "see the comparison in the report; measure again if the machine was busy",
+        )
 
 
 def parse_percentage(text: str) -> float:
-    """Parse "5%" as 0.05.
-
-    Raises:
-        UsageError: The text is not a percentage; a bare number would be ambiguous.
-    """
+    """Parse "5%" as 0.05; a bare number would be ambiguous."""
     number, sign, rest = text.strip().partition("%")
     try:
         value = float(number)

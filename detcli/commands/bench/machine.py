@@ -17,36 +17,25 @@ import psutil
 from detcli import __version__
 from detcli.backend.device import Device, available_cores
 from detcli.backend.nvidia import gpu_uuid
-from detcli.commands.bench.report import BenchMachine, BenchModel, Noise, Software
+from detcli.commands.bench.report import BenchMachine, Noise, Software
 from detcli.commands.bench.sampling import Summary
 from detcli.commands.shared.provenance import package_version
 from detcli.commands.shared.reports import processor_name
 from detcli.errors import DependencyError, DeviceError, system_reason
-from detcli.model.loading import ModelFile
-
-# Description
 
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A GPU at one moment, as its driver reports it.
-
-    `memory_bytes` are in use by all programs, None if unknown; `slowed_by` says what limits its
-    clocks.
-    """
+    """A GPU at one moment, as its driver reports it."""
 
     name: str
     driver: str
-    memory_bytes: int | None
+    memory_bytes: int | None  # of all programs
     slowed_by: tuple[str, ...]
 
 
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
-    """Describe this machine and the GPU in use, without naming the machine or its user.
-
-    Raises:
-        DependencyError: psutil cannot read how much memory there is, and how busy the cores are.
-    """
+    """This machine and the GPU in use, without the machine's or its user's name."""
     try:
         memory = psutil.virtual_memory()
     except OSError as error:
@@ -77,15 +66,6 @@ def describe_software() -> Software:
     )
 
 
-def describe_model(model: str, path: Path) -> BenchModel:
-    """Describe a model by the name it was given and the hash of its file.
-
-    Raises:
-        ModelError: The file cannot be read.
-    """
-    return BenchModel(model, ModelFile.read(path).sha256)
-
-
 STATUS = Path("/proc/self/status")
 
 
@@ -114,14 +94,12 @@ GPU_INTERVAL_S = 0.5
 
 
 class GpuWatch:
-    """Samples the state of a GPU twice a second until it is stopped.
+    """Samples the state of a GPU twice a second until it is stopped; `auto` is the first GPU.
 
-    Attributes:
-        before: The state at the beginning; None without a GPU, its driver or nvidia-ml-py.
+    `before` is the state at the beginning; None without a GPU, its driver or nvidia-ml-py.
     """
 
     def __init__(self, device: Device) -> None:
-        """Begin; `auto` means the first GPU."""
         read = _open_nvml(device)
         self.before = read() if read else None
         self._states: list[GpuState] = []
@@ -193,22 +171,17 @@ class NoiseMeter:
     """Compares the machine's counters before and after a measurement; starts on creation."""
 
     def __init__(self) -> None:
-        self._before = self._count()
+        self._before = _count()
 
-    def finish(self, wall: Summary | None, gpu: Iterable[GpuState] = ()) -> Noise:
-        """Report what happened since the start.
-
-        Args:
-            wall: The duration measured; None if several were.
-            gpu: The states of the GPU during the measurement.
-        """
-        before, after = self._before, self._count()
+    def finish(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
+        """What happened since the start, to the durations measured and to the GPU."""
+        before, after = self._before, _count()
         passed = {name: after[name] - before[name] for name in before.keys() & after.keys()}
         seconds, cores = passed["seconds"], len(_cores())
         stolen = passed["stolen"] / (seconds * cores) if "stolen" in passed else None
         other_load = max(0.0, passed["busy"] - passed["own"]) / seconds
         noise = Noise(
-            deviation=wall.deviation_s / wall.mean_s if wall else None,
+            deviation=wall.deviation_s / wall.mean_s,
             other_load=other_load,
             stolen=stolen,
             taken=min(1.0, other_load / cores + (stolen or 0.0)),
@@ -217,20 +190,28 @@ class NoiseMeter:
         )
         return replace(noise, warnings=tuple(_doubts(noise, cores)))
 
-    def _count(self) -> dict[str, float]:
-        """Seconds and counts since boot, as far as the system counts them."""
-        every = psutil.cpu_times(percpu=True)
-        times = [every[core] for core in _cores()]
-        own = psutil.Process().cpu_times()
-        busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
-        counts = {
-            "seconds": time.monotonic(),
-            "busy": sum(getattr(one, name, 0.0) for one in times for name in busy),
-            "own": own.user + own.system,
-        }
-        if hasattr(times[0], "steal"):
-            counts["stolen"] = sum(one.steal for one in times)
-        return counts
+
+def _count() -> dict[str, float]:
+    """Seconds since boot, as far as the system counts them."""
+    every = psutil.cpu_times(percpu=True)
+    times = [every[core] for core in _cores()]
+    own = psutil.Process().cpu_times()
+    busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
+    counts = {
+        "seconds": time.monotonic(),
+        "busy": sum(getattr(one, name, 0.0) for one in times for name in busy),
+        "own": own.user + own.system,
+    }
+    if hasattr(times[0], "steal"):
+        counts["stolen"] = sum(one.steal for one in times)
+    return counts
+
+
+def _cores() -> list[int]:
+    """Numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def _doubts(noise: Noise, cores: int) -> Iterator[str]:
@@ -243,10 +224,3 @@ def _doubts(noise: Noise, cores: int) -> Iterator[str]:
         yield f"the host of this virtual machine took away {noise.stolen:.0%} of the time"
     if noise.gpu_slowed_by:
         yield f"the GPU was slowed down by {', '.join(noise.gpu_slowed_by)}"
-
-
-def _cores() -> list[int]:
-    """Numbers of the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

@@ -10,16 +10,14 @@ that others took, the most they can have cost; on a busy machine the verdict sta
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
 from detcli.commands.bench.sampling import (
     MIN_FOR_P90,
@@ -31,15 +29,12 @@ from detcli.commands.bench.sampling import (
     WarmUp,
     interval,
 )
-from detcli.commands.shared.reports import facts
+from detcli.commands.shared.reports import EMPTY, facts, line, seconds, shown, table
 from detcli.errors import UsageError
 from detcli.files import write_output
-from detcli.text import printable
-from detcli.timing import Stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
 
 Mode = Literal["latency", "throughput"]
 
@@ -55,6 +50,11 @@ class BenchMachine:
     memory_bytes: int
     gpu: str | None
     driver: str | None
+
+    def __str__(self) -> str:
+        memory = decimal(self.memory_bytes)
+        parts = [self.processor or self.architecture, f"{self.cores} cores", memory, self.gpu]
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,86 +79,69 @@ class BenchModel:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How it was measured; empty `sources` mean the built-in picture, canvas is height, width."""
+    """How it was measured."""
 
     mode: Mode
     device: str
     batch: int
     workers: int
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # empty for the built-in picture
     inputs_sha256: str
-    canvas: tuple[int, int]
+    canvas: tuple[int, int]  # height, width
 
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
-    name: Stage
-    summary: Summary | None
-    share: float | None
+    name: str = shown("stage")
+    summary: Summary | None = shown()
+    share: float | None = shown("share", "%")
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """The cost of measuring.
+    """The cost of measuring."""
 
-    Attributes:
-        clock_s: Seconds that the clock takes in a run.
-        clock_share: The same as a fraction of the mean wall clock.
-        observed: Median ratio of a run with timed stages to the untimed run beside it. On a GPU
-            this is the cost of synchronising after each stage.
-    """
-
-    clock_s: float
-    clock_share: float
+    clock_s: float  # of the clock in a run
+    clock_share: float  # the same as a fraction of the mean wall clock
     observed: Interval | None
+    """Ratio of a run with timed stages to the untimed run beside it; on a GPU, the cost of
+    synchronising after each stage."""
+
+    def __str__(self) -> str:
+        clock = f"the clock took {seconds(self.clock_s)}, {self.clock_share:.3%}"
+        if (ratio := self.observed) is None:
+            return clock
+        uncertain = ratio.low <= 1 <= ratio.high
+        cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
+        between = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
+        return f"{clock}; timing the stages cost {cost} ({between})"
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One batch after the other.
+    """One batch after the other."""
 
-    Attributes:
-        undisturbed: Wall clock of a batch without timed stages, as users experience it.
-        undisturbed_median: Its median with a confidence interval.
-        wall: Wall clock of a batch with timed stages.
-        stages: Their means sum to the mean of `wall`; the last one is the remainder.
-        synchronised: Whether each stage waited for the device; False on the CPU, which runs
-            synchronously anyway.
-        warm_up: The runs before.
-        overhead: The cost of timing the stages.
-    """
-
-    undisturbed: Summary
+    undisturbed: Summary  # a batch without timed stages, as users experience it
     undisturbed_median: Interval | None
-    wall: Summary
-    stages: tuple[StageFigures, ...]
-    synchronised: bool
+    wall: Summary  # a batch with timed stages
+    stages: tuple[StageFigures, ...]  # their means sum to the mean of `wall`
+    synchronised: bool  # each stage waited for the device; the CPU runs synchronously anyway
     warm_up: WarmUp
     overhead: Overhead
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """All stages in parallel, as in `predict`.
-
-    Attributes:
-        pictures_per_second: The rate after the warm-up.
-        interval: The rate with a confidence interval.
-        pictures: Number of pictures measured.
-        seconds: How long they took.
-        warm_up: `runs` counts pictures.
-        work_s: Seconds of work per picture in each stage, warm-up included; threads overlap.
-        overhead: Of the measuring thread.
-    """
+    """All stages in parallel, as in `predict`."""
 
     pictures_per_second: float
     interval: Interval | None
     pictures: int
     seconds: float
-    warm_up: WarmUp
-    work_s: dict[str, float]
+    warm_up: WarmUp  # its `runs` are pictures
+    work_s: dict[str, float]  # per picture and stage, warm-up included; threads overlap
     overhead: Overhead
 
 
@@ -182,21 +165,12 @@ class PeakMemory:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What else the machine did during the measurement.
+    """What else the machine did during the measurement."""
 
-    Attributes:
-        deviation: Standard deviation of the wall clock as a fraction of its mean.
-        other_load: Cores kept busy by other programs.
-        stolen: Fraction of the time that the host of a virtual machine took away.
-        taken: Fraction of the cores that both took together.
-        gpu_slowed_by: What slowed the GPU down, according to its driver.
-        warnings: Findings that cast doubt on the figures.
-    """
-
-    deviation: float | None
-    other_load: float | None
-    stolen: float | None
-    taken: float
+    deviation: float | None  # of the times, as a fraction of their mean
+    other_load: float | None  # cores that other programs kept busy
+    stolen: float | None  # fraction of the time that the host of a virtual machine took away
+    taken: float  # fraction of the cores that both took together
     gpu_slowed_by: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -211,27 +185,30 @@ class RegressionVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One duration beside the baseline's; `ratio` above 1 is slower."""
+    """One duration beside the baseline's; those without a verdict explain the others."""
 
     name: str
     before_s: float
     after_s: float
-    ratio: Interval | None
+    ratio: Interval | None  # above 1 is slower
     verdict: RegressionVerdict | None
+
+    def __str__(self) -> str:
+        text = f"{seconds(self.before_s)} before, {seconds(self.after_s)} now"
+        if (times := self.ratio) is not None:
+            low, high = 100 * (times.low - 1), 100 * (times.high - 1)
+            text += f", {times.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
+        return f"{text}: {self.verdict}" if self.verdict else text
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineComparison:
-    """All durations beside a baseline's; those without a verdict explain the others.
-
-    `software` and `warnings` are the baseline's. `taken_before` and `taken_after` are the fractions
-    of the cores that other programs took, see `Noise`.
-    """
+    """All durations beside a baseline's."""
 
     file: str
-    software: Software
+    software: Software  # the baseline's, as are the warnings
     warnings: tuple[str, ...]
-    taken_before: float
+    taken_before: float  # of the cores, by other programs
     taken_after: float
     max_regress: float
     changes: tuple[Change, ...]
@@ -255,6 +232,8 @@ class RunReport:
     comparison: BaselineComparison | None = None
 
 
+# An earlier measurement
+
 HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
 
 UNUSABLE = ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
@@ -272,16 +251,7 @@ HINT = "make one with --save-baseline"
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """An earlier measurement.
-
-    Attributes:
-        file: Where it was loaded from, or is to be saved.
-        identity: What it was measured on, and how.
-        software: Its versions, which may differ.
-        samples: All its durations, in seconds.
-        warnings: Its warnings about noise.
-        taken: Fraction of the cores that other programs took.
-    """
+    """A measurement that others can be compared with; `file` is where it comes from."""
 
     file: str
     identity: Identity
@@ -290,22 +260,54 @@ class Baseline:
     warnings: tuple[str, ...] = ()
     taken: float = 0.0
 
+    def save(self, path: Path) -> None:
+        """Write a file, or raise OutputError."""
+        document = HEADER | asdict(self)
+        del document["file"]
+        write_output(path, (json.dumps(document, indent=1) + "\n").encode())
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A report, its samples, and what it is comparable with."""
+    @classmethod
+    def load(cls, path: Path) -> "Baseline":
+        """Read a file, or raise UsageError."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if any(document[name] != value for name, value in HEADER.items()):
+                raise ValueError("unknown kind or version")
+            taken = float(document["taken"])
+            if not 0 <= taken <= 1:
+                raise ValueError(f"{taken} is not a fraction of the cores")
+            return cls(
+                str(path),
+                dict(document["identity"]),
+                Software(**document["software"]),
+                {str(name): _checked(values) for name, values in document["samples"].items()},
+                tuple(map(str, document["warnings"])),
+                taken,
+            )
+        except OSError as error:
+            raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
+        except UNUSABLE as error:
+            raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
 
-    report: RunReport
-    samples: Samples
-    identity: Identity
+    def require_same(self, identity: Identity) -> None:
+        """Refuse to compare under different conditions."""
+        different = [
+            f"{name} was {self.identity.get(name)}, is {value}"
+            for name, value in identity.items()
+            if self.identity.get(name) != value
+        ]
+        if different:
+            raise UsageError(
+                f"cannot compare with {self.file}: {'; '.join(different)}",
+                "compare under the same conditions, or save a new baseline with --save-baseline",
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A baseline, and how much slower than it the medians may be: 0.05 for 5%."""
-
-    baseline: Baseline
-    share: float
+def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
+    samples = np.array(values, np.float64)
+    if samples.ndim != 1 or not samples.size or not np.isfinite(samples).all() or samples.min() < 0:
+        raise ValueError("its samples are not lists of seconds")
+    return list(map(float, samples))
 
 
 def identity_of(
@@ -323,94 +325,23 @@ def identity_of(
     return plain
 
 
-def save_baseline(baseline: Baseline) -> None:
-    """Write a baseline to its file.
+def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
+    """Compare measurements under the same conditions; the wall clock decides, the stages explain.
 
-    Raises:
-        OutputError: The file cannot be written.
+    `max_regress` is how much slower the second may be: 0.05 for 5%.
     """
-    document = HEADER | asdict(baseline)
-    del document["file"]
-    write_output(Path(baseline.file), (json.dumps(document, indent=1) + "\n").encode())
-
-
-def load_baseline(path: Path) -> Baseline:
-    """Read a baseline.
-
-    Raises:
-        UsageError: The file cannot be read, or is not a baseline.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if any(document[name] != value for name, value in HEADER.items()):
-            raise ValueError("unknown kind or version")
-        taken = float(document["taken"])
-        if not 0 <= taken <= 1:
-            raise ValueError(f"{taken} is not a fraction of the cores")
-        return Baseline(
-            str(path),
-            dict(document["identity"]),
-            Software(**document["software"]),
-            {str(name): _seconds(values) for name, values in document["samples"].items()},
-            tuple(map(str, document["warnings"])),
-            taken,
-        )
-    except OSError as error:
-        raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
-    except UNUSABLE as error:
-        raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
-
-
-def _seconds(values: Any) -> list[float]:  # noqa: ANN401 - from a file
-    seconds = np.array(values, np.float64)
-    if seconds.ndim != 1 or not seconds.size or not np.isfinite(seconds).all() or seconds.min() < 0:
-        raise ValueError("its samples are not lists of seconds")
-    return list(map(float, seconds))
-
-
-def require_same(baseline: Baseline, identity: Identity) -> None:
-    """Refuse to compare under different conditions.
-
-    Raises:
-        UsageError: Something differs; the message says what.
-    """
-    different = [
-        f"{name} was {baseline.identity.get(name)}, is {value}"
-        for name, value in identity.items()
-        if baseline.identity.get(name) != value
-    ]
-    if different:
-        raise UsageError(
-            f"cannot compare with {baseline.file}: {'; '.join(different)}",
-            "compare under the same conditions, or save a new baseline with --save-baseline",
-        )
-
-
-def compare(
-    limit: Limit, samples: Mapping[str, list[float]], taken: float = 0.0
-) -> BaselineComparison:
-    """Compare samples with those of a baseline under the same conditions, see `require_same`.
-
-    The wall clock decides, and the stages explain it. `taken` is the fraction of the cores that
-    other programs took.
-
-    Raises:
-        UsageError: The baseline has no wall clock.
-    """
-    baseline, changes = limit.baseline, []
-    for name, after in samples.items():
-        if not (before := baseline.samples.get(name)):
-            continue
-        ratio = interval(np.median, after, before)
-        verdict = judge(ratio, limit.share, (baseline.taken, taken)) if name == WALL else None
-        changes.append(
-            Change(name, float(np.median(before)), float(np.median(after)), ratio, verdict)
-        )
-    if not any(change.verdict for change in changes):
-        raise UsageError(f"{baseline.file} has nothing in common with this measurement", HINT)
-    worst = next(change.verdict for change in changes if change.verdict)
-    told = baseline.software, baseline.warnings, baseline.taken, taken
-    return BaselineComparison(baseline.file, *told, limit.share, tuple(changes), worst)
+    changes, verdict, taken = [], None, (before.taken, after.taken)
+    for name, now in after.samples.items():
+        if then := before.samples.get(name):
+            ratio = interval(np.median, now, then)
+            judged = judge(ratio, max_regress, taken) if name == WALL else None
+            medians = float(np.median(then)), float(np.median(now))
+            changes.append(Change(name, *medians, ratio, judged))
+            verdict = judged or verdict
+    if verdict is None:
+        raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
+    told = before.software, before.warnings, *taken
+    return BaselineComparison(before.file, *told, max_regress, tuple(changes), verdict)
 
 
 def judge(
@@ -429,56 +360,53 @@ def judge(
     return RegressionVerdict.UNDECIDED
 
 
-T = TypeVar("T")
-
-EMPTY = "-"
-VERDICTS: dict[RegressionVerdict | None, Text] = {
-    RegressionVerdict.WITHIN: Text("within", style="green"),
-    RegressionVerdict.UNDECIDED: Text("undecided", style="yellow"),
-    RegressionVerdict.REGRESSION: Text("slower", style="red"),
-}
-FIGURES = ("p50", "p90", "p99", "mean", "deviation")
+# For people
 
 
 def render_run(report: RunReport) -> Iterator["RenderableType"]:
     """Lay out one measurement: its figures, then their overhead and reliability."""
     asked = report.conditions
     height, width = asked.canvas
-    yield Text(
-        printable(
-            f"{report.model.file} on {asked.device}, {asked.mode}, batch {asked.batch}, "
-            f"workers {asked.workers}, {width}x{height}"
-        ),
-        style="bold",
-    )
-    yield Text(_machine(report.machine), style="dim")
+    how = f"{asked.mode}, batch {asked.batch}, workers {asked.workers}, {width}x{height}"
+    yield line((f"{report.model.file} on {asked.device}, {how}", "bold"))
+    yield line((str(report.machine), "dim"))
     if (latency := report.latency) is not None:
-        table = _table("stage", *FIGURES, "share")
-        for stage in latency.stages:
-            share = _shown(stage.share, "{:.1%}".format)
-            table.add_row(stage.name, *_summary(stage.summary), share)
-        table.add_section()
-        table.add_row("all stages", *_summary(latency.wall), "100.0%")
-        table.add_row(Text("undisturbed", style="bold"), *_summary(latency.undisturbed), "")
-        yield table
+        every = StageFigures("all stages", latency.wall, 1.0)
+        yield table(
+            [*latency.stages, every, StageFigures("undisturbed", latency.undisturbed, None)]
+        )
     yield facts(_facts(report))
-    if report.comparison is not None:
-        yield from _comparison(report.comparison)
+    if (found := report.comparison) is not None:
+        yield ""
+        yield line((f"compared with {found.file}, limit {found.max_regress:+.0%}", "bold"))
+        yield facts((change.name, str(change)) for change in found.changes)
+        taken = f"{found.taken_before:.0%} of the cores then, {found.taken_after:.0%} now"
+        yield line((f"other programs took {taken}; the times may be off by as much", ""))
+        yield from (line(("baseline: ", "yellow"), (warning, "")) for warning in found.warnings)
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.latency is not None:
         yield from _latency_facts(report.latency, report.conditions.batch)
-    if report.throughput is not None:
-        yield from _throughput_facts(report.throughput)
+    if (found := report.throughput) is not None:
+        rate = f"{found.pictures_per_second:.1f} pictures/s"
+        if (between := found.interval) is not None:
+            rate += f", 95% interval {between.low:.1f} to {between.high:.1f}"
+        yield "throughput", rate
+        yield "measured", f"{found.pictures} pictures in {found.seconds:.1f} s"
+        yield "warm-up", found.warm_up.text("pictures")
+        parts = ", ".join(f"{name} {seconds(spent)}" for name, spent in found.work_s.items())
+        yield "work per picture", f"{parts}; the threads overlap"
+        yield "overhead", str(found.overhead)
     if (cold := report.cold_start) is not None:
+        times = f"{seconds(cold.first_record_s)} to the first record, "
+        times += f"{seconds(cold.whole_process_s)} in all"
         taken = "" if cold.peak_memory_bytes is None else f", {decimal(cold.peak_memory_bytes)}"
-        first, whole = seconds(cold.first_record_s), seconds(cold.whole_process_s)
-        processes = f"medians of {cold.processes} processes"
-        yield "cold start", f"{first} to the first record, {whole} in all{taken} ({processes})"
+        yield "cold start", f"{times}{taken} (medians of {cold.processes} processes)"
     memory = report.memory
+    host = EMPTY if memory.host_peak_bytes is None else decimal(memory.host_peak_bytes)
     device = "" if memory.device_bytes is None else f", GPU {decimal(memory.device_bytes)}"
-    yield "peak memory", f"{_shown(memory.host_peak_bytes, decimal)}{device}"
+    yield "peak memory", f"{host}{device}"
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
@@ -494,87 +422,8 @@ def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
     if why:
         yield "missing", ", ".join(why)
     yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
-    yield "warm-up", _warm_up(latency.warm_up, "runs")
+    yield "warm-up", latency.warm_up.text("runs")
     gpu = latency.synchronised
     when = "after each stage, to time it" if gpu else "always: the CPU runs synchronously"
     yield "synchronised", when
-    yield "overhead", _overhead(latency.overhead)
-
-
-def _throughput_facts(found: Throughput) -> Iterator[tuple[str, str]]:
-    interval = found.interval
-    between = f", 95% interval {interval.low:.1f} to {interval.high:.1f}" if interval else ""
-    yield "throughput", f"{found.pictures_per_second:.1f} pictures/s{between}"
-    yield "measured", f"{found.pictures} pictures in {found.seconds:.1f} s"
-    yield "warm-up", _warm_up(found.warm_up, "pictures")
-    parts = ", ".join(f"{name} {seconds(spent)}" for name, spent in found.work_s.items())
-    yield "work per picture", f"{parts}; the threads overlap"
-    yield "overhead", _overhead(found.overhead)
-
-
-def _overhead(overhead: Overhead) -> str:
-    clock = f"the clock took {seconds(overhead.clock_s)}, {overhead.clock_share:.3%}"
-    if (ratio := overhead.observed) is None:
-        return clock
-    uncertain = ratio.low <= 1 <= ratio.high
-    cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
-    return f"{clock}; timing the stages cost {cost} ({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
-
-
-def _warm_up(before: WarmUp, what: str) -> str:
-    settled = "until stable" if before.stable else "never stable"
-    first = seconds(before.first_s)
-    return f"{before.runs} {what} in {before.seconds:.1f} s, {settled}; the first took {first}"
-
-
-def _comparison(found: BaselineComparison) -> Iterator["RenderableType"]:
-    yield ""
-    yield Text(
-        printable(f"compared with {found.file}, limit {found.max_regress:+.0%}"), style="bold"
-    )
-    table = _table("", "before", "now", "change", "verdict")
-    for change in found.changes:
-        before, after = seconds(change.before_s), seconds(change.after_s)
-        ratio = EMPTY
-        if (times := change.ratio) is not None:
-            low, high = 100 * (times.low - 1), 100 * (times.high - 1)
-            ratio = f"{times.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
-        table.add_row(change.name, before, after, ratio, VERDICTS.get(change.verdict, ""))
-    yield table
-    yield Text(
-        f"other programs took {found.taken_before:.0%} of the cores then, {found.taken_after:.0%} "
-        "now; the times may be off by as much"
-    )
-    for warning in found.warnings:
-        yield Text.assemble(("baseline: ", "yellow"), printable(warning))
-
-
-def _summary(summary: Summary | None) -> list[str]:
-    return [_shown(getattr(summary, f"{name}_s", None), seconds) for name in FIGURES]
-
-
-def _shown(value: T | None, show: Callable[[T], str]) -> str:
-    return EMPTY if value is None else show(value)
-
-
-def seconds(value: float) -> str:
-    """A duration in a suitable unit."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= size:
-            return f"{value / size:.{2 if value / size < 100 else 1}f} {unit}"
-    return f"{value * 1e9:.0f} ns"
-
-
-def _machine(machine: BenchMachine) -> str:
-    memory = decimal(machine.memory_bytes)
-    parts = [machine.processor or machine.architecture, f"{machine.cores} cores", memory]
-    return ", ".join([*parts, machine.gpu] if machine.gpu else parts)
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        table.add_column(
-            title, justify="right" if number else "left", no_wrap=bool(number), overflow="fold"
-        )
-    return table
+    yield "overhead", str(latency.overhead)

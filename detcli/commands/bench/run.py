@@ -12,11 +12,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TypeVar, cast
 
 import numpy as np
 
@@ -26,16 +27,15 @@ from detcli.commands.bench.machine import (
     GpuWatch,
     NoiseMeter,
     describe_machine,
-    describe_model,
     describe_software,
     peak_memory,
 )
 from detcli.commands.bench.report import (
+    Baseline,
+    BenchModel,
     ColdStart,
     Conditions,
     Latency,
-    Limit,
-    Measured,
     Mode,
     Overhead,
     PeakMemory,
@@ -44,7 +44,6 @@ from detcli.commands.bench.report import (
     Throughput,
     compare,
     identity_of,
-    require_same,
 )
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
 from detcli.commands.shared.defaults_file import FILE_VARIABLE
@@ -60,6 +59,7 @@ from detcli.errors import (
     UsageError,
 )
 from detcli.geometry import Picture
+from detcli.model.loading import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.address import is_live
@@ -70,27 +70,20 @@ from detcli.source.sources import Sources
 from detcli.text import public_name
 from detcli.timing import RunningTime, Stage, StageTimes
 
+STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
+"""The stages of one batch, in order; nothing overlaps and nothing is written."""
+
+NS = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """A measurement of latency or throughput.
+    """A measurement of latency or throughput."""
 
-    Attributes:
-        run: Model, device and settings; its batch is None for one picture in mode latency, else
-            for what suits the device.
-        mode: LATENCY or THROUGHPUT.
-        sources: Pictures and videos; empty for the built-in picture.
-        seconds: How long to measure, after the warm-up.
-        cold_starts: Number of whole processes to time first.
-
-    Raises:
-        UsageError: The parts contradict each other.
-    """
-
-    run: RunOptions
+    run: RunOptions  # without a batch, mode latency takes one picture, else what suits the device
     mode: Mode = "latency"
-    sources: tuple[str, ...] = ()
-    seconds: float = 10.0
+    sources: tuple[str, ...] = ()  # empty for the built-in picture
+    seconds: float = 10.0  # after the warm-up
     cold_starts: int = 5
 
     def __post_init__(self) -> None:
@@ -105,12 +98,89 @@ class BenchRequest:
             raise UsageError(f"'{names}' names several devices", "measure one after the other")
 
 
+def measure(
+    request: BenchRequest, baseline: Baseline | None = None, max_regress: float = 0.05
+) -> tuple[RunReport, Baseline]:
+    """Measure latency or throughput, and compare it with a baseline if there is one."""
+    check_repeatable(request.sources)
+    time_limit = TimeLimit()
+    with RepeatedInputs(request.sources, time_limit) as inputs:
+        # A mistyped name fails before the cold starts, which take a minute.
+        time_limit.run(partial(inputs.take, 1))
+    located = request.run.find_model()
+    model = BenchModel(request.run.model, ModelFile.read(located.path).sha256)
+    identity = identity_of(describe_machine(None), model)
+    if baseline is not None:
+        baseline.require_same(identity)
+    cold_start = measure_cold_start(request)
+    with ExitStack() as stack:
+        gpu = GpuWatch(request.run.devices[0])
+        stack.callback(gpu.stop)
+        detector = stack.enter_context(request.run.open_detector(located))
+        conditions = conditions_of(request, detector)
+        machine = describe_machine(gpu.before if detector.where.is_gpu else None)
+        identity |= identity_of(conditions, gpu=machine.gpu)
+        if baseline is not None:
+            baseline.require_same(identity)
+        noise = NoiseMeter()
+        inputs = stack.enter_context(RepeatedInputs(request.sources, time_limit))
+        latency = throughput = None
+        if request.mode == "throughput":
+            throughput, samples = measure_throughput(
+                detector, conditions.batch, inputs, request.seconds
+            )
+        else:
+            again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
+            runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
+            latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
+        host_peak = peak_memory()
+        states = gpu.stop()
+    found = noise.finish(Summary.of(samples[WALL]), states)
+    device_memory = None
+    used = [state.memory_bytes for state in states if state.memory_bytes is not None]
+    if machine.gpu and used and gpu.before and gpu.before.memory_bytes is not None:
+        device_memory = max(used) - gpu.before.memory_bytes
+    software = describe_software()
+    own = Baseline("", identity, software, samples, found.warnings, found.taken)
+    report = RunReport(
+        kind="run",
+        machine=machine,
+        software=software,
+        model=model,
+        conditions=conditions,
+        latency=latency,
+        throughput=throughput,
+        cold_start=cold_start,
+        memory=PeakMemory(host_peak, device_memory),
+        noise=found,
+        comparison=compare(baseline, own, max_regress) if baseline else None,
+    )
+    return report, own
+
+
+def conditions_of(request: BenchRequest, detector: Detector) -> Conditions:
+    """How the opened detector is measured, without passwords in addresses."""
+    alone = detector.contract.batch or 1
+    return Conditions(
+        mode=request.mode,
+        device=detector.device,
+        batch=request.run.batch or (alone if request.mode == "latency" else detector.batch),
+        workers=detector.workers,
+        sources=tuple(map(public_name, request.sources)),
+        inputs_sha256=digest(request.sources),
+        canvas=detector.canvas,
+    )
+
+
+# The pictures
+
+HASHED = 16 << 20
+"""Bytes hashed at the start of each file, besides its size."""
+
 STOP_S = 2.0
 """How long an interrupted measurement may take to reach its next step."""
 
 T = TypeVar("T")
-
-TimedStep = tuple[RunningTime, float, Callable[[], DetcliError]]
 
 
 class TimeLimit:
@@ -121,59 +191,38 @@ class TimeLimit:
     """
 
     def __init__(self) -> None:
-        self._step: TimedStep | None = None
+        self._step: tuple[RunningTime, float, DetcliError] | None = None
         self._over = False
 
-    def step(self, limit_s: float, error: Callable[[], DetcliError]) -> None:
-        """Begin a step, which ends the one before.
-
-        Args:
-            limit_s: Seconds that it may take.
-            error: Makes the error if it takes longer.
-
-        Raises:
-            KeyboardInterrupt: The measurement was interrupted.
-        """
+    def step(self, limit_s: float, error: DetcliError) -> None:
+        """Begin a step, which ends the one before; `error` is raised if it takes longer."""
         if self._over:
             raise KeyboardInterrupt
         self._step = RunningTime(), limit_s, error
 
     def run(self, measure: Callable[[], T]) -> T:
-        """Run a measurement, and pass on its result or error.
-
-        Raises:
-            DetcliError: A step took too long; its thread is abandoned.
-        """
-        done: list[T] = []
-        failed: list[BaseException] = []
+        """Run a measurement; a thread whose step took too long is abandoned."""
+        outcome: Future[T] = Future()
 
         def run() -> None:
             try:
-                done.append(measure())
+                outcome.set_result(measure())
             except BaseException as error:  # noqa: BLE001 - raised again by the caller
-                failed.append(error)
+                outcome.set_exception(error)
 
         self._step = None
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+        threading.Thread(target=run, daemon=True).start()
         try:
-            while thread.is_alive():
-                thread.join(POLL_S)
+            while not wait([outcome], POLL_S).done:
                 if self._step is not None:
                     running, limit_s, error = self._step
-                    if running.seconds() > limit_s and thread.is_alive():
-                        raise error()
+                    if running.seconds() > limit_s and not outcome.done():
+                        raise error
         except KeyboardInterrupt:
             self._over = True
-            thread.join(STOP_S)  # what it uses is closed next
+            wait([outcome], STOP_S)  # what it uses is closed next
             raise
-        if failed:
-            raise failed[0]
-        return done[0]
-
-
-HASHED = 16 << 20
-"""Bytes hashed at the start of each file, besides its size."""
+        return outcome.result()
 
 
 class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
@@ -200,16 +249,12 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         return item
 
     def take(self, count: int) -> list[Picture]:
-        """Read and decode the next pictures.
-
-        Raises:
-            InputError: A picture cannot be read; the message begins with its name.
-        """
+        """Read and decode the next pictures; an error begins with the picture's name."""
         pictures = []
         for _ in range(count):
             item = self.next_item()
             source = item.origin.source
-            self._time_limit.step(TIMEOUT_S, partial(_too_slow, source))
+            self._time_limit.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
             try:
                 picture = item.load()
             except InputError as error:
@@ -222,16 +267,8 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         return pictures
 
 
-def _too_slow(source: str) -> InputError:
-    return too_slow(TIMEOUT_S).about(source)
-
-
 def check_repeatable(names: tuple[str, ...]) -> None:
-    """Refuse sources that can be read only once.
-
-    Raises:
-        UsageError: A source is live, or standard input.
-    """
+    """Refuse sources that can be read only once."""
     for name in names:
         if name == STDIN or is_live(name):
             what = "standard input" if name == STDIN else f"{name} is live: it"
@@ -244,65 +281,58 @@ def check_repeatable(names: tuple[str, ...]) -> None:
 def digest(names: tuple[str, ...]) -> str:
     """SHA-256 that identifies a set of inputs, wherever the files are.
 
-    Files count by size and content, folders by names and sizes, anything else by its name.
+    Files count by size and content, folders by names and sizes, anything else by its name. What
+    cannot be read has its own error when it is loaded.
     """
     whole = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
-        for path in sorted(glob.glob(name)) if glob.has_magic(name) else [name]:  # noqa: PTH207 - as named
-            for part in _identity(Path(path)):
+        for found in sorted(glob.glob(name)) if glob.has_magic(name) else [name]:  # noqa: PTH207 - as named
+            path, parts = Path(found), []
+            with contextlib.suppress(OSError):
+                if path.is_dir():
+                    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+                        parts.append(os.fsencode(entry.name))
+                        with contextlib.suppress(OSError):  # a link to nothing
+                            parts.append(str(entry.stat().st_size).encode())
+                elif path.is_file():
+                    with path.open("rb") as file:
+                        parts.append(str(path.stat().st_size).encode())
+                        parts.append(hashlib.sha256(file.read(HASHED)).digest())
+                else:
+                    parts.append(os.fsencode(path))
+            for part in parts:
                 whole.update(part + b"\0")
     return whole.hexdigest()
 
 
-def _identity(path: Path) -> Iterator[bytes]:
-    """What cannot be read has its own error when it is loaded."""
-    if path.is_dir():
-        for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-            yield os.fsencode(entry.name)
-            with contextlib.suppress(OSError):  # a link to nothing
-                yield str(entry.stat().st_size).encode()
-    elif path.is_file():
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            yield str(path.stat().st_size).encode()
-            yield hashlib.sha256(file.read(HASHED)).digest()
-    else:
-        yield os.fsencode(path)
-
-
-DETCLI = (sys.executable, "-m", "detcli")
-
-
-def predict_command(request: BenchRequest, picture: Path) -> list[str]:
-    """Command line of `detcli predict` for one picture, with the options of the request."""
-    return _command("predict", request, [str(picture)], quiet=True, format="jsonl")
-
-
-def _command(name: str, request: BenchRequest, sources: Sequence[str], **own: Any) -> list[str]:  # noqa: ANN401 - values of options
-    run, command = request.run, [*DETCLI, name]
-    shared = {
-        "model": run.model,
-        "device": run.devices[0],
-        "imgsz": run.settings.imgsz,
-        "nms": run.settings.nms,
-        "box_format": run.settings.box_format,
-        "preprocess": run.settings.preprocess,
-        "gpu_mem_limit": run.device_options.gpu_mem_limit,
-        "boxes_only": run.settings.boxes_only or None,
-        "half": run.device_options.half or None,
-        "cuda_graph": run.device_options.cuda_graph,
-    }
-    for option, value in (shared | own).items():
-        title = option.replace("_", "-")
-        if isinstance(value, bool):
-            command.append(f"--{title}" if value else f"--no-{title}")
-        elif value is not None:
-            command += [f"--{title}", str(value)]
-    return [*command, "--", *sources]
-
+# Cold start: whole processes, from their start to the first record and to their end
 
 ERROR_TYPES = {
     kind.exit_code: kind for kind in (UsageError, InputError, ModelError, DeviceError, CheckError)
 }
+
+
+def predict_command(request: BenchRequest, picture: Path) -> list[str]:
+    """Command line of `detcli predict` for one picture, with the options of the request."""
+    run, command = request.run, [sys.executable, "-m", "detcli", "predict", "--quiet"]
+    for name, value in {
+        "format": "jsonl",
+        "model": run.model,
+        "device": run.devices[0],
+        "imgsz": run.settings.imgsz,
+        "nms": run.settings.nms,
+        "box-format": run.settings.box_format,
+        "preprocess": run.settings.preprocess,
+        "gpu-mem-limit": run.device_options.gpu_mem_limit,
+        "boxes-only": run.settings.boxes_only or None,
+        "half": run.device_options.half or None,
+        "cuda-graph": run.device_options.cuda_graph,
+    }.items():
+        if isinstance(value, bool):
+            command.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            command += [f"--{name}", str(value)]
+    return [*command, "--", str(picture)]
 
 
 def measure_cold_start(request: BenchRequest) -> ColdStart | None:
@@ -311,9 +341,6 @@ def measure_cold_start(request: BenchRequest) -> ColdStart | None:
     A first run, which is not counted, fills the caches of detcli and of the file system, and
     compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
     a parent towards the peak of the processes that it starts.
-
-    Raises:
-        DetcliError: The command failed; the message is its own.
     """
     if not request.cold_starts:
         return None
@@ -330,23 +357,17 @@ def measure_cold_start(request: BenchRequest) -> ColdStart | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRun:
-    """Seconds from a process's start to its first line of output and to its end.
-
-    `peak_memory` is its peak resident bytes; None on Windows.
-    """
+    """Seconds from a process's start to its first line of output and to its end."""
 
     first_line_s: float
     whole_s: float
-    peak_memory: int | None
+    peak_memory: int | None  # resident bytes; None on Windows
 
 
 def run_process(command: Sequence[str]) -> ProcessRun:
-    """Run a command to its end.
-
-    Raises:
-        DetcliError: The command failed; the message is the end of its stderr.
-    """
+    """Run a command to its end; if it fails, its own error is raised."""
     environment = {**os.environ, FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
+    peak = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
         with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
@@ -357,7 +378,10 @@ def run_process(command: Sequence[str]) -> ProcessRun:
                 output.readline()
                 first = time.perf_counter() - start
                 output.read()
-                peak = _wait(process)
+                if sys.platform != "win32":
+                    _, status, usage = os.wait4(process.pid, 0)
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
             except BaseException:
                 process.kill()
                 raise
@@ -368,109 +392,13 @@ def run_process(command: Sequence[str]) -> ProcessRun:
     return ProcessRun(first, whole, peak)
 
 
-def _wait(process: "subprocess.Popen[bytes]") -> int | None:
-    """Wait for a process to end; returns its peak memory where the system reports it."""
-    if sys.platform == "win32":
-        process.wait()
-        return None
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
-
-
 def process_error(exit_code: int, stderr: str) -> DetcliError:
     """The error of a detcli process, from its exit code and its stderr."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("detcli: ") for line in lines if line.startswith("detcli: ")]
     hints = [line.strip().removeprefix("hint: ") for line in lines if line.startswith("  hint: ")]
-    message = errors[-1] if errors else (lines[-1] if lines else f"exited with status {exit_code}")
-    kind = ERROR_TYPES.get(exit_code, DetcliError)
-    return kind(message, hints[-1] if hints else "")
-
-
-STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
-"""The stages of one batch, in order; nothing overlaps and nothing is written."""
-
-NS = 1e-9
-
-
-def measure(request: BenchRequest, limit: Limit | None = None) -> Measured:
-    """Measure latency or throughput, and compare it with a baseline if there is one.
-
-    Raises:
-        UsageError: A source can be read only once, or the baseline has other conditions.
-        ModelError: The model cannot be used.
-        DeviceError: The device cannot be used.
-        InputError: A picture cannot be read.
-        InferenceError: The runtime failed.
-    """
-    check_repeatable(request.sources)
-    time_limit = TimeLimit()
-    with RepeatedInputs(request.sources, time_limit) as inputs:
-        # A mistyped name fails before the cold starts, which take a minute.
-        time_limit.run(partial(inputs.take, 1))
-    located = request.run.find_model()
-    model = describe_model(request.run.model, located.path)
-    identity = identity_of(describe_machine(None), model)
-    if limit is not None:
-        require_same(limit.baseline, identity)
-    cold_start = measure_cold_start(request)
-    with ExitStack() as stack:
-        gpu = GpuWatch(request.run.devices[0])
-        stack.callback(gpu.stop)
-        detector = stack.enter_context(request.run.open_detector(located))
-        conditions = _conditions(request, detector)
-        machine = describe_machine(gpu.before if detector.where.is_gpu else None)
-        identity |= identity_of(conditions, gpu=machine.gpu)
-        if limit is not None:
-            require_same(limit.baseline, identity)
-        noise = NoiseMeter()
-        inputs = stack.enter_context(RepeatedInputs(request.sources, time_limit))
-        latency = throughput = None
-        if request.mode == "throughput":
-            throughput, samples = measure_throughput(
-                detector, conditions.batch, inputs, request.seconds
-            )
-            wall = Summary.of(samples[WALL])
-        else:
-            again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
-            runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
-            latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
-            wall = latency.undisturbed
-        host_peak = peak_memory()
-        states = gpu.stop()
-    device_memory = None
-    used = [state.memory_bytes for state in states if state.memory_bytes is not None]
-    if machine.gpu and used and gpu.before and gpu.before.memory_bytes is not None:
-        device_memory = max(used) - gpu.before.memory_bytes
-    found = noise.finish(wall, states)
-    report = RunReport(
-        kind="run",
-        machine=machine,
-        software=describe_software(),
-        model=model,
-        conditions=conditions,
-        latency=latency,
-        throughput=throughput,
-        cold_start=cold_start,
-        memory=PeakMemory(host_peak, device_memory),
-        noise=found,
-        comparison=compare(limit, samples, found.taken) if limit else None,
-    )
-    return Measured(report, samples, identity)
-
-
-def _conditions(request: BenchRequest, detector: Detector) -> Conditions:
-    alone = detector.contract.batch or 1
-    return Conditions(
-        mode=request.mode,
-        device=detector.device,
-        batch=request.run.batch or (alone if request.mode == "latency" else detector.batch),
-        workers=detector.workers,
-        sources=tuple(map(public_name, request.sources)),
-        inputs_sha256=digest(request.sources),
-        canvas=detector.canvas,
-    )
+    message = [f"exited with status {exit_code}", *lines[-1:], *errors][-1]
+    return ERROR_TYPES.get(exit_code, DetcliError)(message, "".join(hints[-1:]))
 
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
@@ -499,15 +427,20 @@ class BatchRunner:
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
         self._time_limit = time_limit or TimeLimit()
-        self._timeout_error = partial(timeout_error, detector.model_name, RUN_TIMEOUT_S)
+        self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
 
-    def run(self) -> float:
-        """Run a batch; returns its seconds."""
+    def run_both(self, *, timed_first: bool = False) -> float:
+        """Run a batch in both ways; returns the seconds of the untimed run."""
+        if timed_first:
+            self.run_timed()
         start = time.perf_counter()
         self._detect(self._untimed.take(self._batch))
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        if not timed_first:
+            self.run_timed()
+        return seconds
 
     def run_timed(self) -> None:
         """Run a batch with its stages on the clock."""
@@ -528,54 +461,40 @@ class BatchRunner:
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
 
-    def run_both(self, *, timed_first: bool = False) -> float:
-        """Run a batch in both ways; returns the seconds of the untimed run."""
-        if timed_first:
-            self.run_timed()
-            return self.run()
-        seconds = self.run()
-        self.run_timed()
-        return seconds
-
 
 def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
-    """Run one batch after the other, for some seconds after the warm-up.
-
-    Raises:
-        InputError: A picture cannot be read.
-        InferenceError: The runtime failed.
-    """
+    """Run one batch after the other, for some seconds after the warm-up."""
     before = sampling.warm_up(runner.run_both)
     undisturbed: list[float] = []
-    walls: list[int] = []
-    stages: list[dict[Stage, int]] = []
+    walls: list[float] = []
+    runs: list[dict[Stage, int]] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(walls) < MIN_RUNS:
         undisturbed.append(runner.run_both(timed_first=len(walls) % 2 == 1))
-        walls.append(runner.clock.wall)
-        stages.append(runner.clock.stages)
-    wall = Summary.of([NS * ns for ns in walls])
+        walls.append(NS * runner.clock.wall)
+        runs.append(runner.clock.stages)
+    wall = Summary.of(walls)
+    samples: Samples = {WALL: undisturbed}
+    stages = []
+    for stage in STAGES:
+        if not any(stage in run for run in runs):  # the device lacks it
+            stages.append(StageFigures(stage, None, None))
+            continue
+        samples[stage] = [NS * run.get(stage, 0) for run in runs]  # 0 where a run skipped it
+        summary = Summary.of(samples[stage])
+        stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
     cost = sampling.clock_cost(runner.clock.calls)
-    ratios = [NS * timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
-    by_stage: Samples = {
-        stage: [NS * run.get(stage, 0) for run in stages]  # 0 where a run skipped the stage
-        for stage in STAGES
-        if any(stage in run for run in stages)  # the device has it
-    }
-    summaries = {stage: Summary.of(samples) for stage, samples in by_stage.items()}
+    ratios = [timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
     latency = Latency(
         undisturbed=Summary.of(undisturbed),
         undisturbed_median=sampling.interval(np.median, undisturbed),
         wall=wall,
-        stages=tuple(
-            StageFigures(stage, one, one.mean_s / wall.mean_s if one else None)
-            for stage, one in ((stage, summaries.get(stage)) for stage in STAGES)
-        ),
+        stages=tuple(stages),
         synchronised=runner.synchronised,
         warm_up=replace(before, runs=2 * before.runs),
         overhead=Overhead(cost, cost / wall.mean_s, sampling.interval(np.median, ratios)),
     )
-    return latency, {WALL: undisturbed, **by_stage}
+    return latency, samples
 
 
 # Throughput
@@ -586,19 +505,12 @@ WINDOWS = 50
 
 @dataclass(slots=True)
 class _Arrivals:
-    """When each record arrived.
+    """When each record arrived."""
 
-    Attributes:
-        step: Records that may arrive at once.
-        warm: Number of the last record of the warm-up; 0 while it lasts.
-        stable: Whether it ended because the pace was stable.
-        times: The start, then the time of each record.
-    """
-
-    step: int
-    warm: int = 0
-    stable: bool = False
-    times: list[float] = field(default_factory=lambda: [time.perf_counter()])
+    step: int  # records that may arrive at once
+    warm: int = 0  # number of the last record of the warm-up; 0 while it lasts
+    stable: bool = False  # the warm-up ended because the pace was stable
+    times: list[float] = field(default_factory=lambda: [time.perf_counter()])  # the start first
 
     def add(self) -> float:
         """Note a record; returns the seconds measured so far, without the warm-up."""
@@ -621,15 +533,7 @@ class _Arrivals:
 def measure_throughput(
     detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float
 ) -> tuple[Throughput, Samples]:
-    """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
-
-    Returns:
-        The figures and their samples: seconds per picture.
-
-    Raises:
-        InputError: A picture cannot be read.
-        InferenceError: The runtime failed.
-    """
+    """Run the pipeline of `detcli predict`, for some seconds after the warm-up."""
     enough = threading.Event()
     pipeline = Pipeline(detector, batch, [detector.device] * (detector.workers - 1))
     arrivals = _Arrivals(batch * detector.workers)

@@ -1,4 +1,4 @@
-"""Durations: the stages' clock, warm-up, confidence intervals."""
+"""Durations: the stages' clock, warm-up, summaries with confidence intervals."""
 
 import math
 import statistics
@@ -11,6 +11,7 @@ from operator import truediv
 import numpy as np
 import numpy.typing as npt
 
+from detcli.commands.shared.reports import seconds, shown
 from detcli.timing import Stage
 
 Samples = dict[str, list[float]]
@@ -18,7 +19,6 @@ Samples = dict[str, list[float]]
 
 WALL = "wall clock"
 """Name of the samples of whole runs, which decide a comparison; the others explain it."""
-
 
 MIN_FOR_P90, MIN_FOR_P99 = 10, 100
 """Samples; with fewer, the percentile would be the maximum under another name."""
@@ -28,12 +28,12 @@ MIN_FOR_P90, MIN_FOR_P99 = 10, 100
 class Summary:
     """Samples of one duration; p90_s is None below 10 samples, p99_s below 100."""
 
-    p50_s: float
-    p90_s: float | None
-    p99_s: float | None
-    mean_s: float
-    deviation_s: float
-    samples: int
+    p50_s: float = shown("p50", "s")
+    p90_s: float | None = shown("p90", "s")
+    p99_s: float | None = shown("p99", "s")
+    mean_s: float = shown("mean", "s")
+    deviation_s: float = shown("deviation", "s")
+    samples: int = shown()
 
     @classmethod
     def of(cls, samples: npt.ArrayLike) -> "Summary":
@@ -63,22 +63,24 @@ class WarmUp:
     first_s: float
     stable: bool
 
+    def text(self, what: str) -> str:
+        """The same in words; `what` were the runs."""
+        settled = "until stable" if self.stable else "never stable"
+        first = seconds(self.first_s)
+        return f"{self.runs} {what} in {self.seconds:.1f} s, {settled}; the first took {first}"
+
 
 class StageClock:
     """Attributes every nanosecond of a run to one stage, or to the remainder.
 
     `now` returns the nanoseconds of a monotonic clock.
-
-    Attributes:
-        stages: Nanoseconds of each stage that ended since `start`, the remainder included.
-        wall: Nanoseconds from `start` to `stop`; exactly the sum of the stages.
-        calls: How often a stage ended.
     """
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now = now
-        self.stages: dict[Stage, int] = {}
-        self.wall = self.calls = 0
+        self.stages: dict[Stage, int] = {}  # nanoseconds since `start`, the remainder included
+        self.wall = 0  # nanoseconds from `start` to `stop`: exactly the sum of the stages
+        self.calls = 0  # of `ended`
         self._first = self._last = 0
 
     def start(self) -> None:
@@ -101,15 +103,15 @@ class StageClock:
 
 def clock_cost(calls: int) -> float:
     """Seconds that the clock itself takes in a run with this many stage ends."""
-    clock = StageClock()
-
-    def run() -> None:
+    clock, taken = StageClock(), []
+    for _ in range(2000):
+        start = time.perf_counter()
         clock.start()
         for _ in range(calls):
             clock.ended(Stage.REMAINDER)
         clock.stop()
-
-    return statistics.median(sample(run) for _ in range(2000))
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
 
 
 # Warm-up
@@ -139,9 +141,9 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
     stable = None
     while stable is None:
         taken.append(run())
-        seconds = time.perf_counter() - start
-        stable = is_stable(taken, seconds)
-    return WarmUp(len(taken), seconds, taken[0], stable=stable)
+        passed = time.perf_counter() - start
+        stable = is_stable(taken, passed)
+    return WarmUp(len(taken), passed, taken[0], stable=stable)
 
 
 def is_stable(taken: Sequence[float], seconds: float) -> bool | None:
@@ -154,13 +156,6 @@ def is_stable(taken: Sequence[float], seconds: float) -> bool | None:
         if abs(statistics.median(taken[-BLOCK:]) - before) < STABLE * before:
             return True
     return False if seconds > MAX_WARM_UP_S and len(taken) >= BLOCK else None
-
-
-def sample(call: Callable[[], object]) -> float:
-    """Seconds of a call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 # Intervals

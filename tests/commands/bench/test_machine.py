@@ -1,18 +1,18 @@
-import hashlib
-import os
 import platform
 import sys
 
+import numpy as np
 import psutil
 import pytest
 
+from detcli.commands.bench import machine as module
 from detcli.commands.bench.machine import (
     GpuState,
     describe_machine,
-    describe_model,
     describe_software,
+    peak_memory,
 )
-from detcli.errors import DependencyError, ModelError
+from detcli.errors import DependencyError
 
 
 def test_nothing_names_the_machine():
@@ -42,20 +42,22 @@ def test_versions():
     assert told.onnxruntime is not None
 
 
-def test_a_model_is_known_by_its_content(make_model):
-    path = make_model()
-    told = describe_model(str(path), path)
-    assert told.file == str(path)
-    assert told.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+def test_the_peak_stays_when_memory_is_freed():
+    before = peak_memory()
+    held = np.ones(200_000_000, np.uint8)
+    during = peak_memory()
+    del held
+    assert before is not None
+    assert during >= 200_000_000
+    assert peak_memory() >= 200_000_000
 
 
-@pytest.mark.parametrize("name", ["none.onnx", "."])
-def test_a_model_that_cannot_be_read(name, tmp_path):
-    with pytest.raises(ModelError, match="cannot read"):
-        describe_model(name, tmp_path / name)
-
-
-def test_a_pipe_in_place_of_a_model_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.onnx")
-    with pytest.raises(ModelError, match="not a regular file"):
-        describe_model("pipe.onnx", tmp_path / "pipe.onnx")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_an_unknown_peak(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STATUS", tmp_path / "none")
+    assert peak_memory() is None
+    monkeypatch.setattr(module, "STATUS", tmp_path / "status")
+    module.STATUS.write_text("Name:\tx\nVmRSS:\t5 kB\n")
+    assert peak_memory() is None
+    module.STATUS.write_text("VmPeak:\t9 kB\nVmHWM:\t   7 kB\nVmRSS:\t5 kB\n")
+    assert peak_memory() == 7 * 1024

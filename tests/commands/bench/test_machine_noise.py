@@ -11,6 +11,7 @@ from detcli.commands.bench.machine import GpuState, NoiseMeter
 from detcli.commands.bench.sampling import Summary
 
 QUIET = Summary(1.0, 1.0, None, 1.0, 0.01, 10)
+RESTLESS = Summary(1.0, 1.0, None, 2.0, 0.5, 10)
 
 
 class Machine:
@@ -39,38 +40,29 @@ def machine(monkeypatch):
     return found
 
 
-def test_a_quiet_machine(machine):
+@pytest.mark.parametrize(
+    ("counts", "wall", "warnings"),
+    [
+        ((15.2, 15.0, 0.0), QUIET, []),
+        ((17.0, 15.0, 0.0), QUIET, []),  # a tenth of both cores
+        ((17.1, 15.0, 0.0), QUIET, ["other programs kept 0.2 of 2 cores busy"]),
+        ((20.0, 10.0, 0.0), QUIET, ["other programs kept 1.0 of 2 cores busy"]),
+        ((0.0, 0.0, 0.2), QUIET, []),
+        ((0.0, 0.0, 1.0), QUIET, ["the host of this virtual machine took away 5% of the time"]),
+        ((0.0, 0.0, 0.0), Summary(1.0, 1.0, None, 2.0, 0.2, 10), []),
+        ((0.0, 0.0, 0.0), RESTLESS, ["the times deviate by 25% of their mean"]),
+    ],
+)
+def test_what_disturbs(machine, counts, wall, warnings):
     meter = NoiseMeter()
-    machine.now, machine.busy, machine.own = 110.0, 15.2, 15.0
-    found = meter.finish(QUIET)
-    assert found.other_load == pytest.approx(0.02)
-    assert found.stolen == 0
-    assert found.deviation == pytest.approx(0.01)
-    assert found.warnings == ()
-
-
-def test_other_programs(machine):
-    meter = NoiseMeter()
-    machine.now, machine.busy, machine.own = 110.0, 20.0, 10.0
-    found = meter.finish(QUIET)
-    assert found.other_load == pytest.approx(1.0)
-    assert found.warnings == ("other programs kept 1.0 of 2 cores busy",)
-
-
-def test_a_host_that_takes_time_away(machine):
-    meter = NoiseMeter()
-    machine.now, machine.stolen = 110.0, 1.0
-    found = meter.finish(QUIET)
-    assert found.stolen == pytest.approx(0.05)
-    assert "took away 5% of the time" in found.warnings[0]
-
-
-def test_restless_times(machine):
-    meter = NoiseMeter()
-    machine.now = 110.0
-    found = meter.finish(Summary(1.0, 1.0, None, 2.0, 0.5, 10))
-    assert found.deviation == pytest.approx(0.25)
-    assert found.warnings == ("the times deviate by 25% of their mean",)
+    machine.now, (busy, own, stolen) = 110.0, counts
+    machine.busy, machine.own, machine.stolen = counts
+    found = meter.finish(wall)
+    assert list(found.warnings) == warnings
+    assert found.deviation == wall.deviation_s / wall.mean_s
+    assert found.other_load == pytest.approx((busy - own) / 10)
+    assert found.stolen == pytest.approx(stolen / 20)
+    assert found.taken == pytest.approx(found.other_load / 2 + found.stolen)
 
 
 def test_a_gpu_that_is_slowed_down(machine):

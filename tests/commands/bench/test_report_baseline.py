@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +12,11 @@ from detcli.commands.bench.report import (
     BenchMachine,
     BenchModel,
     Conditions,
-    Limit,
     RegressionVerdict,
     Software,
     compare,
     identity_of,
     judge,
-    load_baseline,
-    require_same,
-    save_baseline,
 )
 from detcli.commands.bench.sampling import WALL, Interval
 from detcli.errors import UsageError
@@ -35,6 +32,10 @@ def seconds(random, median, count=100):
     return (median * random.lognormal(0, 0.02, count)).tolist()
 
 
+def measured(samples, taken=0.0):
+    return Baseline("", {}, SOFTWARE, samples, (), taken)
+
+
 @pytest.fixture
 def baseline(tmp_path, random):
     samples = {WALL: seconds(random, 0.020), "network": seconds(random, 0.015)}
@@ -44,8 +45,8 @@ def baseline(tmp_path, random):
 
 
 def test_a_baseline_survives_saving_and_loading(baseline, tmp_path):
-    save_baseline(baseline)
-    assert load_baseline(tmp_path / "baseline.json") == baseline
+    baseline.save(Path(baseline.file))
+    assert Baseline.load(tmp_path / "baseline.json") == baseline
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_other_files_are_not_baselines(content, tmp_path):
     path = tmp_path / "odd.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError, match=r"odd\.json is not a baseline") as caught:
-        load_baseline(path)
+        Baseline.load(path)
     assert "--save-baseline" in caught.value.hint
 
 
@@ -84,26 +85,26 @@ def test_other_files_are_not_baselines(content, tmp_path):
     ],
 )
 def test_samples_must_be_seconds(samples, baseline, tmp_path):
-    save_baseline(baseline)
+    baseline.save(Path(baseline.file))
     path = tmp_path / "baseline.json"
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"samples": samples}))
     with pytest.raises(UsageError, match="not a baseline"):
-        load_baseline(path)
+        Baseline.load(path)
 
 
 @pytest.mark.parametrize("taken", [-0.1, 1.1, "x", None, float("nan"), 10**400])
 def test_the_cores_taken_must_be_a_fraction(taken, baseline, tmp_path):
-    save_baseline(baseline)
+    baseline.save(Path(baseline.file))
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"taken": taken}))
     with pytest.raises(UsageError, match="not a baseline"):
-        load_baseline(path)
+        Baseline.load(path)
 
 
 def test_a_missing_baseline(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*none.json"):
-        load_baseline(tmp_path / "none.json")
+        Baseline.load(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
@@ -123,25 +124,25 @@ def test_another_machine_model_or_condition_is_refused(changes, difference, base
         for part in (MACHINE, MODEL, CONDITIONS)
     ]
     with pytest.raises(UsageError, match=difference) as caught:
-        require_same(baseline, identity_of(*other))
+        baseline.require_same(identity_of(*other))
     assert caught.value.exit_code == 2
 
 
 def test_another_gpu_is_refused(baseline):
     with pytest.raises(UsageError, match="gpu was None, is NVIDIA H200"):
-        require_same(baseline, identity_of(MACHINE, gpu="NVIDIA H200"))
+        baseline.require_same(identity_of(MACHINE, gpu="NVIDIA H200"))
 
 
 def test_equal_conditions_are_accepted_in_parts_and_from_a_file(baseline, tmp_path):
-    save_baseline(baseline)
-    loaded = load_baseline(tmp_path / "baseline.json")
-    require_same(loaded, identity_of(MACHINE, MODEL))
-    require_same(loaded, identity_of(MACHINE, MODEL, CONDITIONS, gpu=None))
+    baseline.save(Path(baseline.file))
+    loaded = Baseline.load(tmp_path / "baseline.json")
+    loaded.require_same(identity_of(MACHINE, MODEL))
+    loaded.require_same(identity_of(MACHINE, MODEL, CONDITIONS, gpu=None))
 
 
 def test_memory_and_the_name_of_the_file_may_differ(baseline):
     larger = BenchMachine("AMD EPYC", "x86_64", "Linux", 2, 1 << 40, None, "580")
-    require_same(baseline, identity_of(larger, BenchModel("renamed.onnx", MODEL.sha256)))
+    baseline.require_same(identity_of(larger, BenchModel("renamed.onnx", MODEL.sha256)))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_memory_and_the_name_of_the_file_may_differ(baseline):
 def test_the_wall_clock_decides(slower, verdict, baseline, random):
     wall = [slower * one for one in baseline.samples[WALL]]
     after = {WALL: wall, "network": seconds(random, 9.0)}
-    found = compare(Limit(baseline, 0.05), after)
+    found = compare(baseline, measured(after), 0.05)
     assert found.verdict is verdict
     assert [change.name for change in found.changes] == [WALL, "network"]
     assert [change.verdict for change in found.changes] == [verdict, None]
@@ -161,12 +162,12 @@ def test_the_wall_clock_decides(slower, verdict, baseline, random):
 
 
 def test_too_few_samples_leave_it_undecided(baseline):
-    assert compare(Limit(baseline, 0.05), {WALL: [9.0] * 3}).verdict is UNDECIDED
+    assert compare(baseline, measured({WALL: [9.0] * 3}), 0.05).verdict is UNDECIDED
 
 
 def test_nothing_in_common(baseline):
     with pytest.raises(UsageError, match="nothing in common"):
-        compare(Limit(replace(baseline, samples={"network": [1.0]}), 0.05), baseline.samples)
+        compare(replace(baseline, samples={"network": [1.0]}), baseline, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_other_programs_may_explain_the_whole_difference(slower, taken, verdict)
 
 
 def test_both_runs_record_what_other_programs_took(baseline):
-    busy = compare(Limit(baseline, 0.05), {WALL: [0.026] * 100}, taken=0.5)
+    busy = compare(baseline, measured({WALL: [0.026] * 100}, 0.5), 0.05)
     assert (busy.taken_before, busy.taken_after) == (0.02, 0.5)
     assert busy.verdict is UNDECIDED
-    assert compare(Limit(baseline, 0.05), {WALL: [0.026] * 100}).verdict is REGRESSION
+    assert compare(baseline, measured({WALL: [0.026] * 100}), 0.05).verdict is REGRESSION

@@ -1,14 +1,16 @@
 """Whole measurements."""
 
 import threading
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands.bench.requests import bench_request
 
 from detcli.commands.bench import run
-from detcli.commands.bench.report import Baseline, Limit, RegressionVerdict
+from detcli.commands.bench.report import RegressionVerdict
 from detcli.commands.bench.run import measure
 from detcli.detector import Detector
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
@@ -22,90 +24,66 @@ def asked(model, **options):
     return bench_request(model, **given)
 
 
-def as_baseline(measured, **changed):
-    identity = measured.identity | changed
-    return Baseline("old.json", identity, measured.report.software, measured.samples)
-
-
 def test_latency_without_a_source(make_model):
-    report = measure(asked(make_model(size=None))).report
+    report, own = measure(asked(make_model(size=None)))
     assert report.kind == "run"
-    assert report.conditions.batch == 1
-    assert report.conditions.workers == 1
-    assert report.conditions.sources == ()
-    assert report.conditions.canvas == (640, 640)
+    conditions = report.conditions
+    assert (conditions.batch, conditions.workers, conditions.sources) == (1, 1, ())
+    assert conditions.canvas == (640, 640)
     assert report.latency is not None
     assert report.throughput is report.cold_start is report.comparison is None
     assert report.memory.host_peak_bytes > 20e6
     assert report.memory.device_bytes is None
+    assert (own.software, own.taken) == (report.software, report.noise.taken)
 
 
 def test_throughput_with_workers(make_model, make_picture):
     sources = (str(make_picture("a.png")),)
-    report = measure(asked(make_model(), mode="throughput", workers=2, sources=sources)).report
+    report, _ = measure(asked(make_model(), mode="throughput", workers=2, sources=sources))
     assert report.conditions.workers == 2
     assert report.throughput.pictures > 0
     assert report.latency is None
 
 
-def test_cold_starts_are_measured_on_request(make_model):
-    assert measure(asked(make_model(), cold_starts=1)).report.cold_start.processes == 1
-
-
-def test_a_fixed_batch_is_kept(make_model):
-    assert measure(asked(make_model(batch=2))).report.conditions.batch == 2
+def test_cold_starts_and_a_fixed_batch(make_model):
+    report, _ = measure(asked(make_model(batch=2), cold_starts=1))
+    assert report.cold_start.processes == 1
+    assert report.conditions.batch == 2
 
 
 def test_passwords_are_not_reported(make_model, monkeypatch):
-    from detcli.commands.bench import run as module
-
-    monkeypatch.setattr(module, "check_repeatable", lambda _: None)
+    monkeypatch.setattr(run, "check_repeatable", lambda _: None)
     address = "http://user:secret@127.0.0.1:9/a.jpg"
     with pytest.raises(SourceError) as caught:
         measure(asked(make_model(), sources=(address,)))
     assert "secret" not in str(caught.value)
-    detector_stub = type("Stub", (), {})()
-    detector_stub.contract = type("Contract", (), {"batch": 1})()
-    detector_stub.device, detector_stub.workers, detector_stub.canvas = "cpu", 1, (64, 64)
-    conditions = module._conditions(asked("a", sources=(address,)), detector_stub)  # noqa: SLF001
-    assert "secret" not in conditions.sources[0]
-
-
-def test_a_run_equals_its_own_baseline(make_model):
-    model = make_model()
-    first = measure(asked(model))
-    second = measure(asked(model), Limit(as_baseline(first), 1000.0))
-    assert second.report.comparison.verdict is RegressionVerdict.WITHIN
-    assert second.identity == first.identity
-
-
-def test_a_faster_baseline_makes_a_regression(make_model):
-    model = make_model()
-    first = measure(asked(model))
-    faster = {name: [one / 1000 for one in taken] for name, taken in first.samples.items()}
-    old = Baseline("old.json", first.identity, first.report.software, faster)
-    assert (
-        measure(asked(model), Limit(old, 0.05)).report.comparison.verdict
-        is RegressionVerdict.REGRESSION
+    detector = SimpleNamespace(
+        contract=SimpleNamespace(batch=1), device="cpu", workers=1, canvas=(64, 64)
     )
+    assert "secret" not in run.conditions_of(asked("a", sources=(address,)), detector).sources[0]
 
 
-@pytest.mark.parametrize(
-    "changed", [{"processor": "another"}, {"model": "another"}, {"batch": 9}, {"gpu": "another"}]
-)
-def test_other_conditions_are_refused(changed, make_model):
+def test_a_baseline_decides(make_model):
     model = make_model()
-    old = as_baseline(measure(asked(model)), **changed)
-    with pytest.raises(UsageError, match=r"another|batch was 9, is 1"):
-        measure(asked(model), Limit(old, 0.05))
+    _, old = measure(asked(model))
+    report, own = measure(asked(model), old, 1000.0)
+    assert report.comparison.verdict is RegressionVerdict.WITHIN
+    assert own.identity == old.identity
+    faster = {name: [one / 1000 for one in taken] for name, taken in old.samples.items()}
+    report, _ = measure(asked(model), replace(old, samples=faster))
+    assert report.comparison.verdict is RegressionVerdict.REGRESSION
+    for changed in ("processor", "model", "batch", "gpu"):
+        other = replace(old, identity=old.identity | {changed: "another"})
+        with pytest.raises(UsageError, match=f"{changed} was another"):
+            measure(asked(model), other)
 
 
 def test_another_model_is_refused_before_it_is_opened(make_model, tmp_path):
-    old = as_baseline(measure(asked(make_model())))
+    _, old = measure(asked(make_model()))
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     with pytest.raises(UsageError, match="model was"):
-        measure(asked(broken), Limit(old, 0.05))
+        measure(asked(broken), old)
 
 
 def test_errors_before_measuring(make_model, tmp_path):

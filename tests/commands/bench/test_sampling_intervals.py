@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.bench import sampling
-from detcli.commands.bench.sampling import MIN_SAMPLES, interval
+from detcli.commands.bench.sampling import MIN_SAMPLES, Summary, interval
 
 
 @pytest.mark.parametrize("statistic", [np.median, np.mean])
@@ -65,3 +65,19 @@ def test_disturbances_that_outlast_samples_are_not_a_difference(random):
 
     intervals = [interval(np.median, run(), run()) for _ in range(40)]
     assert sum(not found.low <= 1 <= found.high for found in intervals) <= 10
+
+
+def test_a_summary():
+    summary = Summary.of(np.arange(1, 102))  # 1 to 101
+    assert (summary.p50_s, summary.p90_s, summary.p99_s, summary.mean_s) == (51, 91, 100, 51)
+    assert summary.deviation_s == pytest.approx(np.sqrt((101**2 - 1) / 12))
+    assert summary.samples == 101
+
+
+@pytest.mark.parametrize(
+    ("count", "p90", "p99"),
+    [(1, False, False), (9, False, False), (10, True, False), (99, True, False), (100, True, True)],
+)
+def test_a_percentile_needs_its_samples(count, p90, p99):
+    summary = Summary.of(np.ones(count))
+    assert (summary.p90_s is not None, summary.p99_s is not None) == (p90, p99)
