@@ -67,7 +67,7 @@ COMMANDS = {
         "Compare the detections of two models, two devices, two selections, or two saved runs.",
     ),
     "eval": CommandEntry(
-        "eval.command",
+        "eval",
         "evaluate",
         "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
     ),

@@ -14,10 +14,10 @@ import typing_extensions
 from pydantic import TypeAdapter
 
 from detcli.commands.convert.report import Conversion
+from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
-from detcli.commands.shared.labelled.dataset import Kind
 from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
 from detcli.record import RecordJson
 

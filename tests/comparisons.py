@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from detcli.commands.shared.labelled.dataset import OBJECT, Object
-from detcli.commands.shared.labelled.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
+from detcli.commands.eval.labels import OBJECT, Object
 
 
 def compared(image_id, labels, detections):

@@ -65,7 +65,7 @@ SLOW = {
     "commands/convert/test_run_real_models.py",
     "commands/doctor/test_command.py",
     "commands/doctor/test_examine.py",
-    "commands/eval/test_plots.py",
+    "commands/eval/test_figures.py",
     "commands/inspect/test_command_trial.py",
     "commands/inspect/test_trial.py",
     "commands/inspect/test_trial_real_models.py",

@@ -10,8 +10,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detcli.commands.eval.advice import advise, best_confidence
-from detcli.commands.eval.plots import FILES, Plotted, plot
+from detcli.commands.eval.evaluator import (
+    FOUND,
+    IOU,
+    PER_CLASS,
+    EvaluatedPicture,
+    Evaluator,
+    Score,
+    advise,
+    best_confidence,
+    require_evaluator,
+)
+from detcli.commands.eval.figures import FILES, Plotted, plot
+from detcli.commands.eval.labels import (
+    ClassMapping,
+    Dataset,
+    Findings,
+    Kind,
+    Sample,
+    map_classes,
+    open_dataset,
+)
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,
@@ -22,24 +41,8 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.commands.shared.labelled.dataset import (
-    ClassMapping,
-    Dataset,
-    Findings,
-    Kind,
-    Sample,
-    map_classes,
-)
-from detcli.commands.shared.labelled.evaluator import (
-    IOU,
-    PER_CLASS,
-    EvaluatedPicture,
-    Evaluator,
-    Score,
-    require_evaluator,
-)
-from detcli.commands.shared.labelled.reading import beside_labels, open_dataset
 from detcli.commands.shared.setup import RunOptions
+from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import loading
 from detcli.files import make_folder, open_output
@@ -55,7 +58,7 @@ from detcli.source.sources import InputGuard
 from detcli.timing import Stage
 
 if TYPE_CHECKING:
-    from detcli.commands.eval.page import EvaluationPage
+    from detcli.commands.eval.figures import EvaluationPage
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
@@ -109,7 +112,7 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         guard.refuse([*written, request.coco])
         page = None
         if request.page is not None:
-            from detcli.commands.eval.page import EvaluationPage
+            from detcli.commands.eval.figures import EvaluationPage
 
             page = EvaluationPage(request.page, guard)
         pipeline = request.run.open_pipeline(detector, request.decode.timeout_s)
@@ -298,3 +301,32 @@ class Evaluation:
         counts = sorted(evaluator.confusions(conf).items(), key=lambda one: (-one[1], str(one[0])))
         rows = (Confusion(names[true], names[found], count) for (true, found), count in counts)
         return Confusions(conf, IOU, tuple(rows))
+
+
+def beside_labels(
+    sample: Sample,
+    dataset: Dataset,
+    mapping: ClassMapping,
+    size: tuple[int, int],
+    detections: Detections,
+) -> EvaluatedPicture:
+    """Put the detections of a picture beside its labels.
+
+    Args:
+        sample: The picture.
+        dataset: It belongs to this.
+        mapping: The model's classes and the data's categories.
+        size: Height and width of the picture.
+        detections: In its pixels; those of classes without a category are left out.
+    """
+    height, width = size
+    objects = sample.objects.copy()
+    if dataset.form == "yolo":
+        objects["box"] *= (width, height, width, height)
+    categories = np.array([-1 if one is None else one for one in mapping.category_of])
+    found = np.zeros(len(detections), FOUND)
+    found["box"] = detections.xyxy
+    found["box"][:, 2:] -= found["box"][:, :2]
+    found["category"] = categories[detections.class_id]
+    found["score"] = detections.score
+    return EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])

@@ -9,5 +9,4 @@ formats.py                              formats of records, a row each, and what
 saved.py, finder.py                     records read back, and the pictures they are about
 page.py, provenance.py                  what pages and records say of what made them
 comparison.py, sides.py                 the detections of two sides, within a tolerance
-labelled/                               labelled pictures, and figures of detections on them
 """

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.eval.run import EvalCollector
-from detcli.commands.shared.labelled.dataset import (
+from detcli.commands.eval.labels import (
     OBJECT,
     Category,
     ClassMapping,
@@ -13,6 +12,7 @@ from detcli.commands.shared.labelled.dataset import (
     Object,
     Sample,
 )
+from detcli.commands.eval.run import EvalCollector
 from detcli.detections import Detections
 from detcli.errors import DecodeError
 from detcli.geometry import Picture

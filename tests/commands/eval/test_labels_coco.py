@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
-from detcli.commands.shared.labelled.dataset import Findings
-from detcli.commands.shared.labelled.reading import open_dataset
+from detcli.commands.eval.labels import Findings, open_dataset
 from detcli.errors import UsageError
 
 

@@ -1,8 +1,7 @@
 import pytest
 from labelled import MIXED, Scene, write_yolo
 
-from detcli.commands.shared.labelled.dataset import Findings
-from detcli.commands.shared.labelled.reading import open_dataset
+from detcli.commands.eval.labels import Findings, open_dataset
 from detcli.errors import UsageError
 
 

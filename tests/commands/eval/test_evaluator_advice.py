@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.eval.advice import advise, best_confidence, decimal
-from detcli.commands.shared.labelled.dataset import ClassMapping
-from detcli.commands.shared.labelled.evaluator import Curve
+from detcli.commands.eval.evaluator import Curve, advise, best_confidence, decimal
+from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.shared.options import parse_confidence
 from detcli.settings import class_thresholds
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from detcli.commands.shared.labelled.evaluator import Curve, Evaluator, require_evaluator
+from detcli.commands.eval.evaluator import Curve, Evaluator, require_evaluator
 from detcli.errors import DependencyError
 
 BOX = (10.0, 10.0, 20.0, 20.0)

@@ -6,7 +6,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from detcli.commands.shared.labelled.dataset import (
+from detcli.commands.eval.labels import (
     OBJECT,
     Category,
     Dataset,

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from comparisons import compared, random_pictures
 
-from detcli.commands.eval.plots import FILES, Plotted, plot
+from detcli.commands.eval.evaluator import IOU, Evaluator
+from detcli.commands.eval.figures import FILES, Plotted, plot
 from detcli.commands.eval.report import Confusion, Confusions
-from detcli.commands.shared.labelled.evaluator import IOU, Evaluator
 from detcli.errors import OutputError
 
 
@@ -45,7 +45,7 @@ def test_nothing_found_and_nothing_to_be_found(tmp_path):
 
 
 def test_the_confusion_matrix_shows_counts_where_they_belong():
-    from detcli.commands.eval.plots import _square
+    from detcli.commands.eval.figures import _square
 
     rows = (Confusion("a", "b", 5), Confusion("b", None, 3), Confusion(None, "a", 2))
     names, counts = _square(Confusions(0.3, IOU, rows))

@@ -1,0 +1,645 @@
+"""Labelled pictures in COCO's and YOLO's form, their categories as classes, findings about them.
+
+COCO's `instances.json` has pictures, categories and boxes in one file; boxes are x, y, width,
+height in pixels (https://cocodataset.org/#format-data). YOLO's data is a text file per picture, its
+lines `class cx cy w h` in fractions of the sides:
+
+    data.yaml      path, train, val, test; names (a list or a mapping) or nc
+    a list         .txt, one picture a line
+    a folder       its pictures, and those of its subfolders
+
+The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line with a
+polygon, `class x y x y x y ...`, stands for the box around it. A picture without labels, or without
+a label file, is background. YOLO's trainers read data the same way, see
+https://docs.ultralytics.com/datasets/detect/.
+"""
+
+import json
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from pathlib import Path, PurePosixPath
+from threading import Event
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.commands.shared.saved import MAX_CLASS
+from detcli.errors import SourceError, UsageError
+from detcli.files import read_json
+from detcli.model.contract import UNKNOWN_CLASSES
+from detcli.model.names import COCO, COCO_IDS, parse_names
+from detcli.source.folders import is_video, search
+from detcli.source.item import Item
+from detcli.source.lists import read_list
+
+MAX_EXAMPLES = 5
+
+MAX_COORDINATE = 1e9
+"""Numbers of a box must be below this, so that areas stay finite."""
+
+Form = Literal["coco", "yolo"]
+"""The format of the labels."""
+
+StructuredRows = npt.NDArray[np.void]
+"""A structured array: one row per box, its columns by name."""
+
+MappedBy = Literal["name", "order", "id"]
+"""How classes were assigned to categories."""
+
+OBJECT = np.dtype(
+    [("box", "f8", (4,)), ("category", "i8"), ("area", "f8"), ("crowd", "?"), ("ignored", "?")]
+)
+"""The row of a labelled object, see `Object`."""
+
+
+class Object(NamedTuple):
+    """A labelled object; its box is in pixels, or with YOLO's data in fractions of the picture."""
+
+    box: tuple[float, float, float, float]  # left, top, width, height
+    category: int  # an index into the data's categories
+    area: float = np.nan  # in square pixels; NaN stands for the area of the box
+    crowd: bool = False  # the box surrounds many objects
+    ignored: bool = False  # neither missed nor, where detected, a false positive
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A class of the data."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sample:
+    """A labelled picture."""
+
+    name: str  # in the data
+    path: Path | None  # None if the file is missing
+    image_id: int  # in COCO results
+    size: tuple[int, int] | None  # height and width according to the data; None if not given
+    objects: StructuredRows  # (N,) of OBJECT
+    labels: Path | None = None  # the file of its labels alone, where it has one
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Labelled pictures."""
+
+    form: Form
+    split: str | None  # None for data without parts
+    categories: tuple[Category, ...]  # as many as the model has classes if the data gives none
+    named: bool  # whether the categories have names
+    samples: Sequence[Sample]
+    origins: tuple[Path, ...] = ()  # the file that describes the data, lists and folders
+
+    @property
+    def files(self) -> list[str]:
+        """All that was read, and the pictures: nothing may be written over them."""
+        own = (path for one in self.samples for path in (one.path, one.labels))
+        return [str(path) for path in (*self.origins, *own) if path is not None]
+
+
+class Level(StrEnum):
+    """How serious a finding is."""
+
+    FAILURE = "failure"  # pictures are left out: exit code 3
+    WARNING = "warning"  # the figures may not mean what the reader thinks
+    NOTE = "note"
+
+
+_FAILURE, _WARNING, _NOTE = Level
+_OUT = "left out of the figures"
+_NEITHER = "neither missed nor, where detected, a false positive"
+
+
+class Kind(Enum):
+    """A kind of finding: its title, level and consequence."""
+
+    MISSING = "missing picture", _FAILURE, f"{_OUT}, with its boxes"
+    UNREADABLE = "unreadable picture", _FAILURE, f"{_OUT}, with its boxes"
+    REPEATED = "picture listed twice", _WARNING, "evaluated once"
+    OTHER_SIZE = (
+        *("picture of another size than the data says", _WARNING),
+        "boxes are compared unchanged; they may belong to another picture or orientation",
+    )
+    UNLABELLED = "picture without a label file", _NOTE, "treated as background"
+    BAD_LABEL = "unreadable label", _WARNING, _OUT
+    OUTSIDE = (
+        *("box outside the picture", _WARNING),
+        "by more than a pixel; kept unchanged, although most models' boxes end at the edge",
+    )
+    NO_AREA = "box without area", _WARNING, "kept, although no detection can match it"
+    UNKNOWN_CATEGORY = "box of an unknown category", _WARNING, _OUT
+    UNKNOWN_PICTURE = "box of an unknown picture", _WARNING, _OUT
+    REPEATED_CATEGORY = (
+        *("category listed twice", _WARNING),
+        "boxes of both count as boxes of the first",
+    )
+    NO_CLASS = (
+        *("category that the model does not know", _WARNING),
+        f"no class of the model has this name: its boxes are {_OUT}",
+    )
+    NO_CATEGORY = (
+        *("class that the data does not know", _WARNING),
+        f"no category of the data has this name: its detections are {_OUT}",
+    )
+    EMPTY = "class without boxes", _NOTE, "has no figures; its false positives lower only F1"
+    CROWD = "crowd", _NOTE, _NEITHER
+    IGNORED = "box to be ignored", _NOTE, _NEITHER
+    CUT = (
+        *("picture with more detections of a class than are evaluated", _NOTE),
+        "only the best 100 of each class in a picture are evaluated",
+    )
+    HIGH_CONFIDENCE = (
+        *("high --conf", _WARNING),
+        "detections at or below it count as missed: the figures are too low",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The findings of one kind, with the first five as examples."""
+
+    kind: str
+    level: Level
+    count: int
+    meaning: str
+    examples: tuple[str, ...]
+
+
+class Findings:
+    """Counts findings; memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Kind] = Counter()
+        self._examples: defaultdict[Kind, list[str]] = defaultdict(list)
+
+    def add(self, kind: Kind, example: str, count: int = 1) -> None:
+        """Count findings of a kind, the example among them; a count of 0 adds nothing."""
+        if count:
+            self._counts[kind] += count
+            self._examples[kind] = [*self._examples[kind], example][:MAX_EXAMPLES]
+
+    def report(self) -> tuple[Finding, ...]:
+        """All findings, failures first."""
+        findings = []
+        for kind in sorted(self._counts, key=[*Kind].index):
+            title, level, meaning = kind.value
+            examples = tuple(self._examples[kind])
+            findings.append(Finding(title, level, self._counts[kind], meaning, examples))
+        return tuple(sorted(findings, key=lambda one: [*Level].index(one.level)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMapping:
+    """The model's classes and the data's categories."""
+
+    by: MappedBy
+    category_of: tuple[int | None, ...]  # index of each class's category; None for classes without
+
+    def classes_of(self, category: int) -> tuple[int, ...]:
+        """Ids of the classes of a category; several if the model has a name twice."""
+        return tuple(one for one, index in enumerate(self.category_of) if index == category)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Indices of the categories that the model has a class for."""
+        return tuple(sorted({index for index in self.category_of if index is not None}))
+
+
+def are_coordinates(numbers: Iterable[float]) -> bool:
+    """Whether numbers can be those of a box; NaN and infinities cannot."""
+    return all(abs(number) < MAX_COORDINATE for number in numbers)
+
+
+def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
+    """Assign classes to categories: by name where both have names, else in their order.
+
+    The second class of a name has the second category of it, or the only one.
+    Where a graph that selects for itself neither names its classes nor shows how many there are,
+    they are the ids of COCO data.
+
+    Args:
+        names: The model's classes.
+        dataset: Has the categories.
+        findings: Receives classes and categories without a counterpart.
+
+    Raises:
+        UsageError: The model and the data have no name in common.
+    """
+    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
+    categories = [category.name for category in dataset.categories]
+    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
+        mapping = ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
+    elif nameless or not dataset.named:
+        indices = [index if index < len(categories) else None for index in range(len(names))]
+        mapping = ClassMapping("order", tuple(indices))
+    else:
+        index_of = {key: index for index, key in enumerate(_numbered(categories))}
+        mapping = ClassMapping(
+            "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
+        )
+    if not mapping.categories:
+        raise UsageError(
+            "the model's classes and the data's categories have no name in common: "
+            f"{_some(names)}; {_some(categories)}",
+            "give the model's classes the names of the categories: --names FILE",
+        )
+    for name, index in zip(names, mapping.category_of, strict=True):
+        if index is None and mapping.by != "id":
+            findings.add(Kind.NO_CATEGORY, name)
+    boxes = Counter(index for one in dataset.samples for index in one.objects["category"].tolist())
+    for index, count in sorted(boxes.items()):
+        if index not in mapping.categories:
+            findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
+    return mapping
+
+
+def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Names regardless of case, each with how often it was there before."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        plain = name.strip().casefold()
+        yield plain, seen[plain]
+        seen[plain] += 1
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
+    """Read an `instances.json`.
+
+    Args:
+        path: The file.
+        images: The folder of its pictures; None for `images` beside the file.
+        findings: Receives problems with the file.
+
+    Raises:
+        UsageError: The file is not an `instances.json`, or the folder does not exist.
+    """
+    content = read_json(path, _unusable)
+    if not isinstance(content, dict):
+        results = "it is a list, as COCO results are; labels are needed here"
+        other = "it is not a COCO instances.json"
+        raise _unusable(path, results if isinstance(content, list) else other)
+    for part in ("images", "categories", "annotations"):
+        if not isinstance(content.get(part), list):
+            raise _unusable(path, f"it has no list of {part}")
+    folder = images or path.with_name("images")
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: no such folder", "name the pictures' folder: --images FOLDER")
+    try:
+        pictures = {int(image["id"]): image for image in reversed(content["images"])}
+        names = {number: str(image["file_name"]) for number, image in pictures.items()}
+        categories, index = _categories(content["categories"], findings)
+    except MALFORMED as error:
+        reason = "its images or categories lack a name, or an id that is a number"
+        raise _unusable(path, reason) from error
+    for number, count in Counter(int(image["id"]) for image in content["images"]).items():
+        findings.add(Kind.REPEATED, f"{names[number]} (id {number})", count - 1)
+    objects = _objects(content["annotations"], index, names, findings)
+    # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has that name.
+    last_parts = Counter(_relative(name).name for name in names.values())
+    samples = []
+    for number, name in sorted(names.items()):
+        relative = _relative(name)
+        inside = not relative.is_absolute() and ".." not in relative.parts
+        places = [folder / relative] if inside else []
+        if last_parts[relative.name] == 1:
+            places.append(folder / relative.name)
+        found = next(filter(os.path.isfile, places), None)
+        rows = np.array(objects[number], OBJECT)
+        samples.append(Sample(name, found, number, _size(pictures[number]), rows))
+    return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot evaluate on {path}: {reason}",
+        "give a COCO instances.json: images (id, file_name), categories (id, name), "
+        "annotations (image_id, category_id, bbox)",
+    )
+
+
+def _categories(
+    listed: Iterable[Mapping[str, Any]], findings: Findings
+) -> tuple[tuple[Category, ...], dict[int, int]]:
+    """The categories by id, and the index of each id among them."""
+    found: dict[str, tuple[int, Category]] = {}  # by name, each with its index
+    index: dict[int, int] = {}
+    for category in sorted(listed, key=lambda entry: int(entry["id"])):
+        number, name = int(category["id"]), str(category["name"]).strip()
+        key = name.casefold()
+        if number in index or key in found:
+            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
+        if number not in index:
+            index[number], _ = found.setdefault(key, (len(found), Category(number, name)))
+    return tuple(category for _, category in found.values()), index
+
+
+def _objects(
+    annotations: Iterable[Any],
+    index: Mapping[int, int],
+    names: Mapping[int, str],
+    findings: Findings,
+) -> Mapping[int, list[Object]]:
+    objects: defaultdict[int, list[Object]] = defaultdict(list)
+    for place, annotation in enumerate(annotations):
+        try:
+            number, category = int(annotation["image_id"]), int(annotation["category_id"])
+            x, y, width, height = map(float, annotation["bbox"])
+            area = -1.0 if (given := annotation.get("area")) is None else float(given)
+            crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
+        except MALFORMED:
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
+            continue
+        if not are_coordinates((x, y, width, height)):
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is out of range")
+        elif number not in names:
+            findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
+        elif category not in index:
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
+        else:
+            known = area if 0 <= area < math.inf else math.nan  # some tools write -1
+            box = x, y, width, height
+            objects[number].append(Object(box, index[category], known, crowd, ignored))
+    return objects
+
+
+def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    try:
+        return int(image["height"]), int(image["width"])
+    except MALFORMED:
+        return None
+
+
+def _relative(name: str) -> PurePosixPath:
+    return PurePosixPath(name.replace("\\", "/"))  # Windows writes backslashes
+
+
+NOTHING = frozenset({"", "~", "null"})  # the null of YAML
+KEYS = frozenset({"path", "train", "val", "test", "names", "nc"})
+"""What is read of a `data.yaml`."""
+
+DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+
+
+def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
+    """Read the labels of pictures.
+
+    Args:
+        data: A `data.yaml`, a list of pictures, or a folder.
+        split: The part of a `data.yaml`; None for `val`.
+        class_count: Number of categories where the data gives none.
+        findings: Receives problems with the data.
+
+    Raises:
+        UsageError: The data cannot be read, or has no such part.
+    """
+    if data.is_dir():
+        data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
+    content: Mapping[str, Any] = {}
+    if data.suffix.lower() in {".yaml", ".yml"}:
+        content = _read_yaml(data)
+        split = split or "val"
+        places, roots = _places(data, content, split)
+    elif split is not None:
+        raise UsageError(f"--split: {data} has no parts", "only a data.yaml has parts")
+    else:
+        places, roots = [data], [data.parent]
+    names, named = _names(data, content, class_count)
+    ids = COCO_IDS if names == COCO else range(len(names))
+    categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
+    samples = _samples(_pictures(places, roots), len(names), findings)
+    return Dataset("yolo", split, categories, named, samples, (data, *places))
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    """A `data.yaml`; scalars are text, so that a class may be named no."""
+    import yaml
+
+    hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", hint) from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"cannot read {path}: it is not YAML: {reason}", hint) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a data.yaml: it is not a mapping", hint)
+    for key in KEYS & content.keys():  # a few lines of YAML may stand for lists of any size
+        value = content[key]
+        parts = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, str) and not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{path} is not a data.yaml: {key} is nested", hint)
+    return content
+
+
+def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], bool]:
+    """Names of the categories, and whether they come from the file and are more than numbers."""
+    listed = content.get("names")
+    hint = "make names a list, or a mapping from 0 on"
+    if isinstance(listed, str) and listed not in NOTHING:
+        raise UsageError(f"{path}: names is {listed!r}", hint)
+    try:
+        count = None if content.get("nc") in {None, *NOTHING} else int(content["nc"])
+        names = parse_names(json.dumps(listed)) if isinstance(listed, list | dict) else []
+    except (TypeError, ValueError):
+        names, count = None, None
+    if names is None or (count is not None and not 0 <= count < MAX_CLASS):
+        raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
+    if not names:
+        return tuple(f"class_{index}" for index in range(count or classes)), False
+    if count not in {None, len(names)}:
+        reason = f"nc is {count}, but names has {len(names)}"
+        raise UsageError(f"{path}: {reason}", "correct one of the two")
+    names = [name.strip() for name in names]
+    return tuple(names), any(name != str(index) for index, name in enumerate(names))
+
+
+def _places(
+    path: Path, content: Mapping[str, Any], split: str
+) -> tuple[list[Path], Sequence[Path]]:
+    """The folders and lists of a part, and the folders that names in a list may be relative to."""
+    wanted = content.get(split)
+    entries = wanted if isinstance(wanted, list) else [wanted or ""]
+    entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
+    if not entries:
+        splits = "train", "val", "test"
+        has = [name for name in splits if str(content.get(name) or "") not in NOTHING]
+        raise UsageError(
+            f"{path} has no part '{split}'",
+            f"it has {', '.join(has)}: --split {has[0]}" if has else "name its folder of pictures",
+        )
+    root = Path(str(content.get("path") or "."))
+    # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
+    roots = [path.parent / root, Path.cwd() / root, path.parent]
+    places = []
+    for entry in entries:
+        spellings = (entry, entry.removeprefix("../"))
+        tried = [base / spelling for spelling in spellings for base in roots]
+        place = next(filter(os.path.exists, tried), None)
+        if place is None:
+            raise UsageError(
+                f"{path}: its {split} pictures do not exist: {tried[0]}",
+                "correct path, or run detcli in the folder that path is relative to",
+            )
+        places.append(place)
+    return places, roots
+
+
+def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
+    """The names of the pictures in folders and lists; a list may name missing ones.
+
+    Names in a list are relative to it, to the root of the data, or to the working directory.
+    """
+    for place in places:
+        if place.is_dir():
+            for part in search(str(place), recursive=True):
+                if isinstance(part, Item):
+                    reason = f"{part.origin.source} cannot be listed"
+                    raise UsageError(reason, "check its permissions")
+                yield from (name for name in part if not is_video(name))
+        elif place.suffix.lower() == ".txt":
+            bases = place.parent, *roots, Path.cwd()
+            for entry in read_list(str(place), Event(), null_separated=False):
+                if isinstance(entry, SourceError):
+                    raise UsageError(f"{place}: {entry}", entry.hint)
+                if name := entry.strip():
+                    tried = [os.path.join(base, name) for base in bases]
+                    yield next(filter(os.path.isfile, tried), tried[0])
+        else:
+            raise UsageError(
+                f"{place} is neither a folder of pictures nor a list of them",
+                "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
+            )
+
+
+def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
+    unique: dict[str, str] = {}
+    for name in pictures:
+        key = os.path.abspath(name)
+        if key in unique:
+            findings.add(Kind.REPEATED, name)
+        unique.setdefault(key, name)
+    # Image ids are the names where all are numbers, as COCO's are; else the places, from 1.
+    stems = [Path(name).stem for name in unique]
+    numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
+    if len(set(numbers)) < len(stems):
+        numbers = list(range(1, len(stems) + 1))
+    samples = []
+    for number, (full, name) in zip(numbers, unique.items(), strict=True):
+        there = os.path.isfile(full)
+        labels = next(filter(os.path.isfile, _label_files(Path(full))), None)
+        if labels is None and there:
+            findings.add(Kind.UNLABELLED, name)
+        objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
+        path = Path(name) if there else None
+        samples.append(Sample(name, path, number, None, np.array(objects, OBJECT), labels))
+    return samples
+
+
+def _label_files(picture: Path) -> Iterator[Path]:
+    """Where a picture's labels may be, likeliest first."""
+    root, images, name = str(picture).rpartition(f"{os.sep}images{os.sep}")
+    if images:
+        yield Path(f"{root}{os.sep}labels{os.sep}{name}").with_suffix(".txt")
+    yield picture.with_suffix(".txt")
+
+
+def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[Object]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        findings.add(Kind.BAD_LABEL, f"{path}: {error}")
+        return
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            category, box = float(fields[0]), _box([float(field) for field in fields[1:]])
+            if not category.is_integer():
+                raise ValueError(f"class {fields[0]}")  # noqa: TRY301
+        except ValueError as error:
+            findings.add(Kind.BAD_LABEL, f"{path}:{number}: {error}")
+            continue
+        if 0 <= category < class_count:
+            yield Object(box, int(category))
+        else:
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category:.0f}")
+
+
+def _box(numbers: list[float]) -> tuple[float, float, float, float]:
+    """x, y, width, height in fractions, of a box or around a polygon."""
+    if not are_coordinates(numbers):
+        raise ValueError("a coordinate is out of range")
+    if len(numbers) == 4:
+        x, y, width, height = numbers
+        return x - width / 2, y - height / 2, width, height
+    if len(numbers) >= 6 and len(numbers) % 2 == 0:
+        left, top = min(numbers[0::2]), min(numbers[1::2])
+        return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
+    raise ValueError(f"{len(numbers) + 1} numbers in a line")
+
+
+def open_dataset(
+    data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
+) -> Dataset:
+    """Read labelled pictures.
+
+    Data without names has as many categories as the model has classes.
+
+    Args:
+        data: COCO's instances.json; YOLO's data.yaml; a list of pictures, .txt; or a folder.
+        images: Folder of the pictures of an instances.json; None for images beside it.
+        split: Part of a data.yaml; None for val.
+        class_count: Classes of the model.
+        findings: Receives problems with the data.
+
+    Raises:
+        UsageError: The data cannot be read, or has nothing to evaluate.
+        DependencyError: PyYAML is needed and not installed.
+    """
+    if not os.path.exists(data):
+        raise UsageError(f"--data {data}: no such file or folder", "check the path")
+    if data.is_file() and data.suffix.lower() == ".json":
+        if split is not None:
+            raise UsageError(f"--split: {data} has no parts", "name another instances.json")
+        dataset = read_coco(data, images, findings)
+    else:
+        if images is not None:
+            raise UsageError(
+                f"--images: {data} itself says where its pictures are",
+                "leave it out; it belongs to COCO's instances.json",
+            )
+        dataset = read_yolo(data, split, class_count, findings)
+    for sample in dataset.samples:
+        if sample.path is None:
+            findings.add(Kind.MISSING, sample.name)
+    if not dataset.samples:
+        raise UsageError(f"{data} lists no pictures", "check whether it is the right file")
+    if not any(len(sample.objects) for sample in dataset.samples):
+        why = [f"{one.kind} ({one.count}): {one.examples[0]}" for one in findings.report()]
+        if dataset.form == "yolo":
+            why.append("labels are looked for in a folder labels beside images")
+        raise UsageError(
+            f"{data}: none of the {len(dataset.samples)} pictures has a labelled object",
+            "; ".join(why) or "check whether it is the right file",
+        )
+    return dataset

@@ -1,1 +1,0 @@
-"""Labelled pictures of YOLO and COCO, and how detections are evaluated on them."""
