@@ -87,7 +87,10 @@ def schema(command: str) -> str:
 
 
 def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
-    """The docstrings of all types that some types are made of, by name."""
+    """The docstrings of all types that some types are made of, by name.
+
+    A comment behind a field counts as its entry under Attributes.
+    """
     found: dict[str, str] = {}
     waiting = [*kinds]
     while waiting:
@@ -95,7 +98,14 @@ def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
         waiting += typing.get_args(kind)
         own = inspect.isclass(kind) and kind.__module__.startswith("detcli")
         if own and kind.__name__ not in found:
+            comment = r"^ {4}(\w+): [^#\n]*  # (.*)"
+            entries = [
+                f"\n    {name}: {text[0].upper()}{text[1:]}."
+                for name, text in re.findall(comment, inspect.getsource(kind), re.MULTILINE)
+            ]
             found[kind.__name__] = inspect.getdoc(kind) or ""
+            if entries:
+                found[kind.__name__] += f"\n\nAttributes:{''.join(entries)}"
             waiting += typing.get_type_hints(kind).values()
     return found
 

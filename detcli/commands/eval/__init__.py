@@ -148,6 +148,6 @@ def evaluate(  # noqa: PLR0913 - one parameter per option; they become objects a
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
         for one in report.findings:  # for those who read a single figure out of the JSON
             if one.level != "note":
-                say(f"{one.level}: {one.kind} ({one.count}): {one.meaning} ({one.examples[0]})")
+                say(f"{one.level}: {one.text()} ({one.examples[0]})")
     if report.failed:
         raise typer.Exit(InputError.exit_code)

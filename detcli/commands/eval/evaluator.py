@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
+from detcli.commands.shared.reports import shown
 from detcli.errors import loading
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ FOUND = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
 
 
 def require_evaluator() -> str:
-    """The name and version of the evaluator.
-
-    Raises:
-        DependencyError: It is not installed.
-    """
+    """The name and version of the evaluator, or a DependencyError."""
     with loading("hotcoco", "pip install 'detcli[eval]'"):
         import hotcoco
     return f"hotcoco {hotcoco.__version__}"
+
+
+def figure_text(value: float) -> str:
+    """A figure as people read it."""
+    return f"{value:.3f}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,27 +64,25 @@ class Metrics:
     the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
     """
 
-    map50_95: float | None
-    map50: float | None
-    map75: float | None
-    map_small: float | None
-    map_medium: float | None
-    map_large: float | None
-    ar_1: float | None
-    ar_10: float | None
-    ar_100: float | None
-    ar_small: float | None
-    ar_medium: float | None
-    ar_large: float | None
+    map50_95: float | None = shown("AP50-95", form=figure_text)
+    map50: float | None = shown("AP50", form=figure_text)
+    map75: float | None = shown("AP75", form=figure_text)
+    map_small: float | None = shown()
+    map_medium: float | None = shown()
+    map_large: float | None = shown()
+    ar_1: float | None = shown()
+    ar_10: float | None = shown()
+    ar_100: float | None = shown("AR", form=figure_text)
+    ar_small: float | None = shown()
+    ar_medium: float | None = shown()
+    ar_large: float | None = shown()
 
     @classmethod
     def of(cls, precision: Doubles, recall: Doubles) -> Self:
         """Average what the evaluator accumulated, where -1 stands for no boxes.
 
-        Args:
-            precision: `(10, 101, K, 4, 3)`: IoU from 0.5 to 0.95, recall, category, size (all,
-                small, medium, large), detections (1, 10, 100).
-            recall: `(10, K, 4, 3)`: the same without recall.
+        `precision` is `(10, 101, K, 4, 3)`: IoU from 0.5 to 0.95, recall, category, size (all,
+        small, medium, large), detections (1, 10, 100); `recall` is the same without recall.
         """
         parts = (
             *(precision[..., 0, -1], precision[0, ..., 0, -1], precision[5, ..., 0, -1]),
@@ -139,28 +139,20 @@ class Score:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PictureOutcome:
-    """The boxes of one picture above a confidence.
+    """The boxes of one picture above a confidence."""
 
-    Attributes:
-        found: `(N,)` rows of `FOUND`.
-        hit: `(N,)` whether each matches an object.
-        missed: `(M,)` rows of `OBJECT` that none matches.
-    """
-
-    found: StructuredRows
-    hit: npt.NDArray[np.bool_]
-    missed: StructuredRows
+    found: StructuredRows  # (N,) rows of FOUND
+    hit: npt.NDArray[np.bool_]  # (N,) those that match an object
+    missed: StructuredRows  # (M,) rows of OBJECT that none matches
 
 
 class Evaluator:
     """Compares labels with detections."""
 
     def __init__(self, pictures: Sequence[EvaluatedPicture], categories: Sequence[int]) -> None:
-        """Gather the boxes of all pictures.
+        """Gather boxes; equal scores rank in the order of image ids.
 
-        Args:
-            pictures: Equal scores rank in the order of their image ids.
-            categories: Indices of those to evaluate; boxes of others do not take part.
+        Boxes of other categories than these, by index, do not take part.
         """
         self._categories = list(categories)
         # Numbered from 1: image ids have up to 18 digits, more than the evaluator's floats hold.
@@ -204,11 +196,8 @@ class Evaluator:
     def confusions(self, confidence: float) -> Counter[tuple[int | None, int | None]]:
         """How often an object of one category was found as one of another.
 
-        Detections above the confidence are matched with objects of any category, best first.
-
-        Returns:
-            Counts by (category, category it was found as); None as the second is an object that was
-            not found, None as the first a detection of nothing.
+        Detections above the confidence are matched with objects of any category, best first. None
+        as the second is an object that was not found, None as the first a detection of nothing.
         """
         counted, matches, wanted = self._match(confidence, len(self._found), by_class=False)
         categories = [*self._objects["category"].tolist(), None]  # the last is for a match of -1
@@ -242,10 +231,8 @@ class Evaluator:
         """Match detections above a confidence with objects at IoU 0.5, the best detections first.
 
         In each picture `most` detections are considered: of each class, if matched by class.
-
-        Returns:
-            Indices of the detections that count; of the object that each of these matches, -1 for
-            none; of the objects to be found.
+        Returns the indices of the detections that count; of the object that each of these matches,
+        -1 for none; of the objects to be found.
         """
         rows = np.flatnonzero(self._found["score"] > confidence)
         evaluator = self._evaluate(
@@ -314,43 +301,25 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class ClassAdvice:
-    """The best confidence of one class.
+    """The best confidence of one class."""
 
-    Attributes:
-        name: The class.
-        boxes: Number of boxes the advice rests on.
-        conf: The confidence; None if no detection of the class is right.
-        best: Its result.
-        at_overall: The result of the best confidence of all classes for this one.
-    """
-
-    name: str
-    boxes: int
-    conf: float | None
-    best: Quality | None
-    at_overall: Quality
+    name: str  # the class
+    boxes: int  # number of boxes the advice rests on
+    conf: float | None  # the confidence; None if no detection of the class is right
+    best: Quality | None  # its result
+    at_overall: Quality  # the result of the best confidence of all classes for this one
 
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceAdvice:
-    """The best confidences.
+    """The best confidences; by class, of those that gain by one and have at least ten boxes."""
 
-    Attributes:
-        conf: The best for all classes.
-        overall: Its result.
-        argument: As a shell argument.
-        by_class: The result of all classes together with `by_class_argument`.
-        by_class_argument: As a shell argument; names the classes that gain by their own confidence
-            and have at least ten boxes.
-        classes: Each class with boxes.
-    """
-
-    conf: float
-    overall: Quality
-    argument: str
-    by_class: Quality
-    by_class_argument: str
-    classes: tuple[ClassAdvice, ...]
+    conf: float  # the best for all classes
+    overall: Quality  # its result
+    argument: str  # as a shell argument
+    by_class: Quality  # the result of all classes together with `by_class_argument`
+    by_class_argument: str  # as a shell argument
+    classes: tuple[ClassAdvice, ...]  # each class with boxes
 
 
 def advise(
@@ -360,17 +329,10 @@ def advise(
     names: Sequence[str],
     floor: float,
 ) -> ConfidenceAdvice | None:
-    """Find the best confidences.
+    """Find the best confidences; None if no detection at all is right.
 
-    Args:
-        together: All categories.
-        curves: Each evaluated category, by its index.
-        mapping: Classes and categories.
-        names: The model's classes.
-        floor: The confidence of the run; detections below it are unknown.
-
-    Returns:
-        None if no detection at all is right.
+    `curves` are of each evaluated category, by its index; `names` of the model's classes.
+    Detections below `floor`, the confidence of the run, are unknown.
     """
     overall = best_confidence(together, floor)
     if overall is None:

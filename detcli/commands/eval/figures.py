@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import IOU, Curve, Doubles, PictureOutcome, Score
+from detcli.commands.eval.evaluator import IOU, Curve, Doubles, PictureOutcome, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.commands.shared.page import versions
@@ -56,11 +56,7 @@ class _Line(NamedTuple):
 
 
 def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
-    """Write the plots, and return their names.
-
-    Raises:
-        OutputError: A plot cannot be written.
-    """
+    """Write the plots, and return their names."""
     figures = (_precision_recall(plotted), _f1(plotted), _matrix(plotted))
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
@@ -200,12 +196,7 @@ class EvaluatedRecord:
 
 
 class EvaluationPage:
-    """A page whose pictures are written during the run, and the rest when all are compared.
-
-    Raises:
-        UsageError: The folder has something else in it, or another run is writing to it.
-        OutputError: It cannot be written to.
-    """
+    """A page whose pictures are written during the run, and the rest when all are compared."""
 
     def __init__(self, path: Path, inputs: Container[Path]) -> None:
         self._page = Page(path, About("eval", [*versions()], KINDS), inputs)
@@ -214,11 +205,7 @@ class EvaluationPage:
         self._tables: tuple[Table, ...] = ()
 
     def keep(self, image_id: int, record: Record) -> None:
-        """Write the picture of a record.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write the picture of a record."""
         fields, picture = record.to_json(), None
         if record.picture is not None:
             fields["detections"] = []
@@ -232,17 +219,7 @@ class EvaluationPage:
         mapping: ClassMapping,
         names: Sequence[str],
     ) -> None:
-        """Add all records and figures.
-
-        Args:
-            report: The figures.
-            outcomes: Boxes by image id, above the confidence of the report's confusions.
-            mapping: Classes of categories.
-            names: Of classes.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Add all records and figures; outcomes by image id, above the confusions' confidence."""
         conf, model = report.confusions.conf, report.model
         facts = [
             *(("sha256", model.sha256), ("data", str(report.data.path))),
@@ -267,16 +244,12 @@ class EvaluationPage:
         self._tables = tuple(_tables(report, outcomes, mapping))
 
     def close(self) -> None:
-        """Complete the page, as far as it came.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Complete the page, as far as it came."""
         self._page.close(self._summary, self._tables)
 
 
 def _figure(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"
+    return "unknown" if value is None else figure_text(value)
 
 
 def _counts(outcome: PictureOutcome) -> tuple[int, int, int]:

@@ -173,6 +173,10 @@ class Finding:
     meaning: str
     examples: tuple[str, ...]
 
+    def text(self) -> str:
+        """In one line, without the level and examples."""
+        return f"{self.kind} ({self.count}): {self.meaning}"
+
 
 class Findings:
     """Counts findings; memory does not grow with their number."""
@@ -189,12 +193,13 @@ class Findings:
 
     def report(self) -> tuple[Finding, ...]:
         """All findings, failures first."""
-        findings = []
-        for kind in sorted(self._counts, key=[*Kind].index):
-            title, level, meaning = kind.value
-            examples = tuple(self._examples[kind])
-            findings.append(Finding(title, level, self._counts[kind], meaning, examples))
-        return tuple(sorted(findings, key=lambda one: [*Level].index(one.level)))
+        found = [
+            Finding(title, level, self._counts[kind], meaning, tuple(self._examples[kind]))
+            for kind in Kind
+            for title, level, meaning in [kind.value]
+            if kind in self._counts
+        ]
+        return tuple(sorted(found, key=lambda one: [*Level].index(one.level)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +229,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
 
     The second class of a name has the second category of it, or the only one.
     Where a graph that selects for itself neither names its classes nor shows how many there are,
-    they are the ids of COCO data.
-
-    Args:
-        names: The model's classes.
-        dataset: Has the categories.
-        findings: Receives classes and categories without a counterpart.
-
-    Raises:
-        UsageError: The model and the data have no name in common.
+    they are the ids of COCO data. `findings` receives those without a counterpart.
     """
     nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     categories = [category.name for category in dataset.categories]
@@ -280,16 +277,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
-    """Read an `instances.json`.
-
-    Args:
-        path: The file.
-        images: The folder of its pictures; None for `images` beside the file.
-        findings: Receives problems with the file.
-
-    Raises:
-        UsageError: The file is not an `instances.json`, or the folder does not exist.
-    """
+    """Read an `instances.json`; its pictures are in `images`, or in such a folder beside it."""
     content = read_json(path, _unusable)
     if not isinstance(content, dict):
         results = "it is a list, as COCO results are; labels are needed here"
@@ -398,17 +386,7 @@ DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
-    """Read the labels of pictures.
-
-    Args:
-        data: A `data.yaml`, a list of pictures, or a folder.
-        split: The part of a `data.yaml`; None for `val`.
-        class_count: Number of categories where the data gives none.
-        findings: Receives problems with the data.
-
-    Raises:
-        UsageError: The data cannot be read, or has no such part.
-    """
+    """Read a `data.yaml`, a list of pictures, or a folder."""
     if data.is_dir():
         data = next(filter(Path.is_file, (data / name for name in DESCRIPTIONS)), data)
     content: Mapping[str, Any] = {}
@@ -601,20 +579,10 @@ def _box(numbers: list[float]) -> tuple[float, float, float, float]:
 def open_dataset(
     data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
 ) -> Dataset:
-    """Read labelled pictures.
+    """Read labelled pictures; without names, as many categories as the model has classes.
 
-    Data without names has as many categories as the model has classes.
-
-    Args:
-        data: COCO's instances.json; YOLO's data.yaml; a list of pictures, .txt; or a folder.
-        images: Folder of the pictures of an instances.json; None for images beside it.
-        split: Part of a data.yaml; None for val.
-        class_count: Classes of the model.
-        findings: Receives problems with the data.
-
-    Raises:
-        UsageError: The data cannot be read, or has nothing to evaluate.
-        DependencyError: PyYAML is needed and not installed.
+    `images` is None for the folder beside an instances.json, `split` for the part `val` of a
+    data.yaml; `findings` receives problems with the data.
     """
     if not os.path.exists(data):
         raise UsageError(f"--data {data}: no such file or folder", "check the path")

@@ -1,12 +1,10 @@
 """Runs pictures through the pipeline of `predict` and compares detections with labels."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from detcli.commands.eval.evaluator import (
     best_confidence,
     require_evaluator,
 )
-from detcli.commands.eval.figures import FILES, Plotted, plot
+from detcli.commands.eval.figures import FILES, EvaluationPage, Plotted, plot
 from detcli.commands.eval.labels import (
     ClassMapping,
     Dataset,
@@ -42,10 +40,10 @@ from detcli.commands.eval.report import (
     UnevaluatedPicture,
 )
 from detcli.commands.shared.setup import RunOptions
-from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import loading
 from detcli.files import make_folder, open_output
+from detcli.model.hub_cache import sha256
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
@@ -56,9 +54,6 @@ from detcli.source.decode import DecodeOptions, load_file
 from detcli.source.item import Item
 from detcli.source.sources import InputGuard
 from detcli.timing import Stage
-
-if TYPE_CHECKING:
-    from detcli.commands.eval.figures import EvaluationPage
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
@@ -82,16 +77,7 @@ class EvalRequest:
 
 @contextlib.contextmanager
 def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
-    """Open a model and data; what would fail at the end fails now.
-
-    Raises:
-        DependencyError: hotcoco, or matplotlib or PyYAML where needed, is not installed.
-        UsageError: The data cannot be used, or an output is one of the inputs or in the folder of
-            the page.
-        OutputError: The folder for plots cannot be made.
-        ModelError: The model cannot be used.
-        DeviceError: The device cannot be used.
-    """
+    """Open a model and data; what would fail at the end fails now."""
     require_evaluator()
     require_apart(request.page, (request.plots, request.coco))
     if request.plots is not None:
@@ -112,8 +98,6 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
         guard.refuse([*written, request.coco])
         page = None
         if request.page is not None:
-            from detcli.commands.eval.figures import EvaluationPage
-
             page = EvaluationPage(request.page, guard)
         pipeline = request.run.open_pipeline(detector, request.decode.timeout_s)
         with contextlib.nullcontext() if page is None else contextlib.closing(page):
@@ -121,20 +105,14 @@ def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
 
 
 class EvalCollector(CocoIds):
-    """Collects detections and labels of each picture, and reports odd labels.
-
-    Attributes:
-        samples: The pictures whose files exist, in the order of the run.
-        pictures: Their labels and detections so far.
-        failed: Pictures that cannot be evaluated, and why.
-    """
+    """Collects detections and labels of each picture, and reports odd labels."""
 
     def __init__(self, dataset: Dataset, mapping: ClassMapping, findings: Findings) -> None:
         self.dataset, self.mapping, self.findings = dataset, mapping, findings
-        missing = [one for one in dataset.samples if one.path is None]
-        self.samples = [one for one in dataset.samples if one.path is not None]
+        self.samples = [one for one in dataset.samples if one.path is not None]  # as they run
         self.pictures: list[EvaluatedPicture] = []
-        self.failed = [UnevaluatedPicture(one.name, "no such file") for one in missing]
+        missing = (one.name for one in dataset.samples if one.path is None)
+        self.failed = [UnevaluatedPicture(name, "no such file") for name in missing]
 
     def image_id(self, record: Record) -> int:
         """The picture's id in the data."""
@@ -153,18 +131,26 @@ class EvalCollector(CocoIds):
                 yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:
-        """Collect a record of the run."""
+        """Collect a record; detections of classes without a category are left out."""
         sample = self.samples[record.index]
         if record.picture is None or record.detections is None:
             reason = str(record.error or "no result")
             self.findings.add(Kind.UNREADABLE, f"{sample.name}: {reason}")
             self.failed.append(UnevaluatedPicture(sample.name, reason))
             return
-        picture = beside_labels(
-            sample, self.dataset, self.mapping, record.picture.size, record.detections
-        )
+        height, width = record.picture.size
+        objects = sample.objects.copy()
+        if self.dataset.form == "yolo":
+            objects["box"] *= (width, height, width, height)
+        categories = [-1 if one is None else one for one in self.mapping.category_of]
+        found = np.zeros(len(record.detections), FOUND)
+        found["box"] = record.detections.xyxy
+        found["box"][:, 2:] -= found["box"][:, :2]
+        found["category"] = np.array(categories)[record.detections.class_id]
+        found["score"] = record.detections.score
+        picture = EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])
         self.pictures.append(picture)
-        self._examine(sample, picture, record.picture.size)
+        self._examine(sample, picture, (height, width))
 
     def _examine(self, sample: Sample, picture: EvaluatedPicture, size: tuple[int, int]) -> None:
         """Report odd labels of a picture of (height, width)."""
@@ -197,14 +183,10 @@ class Evaluation:
     detector: Detector
     pipeline: Pipeline
     collector: EvalCollector
-    page: "EvaluationPage | None" = None
+    page: EvaluationPage | None = None
 
     def run(self) -> Iterator[Record]:
-        """Detect on all pictures.
-
-        Raises:
-            DetcliError: The pipeline ended early, or COCO results cannot be written.
-        """
+        """Detect on all pictures."""
         with contextlib.ExitStack() as stack:
             sink = None
             if self.request.coco is not None:
@@ -222,11 +204,7 @@ class Evaluation:
                 yield record
 
     def report(self) -> EvalReport:
-        """Compare, write the plots, and gather everything.
-
-        Raises:
-            OutputError: A plot cannot be written.
-        """
+        """Compare, write the plots, and gather everything."""
         request, detector, collector = self.request, self.detector, self.collector
         dataset, mapping, findings = collector.dataset, collector.mapping, collector.findings
         evaluator = Evaluator(collector.pictures, mapping.categories)
@@ -250,8 +228,7 @@ class Evaluation:
         if request.advise:
             curves = {index: score.curve for index, score in by_category.items()}
             advice = advise(overall.curve, curves, mapping, names, conf)
-        with request.model.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256(request.model.path)
         report = EvalReport(
             evaluator=require_evaluator(),
             model=EvalModel(
@@ -301,32 +278,3 @@ class Evaluation:
         counts = sorted(evaluator.confusions(conf).items(), key=lambda one: (-one[1], str(one[0])))
         rows = (Confusion(names[true], names[found], count) for (true, found), count in counts)
         return Confusions(conf, IOU, tuple(rows))
-
-
-def beside_labels(
-    sample: Sample,
-    dataset: Dataset,
-    mapping: ClassMapping,
-    size: tuple[int, int],
-    detections: Detections,
-) -> EvaluatedPicture:
-    """Put the detections of a picture beside its labels.
-
-    Args:
-        sample: The picture.
-        dataset: It belongs to this.
-        mapping: The model's classes and the data's categories.
-        size: Height and width of the picture.
-        detections: In its pixels; those of classes without a category are left out.
-    """
-    height, width = size
-    objects = sample.objects.copy()
-    if dataset.form == "yolo":
-        objects["box"] *= (width, height, width, height)
-    categories = np.array([-1 if one is None else one for one in mapping.category_of])
-    found = np.zeros(len(detections), FOUND)
-    found["box"] = detections.xyxy
-    found["box"][:, 2:] -= found["box"][:, :2]
-    found["category"] = categories[detections.class_id]
-    found["score"] = detections.score
-    return EvaluatedPicture(sample.image_id, objects, found[found["category"] >= 0])
