@@ -1,13 +1,17 @@
 """Whole processes."""
 
 import sys
+from pathlib import Path
 
 import pytest
+import typer.main
 from commands.bench.requests import bench_request
 
+from detcli.app import app
 from detcli.commands.bench import run as module
-from detcli.commands.bench.run import ProcessRun, measure_cold_start, process_error
+from detcli.commands.bench.run import ProcessRun, measure_cold_start, predict_command, process_error
 from detcli.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
+from detcli.model.contract import BoxFormat
 
 
 def test_a_cold_start(make_model):
@@ -24,10 +28,6 @@ def test_the_first_process_is_not_counted(monkeypatch):
     found = measure_cold_start(bench_request(cold_starts=3))
     assert (found.processes, found.first_record_s, found.whole_process_s) == (3, 2.0, 3.0)
     assert found.peak_memory_bytes == 200
-
-
-def test_none_is_asked_for():
-    assert measure_cold_start(bench_request(cold_starts=0)) is None
 
 
 def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
@@ -56,3 +56,37 @@ def test_a_process_that_was_killed(code, complaint, told):
     error = process_error(code, complaint)
     assert str(error) == told
     assert error.exit_code == 1
+
+
+def parsed(request, picture):
+    """What Typer makes of the command's arguments."""
+    command = predict_command(request, Path(picture))
+    assert command[1:4] == ["-m", "detcli", "predict"]
+    predict = typer.main.get_command(app).get_command(None, "predict")
+    return predict.make_context("predict", command[4:]).params
+
+
+def test_predict_runs_the_same_model_in_the_same_way():
+    wanted = {
+        "model": "a.onnx",
+        "device": "cuda:1",
+        "nms": 0.45,
+        "imgsz": 320,
+        "box_format": BoxFormat.CXCYWH,
+        "preprocess": "stretch",
+        "boxes_only": True,
+        "cuda_graph": False,
+        "half": False,
+    }
+    request = bench_request(mode="throughput", workers=3, gpu_mem_limit="1GiB", **wanted)
+    wanted |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
+    given = parsed(request, "street.jpg")
+    assert {name: given[name] for name in wanted} == wanted
+    given = parsed(bench_request(half=True, cuda_graph=True), "a.jpg")
+    assert given["half"] is given["cuda_graph"] is True
+
+
+def test_what_was_not_asked_for_is_left_to_predict():
+    given = parsed(bench_request(), "-odd.jpg")
+    assert given["imgsz"] is given["nms"] is given["cuda_graph"] is None
+    assert given["source"] == ("-odd.jpg",)

@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
@@ -148,21 +146,15 @@ def test_malformed_data(content, reason, tmp_path):
         read(write_json(tmp_path / "instances.json", content))
 
 
-def test_a_file_that_is_not_json(tmp_path):
-    path = tmp_path / "instances.json"
+def test_other_refusals(tmp_path):
+    with pytest.raises(UsageError, match="none of the 1 pictures has a labelled object"):
+        read(write_coco(tmp_path, [Scene()]))
+    path = write_coco(tmp_path, MIXED)
+    with pytest.raises(UsageError, match="has no parts"):
+        read(path, split="val")
     path.write_bytes(b"\xff\xd8")
     with pytest.raises(UsageError, match="it is not JSON"):
         read(path)
-
-
-def test_pictures_without_any_label_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="none of the 1 pictures has a labelled object"):
-        read(write_coco(tmp_path, [Scene()]))
-
-
-def test_a_file_has_no_splits(tmp_path):
-    with pytest.raises(UsageError, match="has no parts"):
-        read(write_coco(tmp_path, MIXED), split="val")
 
 
 def test_ids_may_be_written_as_text(tmp_path):
@@ -171,25 +163,24 @@ def test_ids_may_be_written_as_text(tmp_path):
             one["image_id"] = str(one["image_id"])
 
     path = edit_json(write_coco(tmp_path, MIXED), quote)
-    assert json.loads(path.read_text())["annotations"][0]["image_id"] == "1"
     assert len(read(path)[0].samples[0].objects) == 3
 
 
-@pytest.mark.parametrize("key", ["area", "iscrowd", "ignore"])
-def test_null_in_an_annotation_is_the_default(tmp_path, key):
-    dataset, found = read(write_coco(tmp_path, MIXED, **{key: None}))
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("area", None), ("area", -1), ("area", float("inf")), ("area", float("nan"))),
+        *(("iscrowd", None), ("ignore", None)),
+    ],
+)
+def test_null_and_an_impossible_area_are_the_default(tmp_path, key, value):
+    dataset, found = read(write_coco(tmp_path, MIXED, **{key: value}))
     assert found == {}
     first = dataset.samples[0].objects
     assert len(first) == 3
     assert not first["crowd"].any()
     assert not first["ignored"].any()
     assert np.isnan(first["area"]).all() == (key == "area")
-
-
-@pytest.mark.parametrize("area", [-1, float("inf"), float("nan")])
-def test_an_impossible_area_is_replaced_by_the_area_of_the_box(tmp_path, area):
-    dataset, _ = read(write_coco(tmp_path, MIXED, area=area))
-    assert np.isnan(dataset.samples[0].objects["area"]).all()
 
 
 def test_the_hint_says_why_no_label_is_left(tmp_path):

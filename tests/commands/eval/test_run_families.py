@@ -47,17 +47,8 @@ def test_a_file_finds_what_its_family_finds(invoke, shared, tmp_path, name):
     model = shared(f"families/{name}.onnx")
     more = ["--nms", entry["nms"]["iou"]] if entry["nms"] else []
     done = invoke(
-        "eval",
-        model,
-        "--data",
-        data,
-        "--images",
-        shared("data"),
-        "--device",
-        "cpu",
-        "--conf",
-        str(CONFIDENCE),
-        *more,
+        *("eval", model, "--data", data, "--images", shared("data"), "--device", "cpu"),
+        *("--conf", str(CONFIDENCE), *more),
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
