@@ -43,15 +43,6 @@ def test_latency_without_any_source(bench, make_model, tmp_path):
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_throughput_of_some_pictures(bench, make_model, make_picture):
-    sources = [make_picture(f"{name}.png") for name in "ab"]
-    done = bench(*sources, "-m", make_model(), "--mode", "throughput", "--workers", 2, *SHORT)
-    report = report_of(done)
-    assert report["conditions"]["sources"] == list(map(str, sources))
-    assert report["conditions"]["workers"] == 2
-    assert report["throughput"]["pictures_per_second"] > 0
-
-
 def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     model = make_model()
     report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
@@ -142,33 +133,12 @@ def circular(path):
     onnx.save(model, path)
 
 
-def enormous(path):
-    model = onnx.load(path)
-    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 10**9
-    onnx.save(model, path)
-
-
-def cut_off(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def piped(path):
     path.unlink()
     os.mkfifo(path)
 
 
-def endless(path):
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "mode"),
-    [
-        *((circular, "latency"), (enormous, "throughput"), (cut_off, "latency")),
-        *((piped, "throughput"), (endless, "latency")),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "mode"), [(circular, "latency"), (piped, "throughput")])
 def test_a_hostile_model_is_refused(bench, make_model, spoil, mode):
     model = make_model()
     spoil(model)

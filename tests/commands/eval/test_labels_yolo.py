@@ -28,27 +28,19 @@ def test_pictures_categories_and_boxes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("listed", "expected"),
+    ("text", "names", "named"),
     [
-        ("[no, 1, red car]", ["no", "1", "red car"]),
-        ("{0: a, 2: c}", ["a", "class_1", "c"]),
-        ("\n  0: off\n  1: b\nnc: 2", ["off", "b"]),
+        ("names: [no, 1, red car]", ["no", "1", "red car"], True),
+        ("names: {0: a, 2: c}", ["a", "class_1", "c"], True),
+        ("names:\n  0: off\n  1: b\nnc: 2", ["off", "b"], True),
+        ("names: ['0', '1']", ["0", "1"], False),
+        ("nc: 2", ["class_0", "class_1"], False),
     ],
 )
-def test_names_are_text(listed, expected, tmp_path):
-    path = write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))])
-    path.write_text(f"val: images/val\nnames: {listed}\n")
-    dataset, _ = read(path)
-    assert names_of(dataset) == expected
-
-
-@pytest.mark.parametrize("text", ["nc: 3", "names: ['0', '1', '2']"])
-def test_numbers_are_not_names(text, tmp_path):
-    path = write_yolo(tmp_path, MIXED)
-    path.write_text(f"val: images/val\n{text}\n")
-    dataset, _ = read(path, 80)
-    assert not dataset.named
-    assert len(dataset.categories) == 3
+def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
+    write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))]).write_text(f"val: images/val\n{text}\n")
+    dataset, _ = read(tmp_path, 80)  # the data.yaml in it
+    assert (names_of(dataset), dataset.named) == (names, named)
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
@@ -114,35 +106,32 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     write_yolo(tmp_path, MIXED)
     (tmp_path / "data.yaml").unlink()
     listing = tmp_path / "list.txt"
-    listing.write_text("images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n")
+    names = "images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n"
+    listing.write_text(f"{names}images/../images/val/0001.png\n")
     folder, found = read(tmp_path / "images")
     assert (len(folder.samples), len(folder.categories), folder.named) == (5, 3, False)
     assert found == {}
     some, found = read(listing)
     assert [sample.path is None for sample in some.samples] == [False, False, True]
-    assert found["missing picture"].count == 1
+    assert {kind: one.count for kind, one in found.items()} == {
+        "missing picture": 1,
+        "picture listed twice": 1,
+    }
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")
     with pytest.raises(UsageError, match="itself says where its pictures are"):
         read(listing, images=tmp_path)
 
 
-def test_a_folder_with_a_data_yaml(tmp_path):
-    write_yolo(tmp_path, MIXED)
-    assert read(tmp_path)[0].named
-
-
-def test_labels_may_lie_beside_the_pictures(tmp_path):
-    Scene().write(tmp_path / "a.png")
-    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.25 0.25")
-    assert len(read(tmp_path)[0].samples[0].objects) == 1
-
-
-def test_only_the_last_folder_named_images_becomes_labels(tmp_path):
-    Scene().write(tmp_path / "images/images/a.png")
-    (tmp_path / "images/labels").mkdir()
-    (tmp_path / "images/labels/a.txt").write_text("0 0.5 0.5 0.25 0.25")
-    assert len(read(tmp_path / "images/images")[0].samples[0].objects) == 1
+@pytest.mark.parametrize(
+    ("picture", "labels"),
+    [("a.png", "a.txt"), ("images/images/a.png", "images/labels/a.txt")],  # the last of two
+)
+def test_labels_beside_the_pictures_or_their_folder(picture, labels, tmp_path):
+    Scene().write(tmp_path / picture)
+    (tmp_path / labels).parent.mkdir(exist_ok=True)
+    (tmp_path / labels).write_text("0 0.5 0.5 0.25 0.25")
+    assert len(read((tmp_path / picture).parent)[0].samples[0].objects) == 1
 
 
 def test_lines_of_labels(tmp_path):
@@ -174,15 +163,6 @@ def test_lines_of_labels(tmp_path):
     }
     assert "0001.txt:4: 6 numbers in a line" in found["unreadable label"].examples[0]
     assert found["picture without a label file"].level == "note"
-
-
-def test_a_picture_listed_twice_counts_once(tmp_path):
-    write_yolo(tmp_path, MIXED)
-    listing = tmp_path / "list.txt"
-    listing.write_text("images/val/0001.png\nimages/../images/val/0001.png\n")
-    dataset, found = read(listing)
-    assert len(dataset.samples) == 1
-    assert found["picture listed twice"].count == 1
 
 
 @pytest.mark.parametrize(
