@@ -131,7 +131,7 @@ def measure(
             )
         else:
             again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
-            runner = BatchRunner(detector, conditions.batch, inputs, again, time_limit)
+            runner = BatchRunner(detector, conditions.batch, inputs, again)
             latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
         host_peak = peak_memory()
         states = gpu.stop()
@@ -228,12 +228,12 @@ class TimeLimit:
 class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
     """The pictures and frames of repeatable sources, starting over at the end of each pass.
 
-    Each picture has a time limit where `time_limit` runs what takes them.
+    Each picture has a limit where `time_limit` runs what takes them.
     """
 
-    def __init__(self, names: tuple[str, ...], time_limit: TimeLimit | None = None) -> None:
+    def __init__(self, names: tuple[str, ...], time_limit: TimeLimit) -> None:
         self._names = names or (str(BUILT_IN),)
-        self._time_limit = time_limit or TimeLimit()
+        self.time_limit = time_limit
         self._sources = Sources(self._names)
         self._told: set[str] = set()  # warnings
 
@@ -254,7 +254,7 @@ class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
         for _ in range(count):
             item = self.next_item()
             source = item.origin.source
-            self._time_limit.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
+            self.time_limit.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
             try:
                 picture = item.load()
             except InputError as error:
@@ -412,21 +412,14 @@ MIN_RUNS = 10
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes.
 
-    `timed` and `untimed` yield the same pictures, for runs with and without timed stages. Where
-    `time_limit` runs the measurement, each batch has a time limit.
+    `timed` and `untimed` yield the same pictures, for runs with and without timed stages.
     """
 
     def __init__(
-        self,
-        detector: Detector,
-        batch: int,
-        timed: RepeatedInputs,
-        untimed: RepeatedInputs,
-        time_limit: TimeLimit | None = None,
+        self, detector: Detector, batch: int, timed: RepeatedInputs, untimed: RepeatedInputs
     ) -> None:
         self._detector, self._batch = detector, batch
         self._timed, self._untimed = timed, untimed
-        self._time_limit = time_limit or TimeLimit()
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
@@ -457,7 +450,7 @@ class BatchRunner:
             self._detector.observe(None)
 
     def _detect(self, pictures: Sequence[Picture]) -> None:
-        self._time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
+        self._timed.time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
 

@@ -4,7 +4,6 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,15 +34,8 @@ MAX_NAME = 24  # characters
 MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Plotted:
-    """The content of the plots."""
-
-    title: str
-    scores: Sequence[tuple[str, Score]]  # name and result of each evaluated category
-    overall: Score
-    confusions: Confusions
-    floor: float  # the confidence of the run
+Scores = Sequence[tuple[str, Score]]
+"""Name and result of each evaluated category; the last one is of all."""
 
 
 class _Line(NamedTuple):
@@ -55,9 +47,15 @@ class _Line(NamedTuple):
     boxes: int
 
 
-def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
-    """Write the plots, and return their names."""
-    figures = (_precision_recall(plotted), _f1(plotted), _matrix(plotted))
+def plot(
+    folder: Path, title: str, scores: Scores, confusions: Confusions, floor: float
+) -> tuple[Path, ...]:
+    """Write the plots, and return their names; `floor` is the confidence of the run."""
+    figures = (
+        _precision_recall(title, scores),
+        _f1(title, scores, confusions.conf, floor),
+        _matrix(title, confusions),
+    )
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
         with warnings.catch_warnings():
@@ -67,31 +65,32 @@ def plot(folder: Path, plotted: Plotted) -> tuple[Path, ...]:
     return tuple(folder / name for name in FILES)
 
 
-def _precision_recall(plotted: Plotted) -> "Figure":
-    figure, axes = _axes(plotted.title, "recall", f"precision (interpolated, IoU {IOU:g})")
+def _precision_recall(title: str, scores: Scores) -> "Figure":
+    figure, axes = _axes(title, "recall", f"precision (interpolated, IoU {IOU:g})")
 
-    def line(score: Score, title: str) -> _Line:
-        label = f"{title} {score.metrics.map50 or 0:.3f}"
+    def line(score: Score, name: str) -> _Line:
+        label = f"{name} {score.metrics.map50 or 0:.3f}"
         return _Line(np.linspace(0, 1, 101), score.precision, label, score.curve.boxes)
 
-    lines = [line(score, _name(name)) for name, score in plotted.scores if score.precision[0] >= 0]
-    _draw(axes, lines, line(plotted.overall, "mean of classes: mAP50") if lines else None)
+    *classes, (_, overall) = scores
+    lines = [line(score, _name(name)) for name, score in classes if score.precision[0] >= 0]
+    _draw(axes, lines, line(overall, "mean of classes: mAP50") if lines else None)
     return figure
 
 
-def _f1(plotted: Plotted) -> "Figure":
-    figure, axes = _axes(plotted.title, "confidence", f"F1 (IoU {IOU:g})")
+def _f1(title: str, scores: Scores, conf: float, floor: float) -> "Figure":
+    figure, axes = _axes(title, "confidence", f"F1 (IoU {IOU:g})")
 
-    def line(curve: Curve, title: str) -> _Line:
+    def line(curve: Curve, name: str) -> _Line:
         # From each score down to the next one, F1 stays the same.
-        score = np.repeat(np.concatenate([[1.0], curve.score, [plotted.floor]]), 2)[1:-1]
+        score = np.repeat(np.concatenate([[1.0], curve.score, [floor]]), 2)[1:-1]
         f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
-        return _Line(score, f1, f"{title} {f1.max():.3f}", curve.boxes)
+        return _Line(score, f1, f"{name} {f1.max():.3f}", curve.boxes)
 
-    lines = [line(score.curve, _name(name)) for name, score in plotted.scores if score.curve.boxes]
-    together = line(plotted.overall.curve, "all boxes: best")
-    if plotted.overall.curve.hits.any():
-        conf = plotted.confusions.conf
+    *classes, (_, overall) = scores
+    lines = [line(score.curve, _name(name)) for name, score in classes if score.curve.boxes]
+    together = line(overall.curve, "all boxes: best")
+    if overall.curve.hits.any():
         together = together._replace(label=f"{together.label} above {conf:g}")
         axes.axvline(conf, color="black", linewidth=0.8, linestyle=":")
     _draw(axes, lines, together)
@@ -115,11 +114,10 @@ def _draw(axes: "Axes", lines: Sequence[_Line], together: _Line | None) -> None:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
 
 
-def _matrix(plotted: Plotted) -> "Figure":
+def _matrix(title: str, confusions: Confusions) -> "Figure":
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    confusions = plotted.confusions
     names, counts = _square(confusions)
     size = len(names) + 1
     numbered = size <= MAX_NUMBERED
@@ -135,7 +133,7 @@ def _matrix(plotted: Plotted) -> "Figure":
     axes.set_xlabel("found as", fontsize=heading)
     axes.set_ylabel("is", fontsize=heading)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
-    axes.set_title(f"{plot_text(plotted.title)}\n{limits}", fontsize=heading)
+    axes.set_title(f"{plot_text(title)}\n{limits}", fontsize=heading)
     for row, column in zip(*np.nonzero(counts), strict=True) if numbered else ():
         colour = "white" if shares[row, column] > 0.35 else "black"
         number = str(counts[row, column])
@@ -186,21 +184,13 @@ KINDS = (
 )
 
 
-@dataclass(slots=True)
-class EvaluatedRecord:
-    """What the page needs of a record until all are compared: its JSON without boxes."""
-
-    image_id: int
-    fields: RecordJson
-    picture: str | None
-
-
 class EvaluationPage:
     """A page whose pictures are written during the run, and the rest when all are compared."""
 
     def __init__(self, path: Path, inputs: Container[Path]) -> None:
         self._page = Page(path, About("eval", [*versions()], KINDS), inputs)
-        self._records: list[EvaluatedRecord] = []
+        # Image id, JSON without boxes, and picture of each, until all are compared.
+        self._records: list[tuple[int, RecordJson, str | None]] = []
         self._summary: tuple[str, ...] = ()
         self._tables: tuple[Table, ...] = ()
 
@@ -210,7 +200,7 @@ class EvaluationPage:
         if record.picture is not None:
             fields["detections"] = []
             picture = self._page.store(partial(render, record.picture.pixels))
-        self._records.append(EvaluatedRecord(image_id, fields, picture))
+        self._records.append((image_id, fields, picture))
 
     def finish(
         self,
@@ -227,34 +217,35 @@ class EvaluationPage:
             *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
         ]
         self._page.describe(About("eval", facts, KINDS, floor=conf))
-        for record in self._records:
-            boxes = outcomes.get(record.image_id)
+        for image_id, fields, picture in self._records:
+            boxes = outcomes.get(image_id)
             rows = [] if boxes is None else [*_rows(boxes, mapping, names)]
-            self._page.add(record.fields, record.picture, rows)
-        metrics = report.metrics
-        totals = [sum(one) for one in zip(*map(_counts, outcomes.values()), strict=True)] or [0] * 3
-        counts = (
-            f"{totals[FOUND]} found, {totals[FALSE]} false positives, {totals[MISSED]} missed, "
-            f"above {conf:g} and from an IoU of {IOU:g} on"
+            self._page.add(fields, picture, rows)
+        counts = {one.class_id: [0, 0, 0] for one in report.classes}
+        for outcome in outcomes.values():
+            for parts, kinds in (
+                (outcome.found, [FOUND if hit else FALSE for hit in outcome.hit]),
+                (outcome.missed, [MISSED] * len(outcome.missed)),
+            ):
+                for category, kind in zip(parts["category"].tolist(), kinds, strict=True):
+                    counts[mapping.classes_of(category)[0]][kind] += 1
+        found, false, missed = (sum(one[kind] for one in counts.values()) for kind in range(3))
+        ap50_95, ap50 = (
+            "unknown" if value is None else figure_text(value)
+            for value in (report.metrics.map50_95, report.metrics.map50)
         )
         self._summary = (
-            f"mAP50-95 {_figure(metrics.map50_95)}, mAP50 {_figure(metrics.map50)}",
-            counts,
+            f"mAP50-95 {ap50_95}, mAP50 {ap50}",
+            (
+                f"{found} found, {false} false positives, {missed} missed, "
+                f"above {conf:g} and from an IoU of {IOU:g} on"
+            ),
         )
-        self._tables = tuple(_tables(report, outcomes, mapping))
+        self._tables = tuple(_tables(report, counts))
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
         self._page.close(self._summary, self._tables)
-
-
-def _figure(value: float | None) -> str:
-    return "unknown" if value is None else figure_text(value)
-
-
-def _counts(outcome: PictureOutcome) -> tuple[int, int, int]:
-    hits = int(outcome.hit.sum())
-    return hits, len(outcome.hit) - hits, len(outcome.missed)
 
 
 def _rows(outcome: PictureOutcome, mapping: ClassMapping, names: Sequence[str]) -> Iterator[Row]:
@@ -273,18 +264,8 @@ def _rows(outcome: PictureOutcome, mapping: ClassMapping, names: Sequence[str]) 
         yield row(one, None, MISSED)
 
 
-def _tables(
-    report: EvalReport, outcomes: dict[int, PictureOutcome], mapping: ClassMapping
-) -> Iterator[Table]:
+def _tables(report: EvalReport, counts: dict[int, list[int]]) -> Iterator[Table]:
     """Each class, those with most false positives first, and what was taken for what."""
-    counts = {one.class_id: [0, 0, 0] for one in report.classes}
-    for outcome in outcomes.values():
-        for rows, kinds in (
-            (outcome.found, [FOUND if hit else FALSE for hit in outcome.hit]),
-            (outcome.missed, [MISSED] * len(outcome.missed)),
-        ):
-            for category, kind in zip(rows["category"].tolist(), kinds, strict=True):
-                counts[mapping.classes_of(category)[0]][kind] += 1
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
     ordered = sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
     yield Table(

@@ -19,7 +19,7 @@ from detcli.commands.eval.evaluator import (
     best_confidence,
     require_evaluator,
 )
-from detcli.commands.eval.figures import FILES, EvaluationPage, Plotted, plot
+from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.labels import (
     ClassMapping,
     Dataset,
@@ -223,7 +223,7 @@ class Evaluation:
         if request.plots is not None:
             title = f"{detector.model_name} on {request.data}, {evaluated} pictures"
             scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
-            plots = plot(request.plots, Plotted(title, scores, overall, confusions, conf))
+            plots = plot(request.plots, title, [*scores, ("all", overall)], confusions, conf)
         advice = None
         if request.advise:
             curves = {index: score.curve for index, score in by_category.items()}

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.commands.bench.run import RepeatedInputs, check_repeatable, digest
+from detcli.commands.bench.run import RepeatedInputs, TimeLimit, check_repeatable, digest
 from detcli.errors import DecodeError, DetcliWarning, SourceError, UsageError
 from detcli.source.decode import BUILT_IN
 
@@ -16,13 +16,13 @@ def sizes(pictures):
 
 
 def test_the_built_in_picture_is_the_default():
-    with RepeatedInputs(()) as inputs:
+    with RepeatedInputs((), TimeLimit()) as inputs:
         assert sizes(inputs.take(3)) == [(640, 960)] * 3
 
 
 def test_sources_repeat(make_picture):
     names = tuple(str(make_picture(f"{n}.png", size=(8 * n, 8))) for n in (1, 2, 3))
-    with RepeatedInputs(names) as inputs:
+    with RepeatedInputs(names, TimeLimit()) as inputs:
         taken = sizes(inputs.take(2)) + sizes(inputs.take(5))
     assert [height // 8 for height, _ in taken] == [1, 2, 3, 1, 2, 3, 1]
 
@@ -33,7 +33,7 @@ def test_a_video_starts_over(tmp_path):
     for level in (0, 128, 255):
         writer.write(np.full((64, 64, 3), level, np.uint8))
     writer.release()
-    with RepeatedInputs((str(path),)) as inputs:
+    with RepeatedInputs((str(path),), TimeLimit()) as inputs:
         levels = [round(one.pixels.mean() / 128) for one in inputs.take(7)]
     assert levels == [0, 1, 2, 0, 1, 2, 0]
 
@@ -47,14 +47,14 @@ def test_sources_that_can_be_read_only_once_are_refused(name):
 def test_an_error_names_its_source(tmp_path, make_picture):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
-    with RepeatedInputs((str(make_picture("a.png")), str(torn))) as inputs:
+    with RepeatedInputs((str(make_picture("a.png")), str(torn)), TimeLimit()) as inputs:
         inputs.take(1)
         with pytest.raises(DecodeError, match=r"torn\.jpg: "):
             inputs.take(1)
     (tmp_path / "empty").mkdir()
     for name, why in (("none.jpg", r"none\.jpg"), ("empty", "no pictures")):
         with (
-            RepeatedInputs((str(tmp_path / name),)) as inputs,
+            RepeatedInputs((str(tmp_path / name),), TimeLimit()) as inputs,
             pytest.raises(SourceError, match=why),
         ):
             inputs.take(1)
@@ -65,7 +65,10 @@ def test_damage_is_told_once(tmp_path):
     data = cv2.imencode(".jpg", noise)[1].tobytes()
     gutted = tmp_path / "gutted.jpg"
     gutted.write_bytes(data[: len(data) // 2] + b"\xff\xd9")
-    with pytest.warns(DetcliWarning) as caught, RepeatedInputs((str(gutted),)) as inputs:
+    with (
+        pytest.warns(DetcliWarning) as caught,
+        RepeatedInputs((str(gutted),), TimeLimit()) as inputs,
+    ):
         inputs.take(3)
     assert [str(one.message) for one in caught] == [
         f"{gutted}: damaged: premature end of data segment"

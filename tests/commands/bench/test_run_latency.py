@@ -9,7 +9,7 @@ from colour_model import build, picture
 
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.run import BatchRunner, RepeatedInputs, measure_latency
+from detcli.commands.bench.run import BatchRunner, RepeatedInputs, TimeLimit, measure_latency
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 
@@ -26,8 +26,8 @@ def measured(tmp_path_factory):
         cv2.imwrite(name, picture(("red", number, number)))
     with (
         Detector(folder / "a.onnx", "cpu") as detector,
-        RepeatedInputs(names) as timed,
-        RepeatedInputs(names) as untimed,
+        RepeatedInputs(names, TimeLimit()) as timed,
+        RepeatedInputs(names, TimeLimit()) as untimed,
     ):
         return measure_latency(BatchRunner(detector, 2, timed, untimed), 0.05)
 
@@ -89,8 +89,8 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
     monkeypatch.setattr(module, "annotate", lambda _, found: drawn.append(found.xyxy.tolist()))
     with (
         Detector(make_model(), "cpu") as detector,
-        RepeatedInputs(names) as timed,
-        RepeatedInputs(names) as untimed,
+        RepeatedInputs(names, TimeLimit()) as timed,
+        RepeatedInputs(names, TimeLimit()) as untimed,
     ):
         runner = BatchRunner(detector, 1, timed, untimed)
         for number in range(4):
@@ -102,7 +102,7 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
 def test_the_observer_is_removed_after_a_failure(make_model, tmp_path):
     detector = Detector(make_model(), "cpu")
     names = (str(tmp_path / "none.jpg"),)
-    with RepeatedInputs(names) as timed, RepeatedInputs(names) as untimed:
+    with RepeatedInputs(names, TimeLimit()) as timed, RepeatedInputs(names, TimeLimit()) as untimed:
         runner = BatchRunner(detector, 1, timed, untimed)
         with pytest.raises(Exception, match="no such file"):
             runner.run_timed()

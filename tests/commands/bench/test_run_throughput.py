@@ -7,7 +7,7 @@ import pytest
 from detcli import DeviceOptions
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.run import RepeatedInputs, _Arrivals, measure_throughput
+from detcli.commands.bench.run import RepeatedInputs, TimeLimit, _Arrivals, measure_throughput
 from detcli.commands.bench.sampling import WALL
 from detcli.detector import Detector
 from detcli.errors import DecodeError, InferenceError
@@ -19,7 +19,7 @@ def test_pictures_a_second(batch, workers, make_model, make_picture):
     options = DeviceOptions(workers=workers)
     with (
         Detector(make_model(batch=None), "cpu", options=options) as detector,
-        RepeatedInputs(names) as inputs,
+        RepeatedInputs(names, TimeLimit()) as inputs,
     ):
         found, samples = measure_throughput(detector, batch, inputs, 0.3)
     assert found.pictures_per_second == found.pictures / found.seconds
@@ -39,7 +39,7 @@ def test_a_picture_that_fails_ends_the_run(make_model, tmp_path):
     torn.write_bytes(b"\xff\xd8\xff torn")
     with (
         Detector(make_model(), "cpu") as detector,
-        RepeatedInputs((str(torn),)) as inputs,
+        RepeatedInputs((str(torn),), TimeLimit()) as inputs,
         pytest.raises(DecodeError, match=r"torn\.jpg: "),
     ):
         measure_throughput(detector, 1, inputs, 0.1)
@@ -47,7 +47,7 @@ def test_a_picture_that_fails_ends_the_run(make_model, tmp_path):
 
 def test_a_network_that_fails_ends_the_run(make_model, make_picture):
     names = (str(make_picture("a.png")),)
-    with Detector(make_model(), "cpu") as detector, RepeatedInputs(names) as inputs:
+    with Detector(make_model(), "cpu") as detector, RepeatedInputs(names, TimeLimit()) as inputs:
         detector._backend.close()  # noqa: SLF001 - a network that fails
         with pytest.raises(InferenceError):
             measure_throughput(detector, 1, inputs, 0.1)
@@ -102,7 +102,7 @@ def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
 
     with (
         Detector(make_model(), "cpu") as detector,
-        SlowInputs((str(make_picture("a.png")),)) as inputs,
+        SlowInputs((str(make_picture("a.png")),), TimeLimit()) as inputs,
     ):
         found, _ = measure_throughput(detector, 1, inputs, 0.1)
     assert found.work_s["decode"] >= 0.01

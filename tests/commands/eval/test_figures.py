@@ -4,7 +4,7 @@ import pytest
 from comparisons import compared, random_pictures
 
 from detcli.commands.eval.evaluator import IOU, Evaluator
-from detcli.commands.eval.figures import FILES, Plotted, plot
+from detcli.commands.eval.figures import FILES, plot
 from detcli.commands.eval.report import Confusion, Confusions
 from detcli.errors import OutputError
 
@@ -17,13 +17,13 @@ def plotted(pictures, names, title="a model"):
         for pair, count in evaluator.confusions(0.3).items()
     )
     scores = [(names[index], one) for index, one in by_category.items()]
-    return Plotted(title, scores, overall, Confusions(0.3, IOU, rows), 0.001)
+    return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows), 0.001
 
 
 @pytest.mark.parametrize("count", [3, 40])
 def test_plots_are_pictures(count, tmp_path, random):
     names = [f"class {number}" for number in range(count)]
-    written = plot(tmp_path, plotted(random_pictures(random, categories=count), names))
+    written = plot(tmp_path, *plotted(random_pictures(random, categories=count), names))
     assert [path.name for path in written] == list(FILES)
     for path in written:
         image = cv2.imread(path)
@@ -34,14 +34,14 @@ def test_plots_are_pictures(count, tmp_path, random):
 def test_any_name_is_drawn(tmp_path, random):
     names = ["$\\frac", "_hidden", "$", "日本", "a" * 300, "\x1b[31m", "a\nb", "%s", "\\"]
     pictures = random_pictures(random, categories=len(names))
-    assert len(plot(tmp_path, plotted(pictures, names, title=" ".join(names)))) == 3
+    assert len(plot(tmp_path, *plotted(pictures, names, title=" ".join(names)))) == 3
 
 
 def test_nothing_found_and_nothing_to_be_found(tmp_path):
     box = (0.0, 0.0, 10.0, 10.0)
     for picture in (compared(1, [(box, 0, {})], []), compared(1, [], [(box, 0, 0.9)])):
-        assert len(plot(tmp_path, plotted([picture], ["a"]))) == 3
-    assert len(plot(tmp_path, plotted([], ["a"]))) == 3
+        assert len(plot(tmp_path, *plotted([picture], ["a"]))) == 3
+    assert len(plot(tmp_path, *plotted([], ["a"]))) == 3
 
 
 def test_the_confusion_matrix_shows_counts_where_they_belong():
@@ -56,4 +56,4 @@ def test_the_confusion_matrix_shows_counts_where_they_belong():
 def test_a_folder_that_cannot_be_made(tmp_path, random):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
-        plot(tmp_path / "file" / "folder", plotted(random_pictures(random, 3, 1), ["a"]))
+        plot(tmp_path / "file" / "folder", *plotted(random_pictures(random, 3, 1), ["a"]))
