@@ -231,19 +231,8 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     Where a graph that selects for itself neither names its classes nor shows how many there are,
     they are the ids of COCO data. `findings` receives those without a counterpart.
     """
-    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     categories = [category.name for category in dataset.categories]
-    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
-        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        mapping = ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
-    elif nameless or not dataset.named:
-        indices = [index if index < len(categories) else None for index in range(len(names))]
-        mapping = ClassMapping("order", tuple(indices))
-    else:
-        index_of = {key: index for index, key in enumerate(_numbered(categories))}
-        mapping = ClassMapping(
-            "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
-        )
+    mapping = _mapping(names, categories, dataset)
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "
@@ -258,6 +247,20 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
         if index not in mapping.categories:
             findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
     return mapping
+
+
+def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
+    nameless = all(name == f"class_{index}" for index, name in enumerate(names))
+    if nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+        index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
+        return ClassMapping("id", tuple(map(index_by_id.get, range(len(names)))))
+    if nameless or not dataset.named:
+        places = (index if index < len(categories) else None for index in range(len(names)))
+        return ClassMapping("order", tuple(places))
+    index_of = {key: index for index, key in enumerate(_numbered(categories))}
+    return ClassMapping(
+        "name", tuple(index_of.get(key, index_of.get((key[0], 0))) for key in _numbered(names))
+    )
 
 
 def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -299,19 +302,22 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     for number, count in Counter(int(image["id"]) for image in content["images"]).items():
         findings.add(Kind.REPEATED, f"{names[number]} (id {number})", count - 1)
     objects = _objects(content["annotations"], index, names, findings)
-    # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has that name.
     last_parts = Counter(_relative(name).name for name in names.values())
     samples = []
     for number, name in sorted(names.items()):
-        relative = _relative(name)
-        inside = not relative.is_absolute() and ".." not in relative.parts
-        places = [folder / relative] if inside else []
-        if last_parts[relative.name] == 1:
-            places.append(folder / relative.name)
-        found = next(filter(os.path.isfile, places), None)
+        found = next(filter(os.path.isfile, _places_of(folder, _relative(name), last_parts)), None)
         rows = np.array(objects[number], OBJECT)
         samples.append(Sample(name, found, number, _size(pictures[number]), rows))
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
+
+
+def _places_of(folder: Path, name: PurePosixPath, last_parts: Counter[str]) -> Iterator[Path]:
+    """Where a picture may be, inside the folder."""
+    if not name.is_absolute() and ".." not in name.parts:
+        yield folder / name
+    # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has that name.
+    if last_parts[name.name] == 1:
+        yield folder / name.name
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
