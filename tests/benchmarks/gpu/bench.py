@@ -94,8 +94,8 @@ def network_records(  # noqa: PLR0913, PLR0917
 def _network_way(way: str, request: BenchRequest) -> dict[str, Any]:
     entry: dict[str, Any] = {"way": way}
     try:
-        latency = measure_model(request).report.latency
-        throughput = measure_model(replace(request, mode="throughput")).report.throughput
+        latency = measure_model(request)[0].latency
+        throughput = measure_model(replace(request, mode="throughput"))[0].throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
     entry["host"] = asdict(latency.undisturbed)

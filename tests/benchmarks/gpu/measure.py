@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks import in_turns
 from benchmarks.gpu.peers import MissingError
-from detcli.commands.bench import sampling
 from detcli.commands.bench.sampling import Summary
 
 
@@ -131,5 +131,5 @@ def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
         columns = zip(names, zip(*taken, strict=True), strict=True)
         figures["kernels"] = {name: asdict(Summary.of(times)) for name, times in columns}
     finish = way.finish or way.fetch
-    figures["host"] = sample(plan, lambda n: sampling.sample(lambda: finish(work(n)())))
+    figures["host"] = sample(plan, lambda n: in_turns.sample(lambda: finish(work(n)())))
     return figures
