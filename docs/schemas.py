@@ -13,18 +13,14 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
-from detcli.commands.convert.report import Conversion
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
-from detcli.commands.inspect.report import Inspection
 from detcli.commands.models.listing import Listing
 from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
-    "convert": Conversion,
     "eval": EvalReport,
-    "inspect": Inspection,
     "models": Listing,
     "predict": RecordJson,
     "verify": VerifyReport | Certificate | CheckReport,

