@@ -98,8 +98,7 @@ class Detector:
                 f"{prepared.name} does not say how pictures are prepared for it; unknown: "
                 f"{', '.join(contract.unsettled)}",
                 "pass --preprocess (in Python, Settings(preprocess=...)), for example "
-                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225; "
-                "detcli inspect MODEL --try PICTURES may find it out",
+                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
             )
         self.nms = settings.suppression(contract.nms)
         if contract.needs_nms and self.nms is None:

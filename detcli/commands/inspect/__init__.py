@@ -4,10 +4,6 @@ command.py           parses the options
 examine.py           puts the report together: tensors, layout, where the graph would be cut
 network.py           what the network computes in, and how many operations it takes
 advice.py            what deserves attention, each with its fix
-interpretations.py   ways of reading a model, for --try and --data
-trial.py             the experiment: all interpretations on some evidence, and what that decides
-consistency.py       evidence: detections that confirm themselves
-labelled.py          evidence: labels
 report.py            the report
 render.py            the report as a table
 """

@@ -1,17 +1,14 @@
 """Renders a report on a model as a table."""
 
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from detcli.backend.runtime.survey import Placement
-from detcli.commands.inspect.interpretations import LEAST
 from detcli.commands.inspect.report import (
     CutPoint,
     DetectorFacts,
@@ -19,11 +16,8 @@ from detcli.commands.inspect.report import (
     NetworkPrecision,
     Operations,
     TensorInfo,
-    TrialPart,
-    TrialReport,
 )
-from detcli.commands.shared.progress import count
-from detcli.commands.shared.reports import facts, line
+from detcli.commands.shared.reports import facts
 from detcli.model.preprocessing import PARTS
 from detcli.text import printable
 
@@ -43,45 +37,6 @@ def render(inspection: Inspection) -> Iterator[Table | Text]:
         yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
     for advice in inspection.warnings:
         yield _entry("warning: ", advice.message, advice.fix, "yellow")
-    if inspection.trial is not None:
-        yield from _trial(inspection.model, inspection.trial)
-
-
-def _trial(model: str, trial: TrialReport) -> Iterator[Table | Text]:
-    """What an experiment shows, and what to do with it: nothing is adopted by itself."""
-    tried_on = f"tried on {count(len(trial.pictures), 'picture')}, ranked by {trial.method}"
-    if not trial.parts:
-        yield Text("nothing to try: the file says all of it; --parts tries what you name")
-        return
-    yield Text(f"\n{tried_on}", style="bold")
-    yield facts((one.part, _verdict(one)) for one in trial.parts)
-    if len(trial.pictures) < LEAST:
-        yield Text(f"fewer than {LEAST} pictures decide nothing")
-    words = []
-    if trial.preprocess is not None:
-        words.append(f"--preprocess {trial.preprocess}")
-    if trial.box_format is not None:
-        words.append(f"--box-format {trial.box_format}")
-    if words:
-        copy = f"{Path(model).stem}-settled.onnx"
-        keep = f"detcli convert {shlex.quote(model)} -o {shlex.quote(copy)}"
-        yield line(("to use it:  ", "dim"), (" ".join(words), ""))
-        yield line(("to keep it: ", "dim"), (" ".join([keep, *words, "--metadata contract"]), ""))
-    if trial.unknown:
-        yield Text(f"still unknown: {', '.join(trial.unknown)}; --preprocess says it")
-    elif not words:
-        yield Text("nothing to change")
-
-
-def _verdict(part: TrialPart) -> str:
-    ahead = f"{part.margin:.0%} ahead of {part.second}"
-    if part.found is None:
-        kept = f"{part.settled_by} stands" if part.settled_by else "nothing settles it"
-        return f"undecided: {part.best} is {ahead}; {kept}"
-    if part.settled_by is None:
-        return f"{part.found}, {ahead}"
-    agrees = "says the same" if part.confirms else "says otherwise"
-    return f"{part.found}, {ahead}; {part.settled_by} {agrees}"
 
 
 def _entry(kind: str, message: str, fix: str, style: str) -> Text:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from detcli.backend.runtime.survey import Placement
-from detcli.commands.inspect.interpretations import Part
 from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.inputs import Role
 from detcli.model.loading import ExternalFile
@@ -227,89 +226,6 @@ class ModelProblem:
     hint: str
 
 
-TrialMethod = Literal["self-consistency", "mAP"]
-"""What an experiment ranks ways of reading a model by."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCandidate:
-    """A way of reading a model that was tried.
-
-    Attributes:
-        preprocess: How pictures become the input, as --preprocess says it.
-        box_format: The format of the boxes.
-        rank: With labels, mAP at IoU 0.5 to 0.95. Without, the mean over pictures of log(1 + g); g
-            is the sum of squares of what all views of a picture, and no other picture, confirm of
-            the score of each of its detections, less that of what they do not, and at least 0.
-        found: Sum of the scores of a picture's detections, on average.
-        confirmed: Share of it that all views of the picture confirm; None with labels.
-    """
-
-    preprocess: str
-    box_format: BoxFormat
-    rank: float
-    found: float
-    confirmed: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialPart:
-    """What an experiment shows of a part of what a model promises.
-
-    Attributes:
-        part: "values", "channels", "boxes" or "resize".
-        found: What it should be; None for undecided.
-        best: The way with the highest rank.
-        second: The best of the others.
-        margin: How far the best is ahead, as a share of its rank.
-        settled_by: What settled the part without an experiment; None if nothing did.
-        confirms: Whether that is what was found; None if the part is undecided or was open.
-        option: The best, in the words of --preprocess or --box-format.
-    """
-
-    part: Part
-    found: str | None
-    best: str
-    second: str
-    margin: float
-    settled_by: str | None
-    confirms: bool | None
-    option: str
-
-
-@dataclass(frozen=True, slots=True)
-class FailedPicture:
-    """A picture of an experiment that cannot be read, and why."""
-
-    source: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrialReport:
-    """What an experiment with pictures shows of what a model's file does not say.
-
-    Attributes:
-        method: What the ways are ranked by.
-        pictures: What was tried on.
-        failed: Pictures that cannot be read.
-        parts: What was tried; empty where there was nothing to try.
-        preprocess: What --preprocess has to say after it; None if nothing new.
-        box_format: What --box-format has to say beside it; None if nothing new.
-        unknown: Parts of the preprocessing that nothing settles, nor the experiment.
-        candidates: The ways that were tried, the best of each round first.
-    """
-
-    method: TrialMethod
-    pictures: tuple[str, ...]
-    failed: tuple[FailedPicture, ...]
-    parts: tuple[TrialPart, ...]
-    preprocess: str | None
-    box_format: str | None
-    unknown: tuple[str, ...]
-    candidates: tuple[TrialCandidate, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """What a model file is.
@@ -334,7 +250,6 @@ class Inspection:
         problem: Why it cannot be used; None if it can.
         placements: Which nodes each provider of this ONNX Runtime takes, and OpenVINO if installed.
         warnings: What deserves attention.
-        trial: What an experiment shows; None without --try and --data.
     """
 
     model: str
@@ -356,4 +271,3 @@ class Inspection:
     problem: ModelProblem | None
     placements: tuple[Placement, ...]
     warnings: tuple[ModelAdvice, ...]
-    trial: TrialReport | None = None
