@@ -4,6 +4,5 @@ command.py, options.py    what is asked for
 run.py                    converts, compares, and writes what finds the same
 steps.py, passes/         the order of the passes, and the passes
 calibration.py            ranges of tensors over pictures, for --half and --int8
-accuracy.py               both models on labelled pictures, with --data
 report.py, render.py      the report, as JSON and as tables
 """

@@ -1,6 +1,6 @@
 """`detcli convert`: converts a model file and compares the result with the original."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,18 +58,6 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         ),
     ] = None,
     recursive: options.RecursiveOption = False,
-    data: Annotated[
-        Path | None,
-        option(
-            "DATA",
-            "Labelled pictures to measure both models on, as detcli eval does: COCO's "
-            "instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
-            show_default=False,
-            panel=INPUT,
-        ),
-    ] = None,
-    images: options.ImagesOption = None,
-    split: options.SplitOption = None,
     batch: Annotated[str | None, option("N|dynamic", "Pictures in a batch.")] = None,
     imgsz: Annotated[int | None, option("N", "Input side length in pixels.")] = None,
     names: options.NamesOption = None,
@@ -114,11 +102,10 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     """Convert a model file: cut, float16, 8 bits, batch, size, names, selection.
 
     Both models run on a picture. If their detections differ by more than the tolerance, nothing
-    is written and the exit code is 6. --data says how much mAP the conversion costs.
+    is written and the exit code is 6.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.convert.accuracy import LabelledPictures
     from detcli.commands.convert.options import ConversionOptions
     from detcli.commands.convert.render import render
     from detcli.commands.convert.run import built_in, load_pictures
@@ -129,8 +116,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
-    from detcli.source.folders import FileIdentity, identity
-    from detcli.source.item import Item, SourceOptions
+    from detcli.source.item import SourceOptions
     from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
@@ -144,9 +130,6 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         )
     if calibrate and not int8 and not half:
         raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
-    if data is None and (images is not None or split is not None):
-        lone = "--split" if images is None else "--images"
-        raise UsageError(f"{lone} needs --data", "name the labelled pictures")
     inputs = [*([image] if image else []), *(calibrate or [])]
     InputGuard(inputs, SourceOptions(recursive=recursive)).refuse([output])
     located = find_model(model)
@@ -168,35 +151,14 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         tolerance=parse_tolerance(tolerance),
         force=force,
     )
-    calibrated = set[FileIdentity | None]()
-    labelled = list[LabelledPictures]()
-
-    def noted() -> Iterator[Item]:
-        for item in sources:
-            calibrated.add(None if item.origin.path is None else identity(item.origin.path))
-            yield item
-
-    def open_labels(classes: Sequence[str]) -> LabelledPictures:
-        opened = LabelledPictures.open(
-            *(data or Path(), images, split, classes), calibrated=calibrated, advance=advance
-        )
-        labelled.append(opened)
-        return opened
-
-    def total() -> int | None:
-        calibrating = sources.progress.total if calibrate else 0
-        measuring = sum(len(one.dataset.samples) for one in labelled)
-        return None if calibrating is None else calibrating + measuring
-
     with (
         Sources([image] if image else []) as picture,
         Sources(calibrate or [], SourceOptions(recursive=recursive)) as sources,
-        progress(total, wanted=bool(calibrate or data) and not quiet) as advance,
+        progress(lambda: sources.progress.total, wanted=bool(calibrate) and not quiet) as advance,
     ):
         compared_on = next(iter(picture)) if image else built_in()
-        calibration = (lambda: load_pictures(noted(), advance)) if calibrate else None
-        opening = None if data is None else open_labels
-        found = run(located, output, conversion, compared_on, calibration, open_labels=opening)
+        calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
+        found = run(located, output, conversion, compared_on, calibration)
     write_report(found, report_format, render)
     if found.failures:
         raise CheckError(

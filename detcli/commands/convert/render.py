@@ -6,7 +6,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.convert.report import Accuracy, Conversion, Difference, File, Step
+from detcli.commands.convert.report import Conversion, Difference, File, Step
 from detcli.commands.shared.reports import facts
 from detcli.text import printable
 
@@ -15,8 +15,6 @@ def render(report: Conversion) -> Iterator[Table | Text]:
     """Lay out a report: the model, the passes, the difference, and what was written."""
     yield facts([("model", _file(report.model)), *map(_step, report.steps)])
     yield facts(_differences(report.difference))
-    if report.accuracy is not None:
-        yield facts(_accuracy(report.accuracy))
     yield _verdict(report)
 
 
@@ -52,21 +50,6 @@ def _differences(found: Difference) -> list[tuple[str, str]]:
     if found.batch is not None:
         rows.append(("in a batch", f"the output differs by {found.batch:.3g} of its largest value"))
     return rows
-
-
-def _accuracy(found: Accuracy) -> Iterator[tuple[str, str]]:
-    pictures = f"{found.evaluated} of {found.listed} pictures"
-    if found.calibrated:
-        pictures += f", {found.calibrated} of which were calibrated on"
-    yield "measured on", f"{found.data}, {pictures}"
-    for name, before, after in (
-        ("mAP50-95", found.before.map50_95, found.after.map50_95),
-        ("mAP50", found.before.map50, found.after.map50),
-    ):
-        if before is None or after is None:
-            yield name, "no boxes to be found"
-        else:
-            yield name, f"{before:.4f} before, {after:.4f} after ({after - before:+.4f})"
 
 
 def _verdict(report: Conversion) -> Text:

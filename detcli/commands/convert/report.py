@@ -1,10 +1,7 @@
 """The report of a conversion; `detcli schema convert` describes its JSON."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
-
-from detcli.commands.shared.labelled.evaluator import Metrics
 
 StepName = Literal[
     "names", "metadata", "imgsz", "batch", "cut", "half", "int8", "end-to-end", "guard-transpose"
@@ -89,29 +86,6 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """How well the old and the new model find labelled objects, both on the CPU.
-
-    Attributes:
-        data: The labels, as given.
-        listed: Number of pictures they have.
-        evaluated: Number of pictures that both models ran on.
-        calibrated: Of these, the number that the conversion was calibrated on: they flatter it.
-        nms: IoU of the non-maximum suppression; None without one.
-        before: Figures of the old model.
-        after: Figures of the new model.
-    """
-
-    data: Path
-    listed: int
-    evaluated: int
-    calibrated: int
-    nms: float | None
-    before: Metrics
-    after: Metrics
-
-
-@dataclass(frozen=True, slots=True)
 class Conversion:
     """The result of a conversion.
 
@@ -121,7 +95,6 @@ class Conversion:
         written: Whether the result was written.
         steps: The passes, in their order.
         difference: How both models differ.
-        accuracy: What `--data` measured; None without it.
         failures: Why nothing was written, one sentence each.
     """
 
@@ -130,5 +103,4 @@ class Conversion:
     written: bool
     steps: tuple[Step, ...]
     difference: Difference
-    accuracy: Accuracy | None
     failures: tuple[str, ...]

@@ -12,7 +12,6 @@ import numpy as np
 from onnx import ModelProto
 
 from detcli.backend import open_tensors
-from detcli.commands.convert.accuracy import OpenLabels
 from detcli.commands.convert.calibration import Pictures, Tensor, tensor_of
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.report import Conversion, Difference, File
@@ -33,7 +32,6 @@ from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.loading import ModelFile, damage_reported
-from detcli.model.names import read_names
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel
@@ -82,14 +80,12 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
         advance()
 
 
-def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
+def convert(
     model: LocatedModel,
     output: Path,
     options: ConversionOptions,
     item: Item,
     pictures: Pictures | None = None,
-    *,
-    open_labels: OpenLabels | None = None,
 ) -> Conversion:
     """Convert a model; the file is written if the detections on a picture stay the same.
 
@@ -99,10 +95,8 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
         options: How to convert the model.
         item: The picture to compare the old and the new model on.
         pictures: Pictures to calibrate half and int8 on; None for that picture.
-        open_labels: Reads the labels of pictures to measure both models on; None for none.
 
     Raises:
-        DependencyError: What reads or evaluates labels is not installed.
         InputError: A picture cannot be read.
         InferenceError: A network failed.
         ModelError: The model cannot be used or converted.
@@ -115,15 +109,7 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
         target = _open_output(model.path, output, force=options.force)
         stack.callback(target.discard)
         old = ModelFile.read(model.path, options.box_format, options.preprocess)
-        contract = old.detector()
-        labelled = None
-        if open_labels is not None:
-            if options.names is not None:
-                contract = contract.with_names(read_names(options.names), str(options.names))
-            labelled = open_labels(contract.names)
-        if labelled is not None and output in labelled:
-            raise UsageError(f"{output} is one of the inputs", "write to another file")
-        known = contract.warnings
+        known = old.detector().warnings
         for warning in known:
             _warn(f"{model.path.name}: {warning}")
         steps = Steps(
@@ -146,9 +132,6 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
                 f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
                 "compared, which is weak evidence: use --image FILE with objects the model knows"
             )
-        accuracy = None
-        if labelled is not None:
-            accuracy = labelled.compare((old.path, path), settings_for(old, new, options))
         if not failures:
             target.write(converted)
             target.commit()
@@ -158,7 +141,6 @@ def convert(  # noqa: PLR0913 - what to convert, and three kinds of pictures
         written=not failures,
         steps=tuple(steps.done),
         difference=difference,
-        accuracy=accuracy,
         failures=failures,
     )
 

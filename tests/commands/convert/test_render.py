@@ -35,7 +35,6 @@ REPORT = Conversion(
         Step("half", changed=True, finding="some", nodes=300),
     ),
     difference=DIFFERENCE,
-    accuracy=None,
     failures=(),
 )
 
