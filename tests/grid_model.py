@@ -29,17 +29,12 @@ def strides(size):
     return np.repeat(np.array(STRIDES, np.float32), counts)[None]
 
 
-def build(  # noqa: PLR0913 - one argument a property of the file
-    size=64, *, batch=1, folded=True, resize=True, anchor_grid=None, metadata=None
-):
-    """Build the model; not `folded`, its grid is computed from constants that are smaller.
-
-    With `resize`, a Resize to a fixed shape is in it.
-    """
+def build(size=64, *, batch=1, resize=True):
+    """Build the model; with `resize`, a Resize to a fixed shape is in it."""
     first, second = levels(size)
     count = first**2 + second**2
     constants = {
-        "anchors": anchors(size) if anchor_grid is None else anchor_grid,
+        "anchors": anchors(size),
         "strides": strides(size),
         "half": np.array(0.5, np.float32),
         "zero": np.array(0, np.float32),
@@ -71,15 +66,8 @@ def build(  # noqa: PLR0913 - one argument a property of the file
         _node("Reshape", ["one", "one_plane"], "plane"),
         _node("Mul", ["plane", "zero"], "nothing"),
         _node("Add", ["nothing", "half"], "distance"),
-    ]
-    grid = "anchors"
-    if not folded:
-        constants |= {"columns": constants.pop("anchors")[:, :1], "rows": anchors(size)[:, 1:]}
-        nodes.append(_node("Concat", ["columns", "rows"], "grid", axis=1))
-        grid = "grid"
-    nodes += [
-        _node("Sub", [grid, "distance"], "low"),
-        _node("Add", [grid, "distance"], "high"),
+        _node("Sub", ["anchors", "distance"], "low"),
+        _node("Add", ["anchors", "distance"], "high"),
         _node("Concat", ["low", "high"], "corners", axis=1),
         _node("Mul", ["corners", "strides"], "boxes"),
         _node("Concat", ["boxes", "scores"], "head", axis=1),
@@ -91,7 +79,6 @@ def build(  # noqa: PLR0913 - one argument a property of the file
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "grid", values[:1], values[1:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model, full_check=True)
     return model
 

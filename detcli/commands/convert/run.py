@@ -55,10 +55,8 @@ NMS = 0.45
 
 MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 
-# Both measured with YOLOv10-N, see docs/convert.md. In 8 bits, one score in a hundred changes by
-# more than 0.25. A model at another size only finds most of the objects, roughly where they are.
+# Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
 INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
-RESIZED = {"score": 0.5, "corner": 40.0, "boxes": 0.5}
 
 
 def built_in() -> Item:
@@ -211,11 +209,16 @@ def compare_models(
         UsageError: A tolerance is out of range.
     """
     picture = item.load()
-    # What resizing needs is more than what 8 bits need.
-    allowed = RESIZED if _is_resized(old, new) else INT8 if options.int8 else {}
+    contract = old.detector()
+    allowed = INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
     tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
-    settings = settings_for(old, new, options)
+    settings = Settings(
+        nms=(contract.nms or NMS) if contract.needs_nms else None,
+        imgsz=options.imgsz,
+        box_format=options.box_format,
+        preprocess=options.preprocess,
+    )
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)
@@ -250,23 +253,6 @@ def compare_models(
         batch=mixed,
     )
     return difference, tuple(failures)
-
-
-def settings_for(old: ModelFile, new: ModelFile, options: ConversionOptions) -> Settings:
-    """The settings that both models run with, but for the confidence."""
-    contract = old.detector()
-    return Settings(
-        nms=(contract.nms or NMS) if contract.needs_nms else None,
-        imgsz=None if _is_resized(old, new) else options.imgsz,
-        box_format=options.box_format,
-        preprocess=options.preprocess,
-    )
-
-
-def _is_resized(old: ModelFile, new: ModelFile) -> bool:
-    """Whether one static size became another."""
-    sizes = old.detector().input_size, new.detector().input_size
-    return None not in sizes and sizes[0] != sizes[1]
 
 
 def _compare_detections(

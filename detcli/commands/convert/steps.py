@@ -119,7 +119,7 @@ class Steps:
     def _image_size(self, _: ModelProto, reading: Reading) -> "_Converted":
         size, contract = self._options.imgsz or 0, reading.contract
         replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
-        resized = set_image_size(self.model, size, contract.anchor_count)
+        resized = set_image_size(self.model, size)
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
         return self._update_metadata(resized, "imgsz", str([size, size])), finding

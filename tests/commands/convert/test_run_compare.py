@@ -163,15 +163,9 @@ def test_batch_1_has_no_other_places(compared):
 
 def test_a_dynamic_model_is_compared_at_the_new_size(compared):
     old = colour_model.build(size=None, metadata={"stride": "8"})
-    difference, failures = compared(old, set_image_size(old, 96, None), imgsz=96)
+    difference, failures = compared(old, set_image_size(old, 96), imgsz=96)
     assert (difference.largest_score, difference.largest_corner, failures) == (0, 0, ())
     assert difference.corner_tolerance == 0.1
-
-
-def test_another_size_is_allowed_much_more(compared):
-    old, new = colour_model.build(size=64), colour_model.build(size=96)
-    difference, _ = compared(old, new, imgsz=96)
-    assert difference.corner_tolerance == 40
 
 
 def test_int8_is_allowed_more(compared):

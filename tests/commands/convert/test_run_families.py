@@ -153,7 +153,7 @@ def test_convolutions_are_quantised(write):
 
 
 def test_queries_keep_their_size(write, tmp_path):
-    with pytest.raises(ModelError, match="not an anchor grid that detcli knows"):
+    with pytest.raises(ModelError, match="only takes 64x64 pictures"):
         converted(write(), imgsz=96)
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 

@@ -2,7 +2,6 @@
 
 import colour_model
 import convolution_model
-import grid_model
 import numpy as np
 import onnx
 import pytest
@@ -126,11 +125,12 @@ def test_a_size_that_the_stride_does_not_divide_is_refused():
         converted(convolution_model.build(size=None, metadata=METADATA), imgsz=100)
 
 
-def test_a_static_size_is_rewritten():
-    steps = converted(grid_model.build(64, metadata=METADATA), imgsz=96)
-    assert contract_of(steps.model).anchor_count == 12**2 + 6**2
-    assert entries(steps.model)["imgsz"] == "[96, 96]"
-    assert steps.done[0].finding == "96x96, was 64x64"
+def test_a_static_size_stays():
+    model = convolution_model.build(metadata=METADATA)
+    with pytest.raises(ModelError, match="only takes 64x64 pictures"):
+        converted(model, imgsz=96)
+    [step] = converted(model, imgsz=64).done
+    assert (step.changed, step.finding) == (False, "64x64, was 64x64")
 
 
 def test_names(tmp_path):
