@@ -52,12 +52,12 @@ COMMANDS = {
         "Make a page to look at, from the records of an earlier run.",
     ),
     "inspect": CommandEntry(
-        "inspect.command",
+        "inspect",
         "inspect",
         "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     ),
     "convert": CommandEntry(
-        "convert.command",
+        "convert",
         "convert",
         "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     ),

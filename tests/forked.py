@@ -17,7 +17,7 @@ IMPORTED = [
     *("detcli.app", "detcli.pipeline", "detcli.backend.cpu", "detcli.backend.runtime.session"),
     *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
     *("detcli.commands.predict.command", "detcli.commands.predict.run"),
-    *("detcli.commands.predict.sinks", "detcli.commands.inspect.command"),
+    *("detcli.commands.predict.sinks", "detcli.commands.inspect"),
     *("detcli.commands.shared.setup", "detcli.model.editing", "detcli.model.recognise"),
     *("detcli.sink.labels", "detcli.sink.text", "detcli.sink.image", "detcli.sink.journal"),
     *("detcli.sink.video", "detcli.sink.labels", "detcli.source.sources", "detcli.source.video"),

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import nncf
 
-from detcli.commands.convert.calibration import tensor_of
-from detcli.commands.convert.passes.decode import decode_nodes, score_convolutions
+from detcli.commands.convert.passes import decode_nodes, score_convolutions
 from detcli.commands.convert.run import load_pictures
-from detcli.commands.convert.steps import FLOAT_DEPTH, serialised
+from detcli.commands.convert.steps import FLOAT_DEPTH, serialised, tensor_of
 from detcli.model.editing import infer_shapes
 from detcli.model.loading import ModelFile
 from detcli.model.recognise import read_graph

@@ -1,44 +1,213 @@
-"""Converts a graph pass by pass."""
+"""How to convert a model."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
+from detcli.backend import open_tensors
 from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
-from detcli.commands.convert.calibration import (
-    OUTLYING,
-    Pictures,
-    Ranges,
-    Tensor,
-    float_tensors,
-    observe,
-    tensor_of,
-)
-from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.passes.batch import set_batch
-from detcli.commands.convert.passes.decode import (
+from detcli.backend.preprocess import place, to_batch
+from detcli.commands.convert.passes import (
     decode_nodes,
     first_convolutions,
+    guard_transposes,
+    is_half,
     score_convolutions,
+    set_batch,
+    set_image_size,
+    to_half,
+    to_int8,
 )
-from detcli.commands.convert.passes.guard import guard_transposes
-from detcli.commands.convert.passes.half import is_half, to_half
-from detcli.commands.convert.passes.int8 import to_int8
-from detcli.commands.convert.passes.selection import append_selection
-from detcli.commands.convert.passes.size import set_image_size
-from detcli.commands.convert.report import Step, StepName
-from detcli.errors import ModelError, SourceError
-from detcli.model.contract import Layout
+from detcli.commands.convert.selection import append_selection
+from detcli.errors import ModelError, SourceError, UsageError
+from detcli.geometry import Picture
+from detcli.model.contract import BoxFormat, Contract, Layout
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.names import read_names
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
+
+StepName = Literal[
+    "names", "metadata", "imgsz", "batch", "cut", "half", "int8", "end-to-end", "guard-transpose"
+]
+"""The option that asks for a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass over the graph.
+
+    Attributes:
+        name: The option that asked for it.
+        changed: Whether it changed the graph.
+        finding: What it did, or why it changed nothing.
+        nodes: Number of nodes in the graph after it.
+    """
+
+    name: StepName
+    changed: bool
+    finding: str
+    nodes: int
+
+
+BatchSize = int | Literal["dynamic"]
+"""Number of pictures that a graph takes at a time."""
+
+MAX_SIDE = 16384
+"""Largest input side, in pixels: its anchor grid alone has 5 million cells."""
+
+MAX_ROWS = 300
+TWICE = "convert twice, into two files"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionOptions:
+    """How to convert a model.
+
+    Raises:
+        UsageError: Options contradict one another, or there are none.
+    """
+
+    cut: bool = False  # drop everything after the network body
+    guard_transpose: bool = False  # add a Concat after each Transpose that feeds an output
+    half: bool = False  # compute in float16
+    keep_io: bool = False  # with `half`: inputs and outputs stay float32
+    int8: bool = False  # compute convolutions in 8 bits
+    batch: BatchSize | None = None  # pictures in a batch; None to keep it
+    imgsz: int | None = None  # height and width of the input; None to keep them
+    names: Path | None = None  # a file with class names
+    metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry
+    contract: bool = False  # nothing but what neighbours and options say, which is always written
+    end_to_end: bool = False  # append the selection
+    max_det: int | None = None  # with `end_to_end`: number of rows it keeps; None for 300
+    box_format: BoxFormat | None = None  # of the box rows, where the graph does not show it
+    preprocess: str | None = None  # parts of it, where the model does not say
+    tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
+    force: bool = False  # overwrite the output, which may be the model itself
+
+    def __post_init__(self) -> None:
+        if self.cut and self.end_to_end:
+            raise UsageError("--cut and --end-to-end are mutually exclusive", TWICE)
+        if self.half and self.int8:
+            raise UsageError("--half and --int8 are mutually exclusive", TWICE)
+        if self.keep_io and not self.half:
+            raise UsageError("--keep-io needs --half", "leave it out, or add --half")
+        if self.max_det is not None and not self.end_to_end:
+            raise UsageError("--max-det needs --end-to-end", "leave it out, or add --end-to-end")
+        if self.imgsz is not None and not 1 <= self.imgsz <= MAX_SIDE:
+            raise UsageError(f"--imgsz is {self.imgsz}", f"give 1 to {MAX_SIDE} pixels")
+        if isinstance(self.batch, int) and self.batch < 1:
+            raise UsageError(f"--batch is {self.batch}", "give 1 or more")
+        if self.rows < 1:
+            raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
+        switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
+        entries = self.names or self.metadata or self.contract
+        if not any((*switches, self.batch, self.imgsz, entries)):
+            raise UsageError(
+                "there is nothing to do",
+                "give at least one of --cut, --guard-transpose, --half, --int8, "
+                "--batch, --imgsz, --names, --metadata, --end-to-end",
+            )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that the selection keeps."""
+        return MAX_ROWS if self.max_det is None else self.max_det
+
+    @property
+    def batch_size(self) -> int | None:
+        """The batch size; None for a dynamic batch."""
+        return self.batch if isinstance(self.batch, int) else None
+
+
+Pictures = Callable[[], Iterable[Picture]]
+"""Returns the pictures to calibrate on, at each call from the start."""
+
+Tensor = npt.NDArray[Any]
+
+Ranges = dict[str, tuple[float, float]]
+"""The lowest and the highest value of tensors, by name."""
+
+OUTLYING = 0.1
+"""Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the
+sake of few, the steps between all values would widen (see docs/convert.md)."""
+
+
+def tensor_of(picture: Picture, contract: Contract) -> Tensor:
+    """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
+    preprocessing = contract.preprocessing
+    letterbox = place(picture.size, contract.canvas(), preprocessing)
+    batch = contract.batch or 1
+    return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
+
+
+def float_tensors(model: ModelProto) -> list[str]:
+    """Names of the float32 tensors that a graph computes, in order; shapes must be inferred."""
+    values = (*model.graph.value_info, *model.graph.output)
+    floats = {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}
+    return [name for node in model.graph.node for name in node.output if name in floats]
+
+
+def observe(
+    model: ModelProto,
+    tensors: Collection[str],
+    batches: Iterable[Tensor],
+    title: str,
+    outlying: float = 0.0,
+) -> Ranges:
+    """Run a network and return the range of each tensor.
+
+    The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
+    would fill the memory.
+
+    Args:
+        model: A network with one image input.
+        tensors: Names of its float tensors, possibly with the input.
+        batches: What to feed it.
+        title: Its name in errors.
+        outlying: Share of the batches that may go below a range, and above it.
+
+    Returns:
+        The ranges; none without a batch.
+
+    Raises:
+        InferenceError: The network failed on a batch.
+        ModelError: The runtime refuses the graph.
+    """
+    wanted = list(tensors)
+    session = open_tensors("cpu", _reduced(model, wanted).SerializeToString(), title)
+    image, _ = find_inputs(GraphIndex(model.graph))
+    found = [[*session.run_watched(image.name, batch).values()] for batch in batches]
+    if not found:
+        return {}
+    lows, highs = np.split(np.array(found, np.float64), 2, axis=1)  # (batches, tensors) each
+    # Of the values themselves: between infinite ones nothing can be interpolated.
+    lowest = np.quantile(lows, outlying, axis=0, method="lower")
+    highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+    return dict(zip(wanted, zip(lowest.tolist(), highest.tolist(), strict=True), strict=True))
+
+
+def _reduced(model: ModelProto, tensors: list[str]) -> ModelProto:
+    """The model with the lowest values of tensors as outputs, then the highest."""
+    reduced = copied(model)
+    graph = reduced.graph
+    del graph.output[:]
+    for operator in ("ReduceMin", "ReduceMax"):
+        for name in tensors:
+            output = f"{name}/{operator}"
+            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
+            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
+    return reduced
+
 
 MAX_HALF = 65504.0
 MARGIN = 4.0

@@ -1,9 +1,233 @@
-"""`detcli inspect`: what a model file is.
+"""The command `detcli inspect`."""
 
-command.py           parses the options
-examine.py           puts the report together: tensors, layout, where the graph would be cut
-network.py           what the network computes in, and how many operations it takes
-advice.py            what deserves attention, each with its fix
-report.py            the report
-render.py            the report as a table
-"""
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from detcli.commands.shared import options
+from detcli.commands.shared.messages import set_verbosity
+from detcli.commands.shared.reports import facts
+from detcli.errors import ModelError
+from detcli.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from detcli.backend.runtime.survey import Placement
+    from detcli.commands.inspect.advice import CutPoint
+    from detcli.commands.inspect.examine import (
+        DetectorFacts,
+        Inspection,
+        NetworkPrecision,
+        Operations,
+        TensorInfo,
+    )
+
+
+def inspect(  # noqa: PLR0913 - one parameter an option
+    model: options.ModelFileOption,
+    *,
+    imgsz: options.ImageSizeOption = None,
+    box_format: options.BoxesOption = None,
+    preprocess: options.PreprocessOption = None,
+    boxes_only: options.BoxesOnlyOption = False,
+    names: options.NamesOption = None,
+    report_format: options.ReportFormatOption = None,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = 0,
+) -> None:
+    """Describe a model: layout, classes, size, where it runs, what deserves attention.
+
+    A file that cannot be used is reported as far as it can be read, and the exit code is 4.
+    Nothing is opened but the model's folder and, for one in onnx/, Hugging Face's JSON above it.
+    """
+    set_verbosity(quiet=quiet, verbose=verbose)
+    from detcli.commands.inspect.examine import examine
+    from detcli.commands.shared.reports import write_report
+    from detcli.commands.shared.setup import find_model
+
+    inspection = examine(
+        find_model(model).path,
+        box_format=box_format,
+        preprocess=preprocess,
+        boxes_only=boxes_only,
+        imgsz=imgsz,
+        names=names,
+    )
+    write_report(inspection, report_format, render)
+    if inspection.problem is not None:
+        raise ModelError(inspection.problem.message, inspection.problem.hint)
+
+
+MAX_NAMES = 8
+MAX_OPERATORS = 6
+MAX_ROWS = 20  # of one kind
+MAX_CELL = 2000  # characters
+MAX_ENTRY = 120  # characters of a metadata entry
+MAX_KEY = 24  # characters of its key; a long one would leave no room for the values
+
+
+def render(inspection: "Inspection") -> "Iterator[Table | Text]":
+    """Lay out a report: facts first, then why it cannot be used, then what deserves attention."""
+    from rich.text import Text
+
+    yield Text(printable(inspection.model), style="bold")
+    yield facts((title, _truncated(value, MAX_CELL)) for title, value in _facts(inspection))
+    if inspection.problem is not None:
+        yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
+    for advice in inspection.warnings:
+        yield _entry("warning: ", advice.message, advice.fix, "yellow")
+
+
+def _entry(kind: str, message: str, fix: str, style: str) -> "Text":
+    from rich.text import Text
+
+    text = Text.assemble((kind, style), printable(_truncated(message, MAX_CELL)))
+    return text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
+
+
+def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    from rich.filesize import decimal
+
+    yield "file", decimal(inspection.bytes)
+    yield "sha256", inspection.sha256
+    for file in inspection.external:
+        yield "external data", f"{file.name}, {decimal(file.bytes)}"
+    opsets = ", ".join(f"{domain} {version}" for domain, version in inspection.opsets.items())
+    yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
+    yield "operator sets", opsets
+    if inspection.detector is not None:
+        yield from _promises(inspection.detector)
+    yield from _rows("input", map(_signature, inspection.inputs))
+    yield from _rows("output", map(_signature, inspection.outputs))
+    axes = (f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes)
+    yield from _rows("dynamic axis", axes)
+    yield "precision", _precision(inspection.precision)
+    yield "parameters", f"{inspection.parameters:,}"
+    yield "operations", _operations(inspection.operations)
+    yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
+    for placement in inspection.placements:
+        yield f"on {_short(placement.provider)}", _placement(placement)
+    entries = {key: value for key, value in inspection.metadata.items() if key != "names"}
+    for key, value in itertools.islice(entries.items(), MAX_ROWS):
+        yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
+    if len(entries) > MAX_ROWS:
+        yield "metadata", f"{len(entries) - MAX_ROWS} more"
+
+
+def _rows(title: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A row for each value, up to a number that a reader may want."""
+    listed = list(values)
+    yield from ((title, value) for value in listed[:MAX_ROWS])
+    if len(listed) > MAX_ROWS:
+        yield title, f"{len(listed) - MAX_ROWS} more"
+
+
+def _truncated(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
+    from detcli.model.preprocessing import PARTS
+
+    yield "family", detector.family
+    yield "layout", f"{detector.layout}: {detector.layout_reason}"
+    yield "head", _head(detector)
+    if detector.cut is not None:
+        yield "cut", _cut(detector.cut, detector.heads)
+    for fed in detector.other_inputs:
+        yield "fed", f"{fed.name}: {fed.wants}"
+    unit = "pixels of the input" if detector.box_unit == "pixels" else "fractions of the input"
+    yield "boxes", f"{detector.box_format}: {detector.box_format_reason}; in {unit}"
+    counted = "the best of each anchor" if detector.one_class else "every class of an anchor"
+    yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
+    if detector.needs_nms:
+        needs = "" if detector.nms is not None else "; needs --nms"
+        yield "duplicates", f"several boxes for each object{needs}"
+    if detector.nms is not None:
+        yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
+    if detector.conf is not None:
+        yield "confidence", f"{detector.conf:g} is recommended, and used unless --conf is given"
+    yield "preprocessing", detector.preprocessing
+    for part in PARTS:
+        yield (
+            f"  {part}",
+            detector.preprocessing_origins.get(part, "unsettled; --preprocess says it"),
+        )
+    yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
+    yield "stride", f"{detector.stride}, {detector.stride_origin}"
+    if detector.input_size is None:
+        height, width = detector.default_size
+        yield "input size", f"any; {width}x{height} unless --imgsz says otherwise"
+    names = ", ".join(detector.names[:MAX_NAMES])
+    more = ", ..." if len(detector.names) > MAX_NAMES else ""
+    yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
+
+
+def _head(detector: "DetectorFacts") -> str:
+    made = _signature(detector.head)
+    if detector.heads == (detector.head,):
+        return made
+    return f"{made}, made of {', '.join(map(_signature, detector.heads))}"
+
+
+def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
+    dropped, places = sum(cut.dropped.values()), " and ".join(head.name for head in heads)
+    return (
+        f"at {places}: the {dropped} of {cut.kept + dropped} nodes after "
+        f"{'it' if len(heads) == 1 else 'them'} select boxes, "
+        f"which detcli does itself ({_counts(cut.dropped)})"
+    )
+
+
+def _signature(tensor: "TensorInfo") -> str:
+    sizes = ("?" if size is None else str(size) for size in tensor.shape)
+    return f"{tensor.name} {tensor.dtype} [{', '.join(sizes)}]"
+
+
+def _precision(precision: "NetworkPrecision") -> str:
+    computes = " and ".join(precision.computes) or "nothing is multiplied"
+    parts = [f"computes in {computes}" if precision.computes else computes]
+    if precision.weights:
+        parts.append(f"weights in {' and '.join(precision.weights)}")
+    if (how := precision.quantisation) is not None:
+        parts.append(f"quantised ({how.form}): {how.quantised} of {how.total} multiplying nodes")
+    return ", ".join(parts)
+
+
+def _operations(operations: "Operations | None") -> str:
+    if operations is None:
+        return "not counted: the input size is unknown"
+    size = "x".join(str(size) for size in operations.input_shape)
+    line = f"{operations.flops / 1e9:.2f} GFLOPs for an input of {size}"
+    if operations.uncounted:
+        return f"at least {line}; not counted: {_counts(operations.uncounted)}"
+    return line
+
+
+def _placement(placement: "Placement") -> str:
+    if not placement.usable:
+        return f"no: {placement.reason} ({placement.hint})"
+    if placement.taken is None or placement.left is None:
+        return "takes it; this ONNX Runtime does not report which nodes"
+    taken, left = placement.taken.values(), placement.left
+    line = f"takes {sum(taken)} of {sum(taken) + len(left)} nodes"
+    if not left:
+        return line
+    operators = Counter(f"{node.operator} ({_short(node.provider)})" for node in left)
+    return f"{line}, leaves {_counts(operators)}, such as {left[0].name or left[0].operator}"
+
+
+def _short(provider: str) -> str:
+    """The name of a provider's device in detcli."""
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+def _counts(operators: Mapping[str, int]) -> str:
+    """The most frequent operators with their counts."""
+    parts = [f"{count} {operator}" for operator, count in operators.items()]
+    rest = len(parts) - MAX_OPERATORS
+    shown = parts[:MAX_OPERATORS] + ([f"{rest} other operators"] if rest > 0 else [])
+    return ", ".join(shown)

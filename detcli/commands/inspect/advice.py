@@ -2,18 +2,76 @@
 
 import bisect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
-from detcli.commands.inspect.report import AdviceCode, DetectorFacts, ModelAdvice
+from detcli.model.contract import Contract
 from detcli.model.graph import bare_transposes
 from detcli.model.loading import ExternalFile
 from detcli.model.names import parse_names
+from detcli.model.preprocessing import PARTS
 from detcli.model.recognise import recommended
 from detcli.model.sidecar import CONFIG, PREPROCESSOR
+
+AdviceCode = Literal[
+    "assumed-stride",
+    "bare-transpose",
+    "beside-the-model",
+    "external-data",
+    "invalid",
+    "ir-too-new",
+    "metadata-ignored",
+    "names-fewer",
+    "names-missing",
+    "names-more",
+    "one-to-many",
+    "opset-too-new",
+    "opset-too-old",
+    "preprocessing-unknown",
+    "sparse-weights",
+    "top-k-cap",
+    "weights-as-inputs",
+    "weights-not-finite",
+]
+"""Kinds of advice, for programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAdvice:
+    """Something about a model that deserves attention.
+
+    Attributes:
+        code: Its kind, for programs.
+        message: What and why.
+        fix: What to do about it.
+    """
+
+    code: AdviceCode
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoint:
+    """Where detcli cuts a graph that selects boxes, in order to select them itself.
+
+    Attributes:
+        tensor: The tensor that is the head, or that holds its boxes where scores are apart.
+        kept: The number of nodes that the head depends on.
+        dropped: The other nodes, as a count per operator.
+        most_detections: Detections that the graph's TopK nodes keep per image; None if computed.
+    """
+
+    tensor: str
+    kept: int
+    dropped: dict[str, int]
+    most_detections: int | None
+
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
 MIN_IR = 3
@@ -46,16 +104,18 @@ def _takes(ir: int, opset: int) -> bool:
     return refusal(model.SerializeToString(), "probe") is None
 
 
-def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
+def advise_on_detector(
+    contract: Contract, metadata: dict[str, str], cut: CutPoint | None
+) -> Iterator[ModelAdvice]:
     """Advise on what a graph promises."""
-    yield from _on_names(detector, metadata)
-    if detector.unsettled:
+    yield from _on_names(contract, metadata)
+    if contract.unsettled:
         yield ModelAdvice(
             "preprocessing-unknown",
-            f"nothing says how pictures are prepared for it: {', '.join(detector.unsettled)}",
+            f"nothing says how pictures are prepared for it: {', '.join(contract.unsettled)}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    beside = {*detector.preprocessing_origins.values(), detector.names_origin}
+    beside = {*(by for part, by in contract.settled if part in PARTS), contract.names_origin}
     if beside & {CONFIG, PREPROCESSOR}:
         yield ModelAdvice(
             "beside-the-model",
@@ -64,36 +124,36 @@ def advise_on_detector(detector: DetectorFacts, metadata: dict[str, str]) -> Ite
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    if detector.needs_nms and detector.nms is None:
+    if contract.needs_nms and contract.nms is None:
         yield ModelAdvice(
             "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
         )
-    for ignored in recommended(metadata, needs_nms=detector.needs_nms)[2]:
+    for ignored in recommended(metadata, needs_nms=contract.needs_nms)[2]:
         yield ModelAdvice(
             "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )
-    if detector.cut is not None:
-        most = detector.cut.most_detections
+    if cut is not None:
+        most = cut.most_detections
         yield ModelAdvice(
             "top-k-cap",
             f"its own TopK nodes keep at most {most or 'a computed number of'} detections "
             "an image; detcli cuts the graph before them, other programs do not",
             "for other programs: detcli convert --cut, or --end-to-end with another --max-det",
         )
-    if detector.input_size is None and not metadata.get("stride"):
+    if contract.input_size is None and not metadata.get("stride"):
         yield ModelAdvice(
             "assumed-stride",
             "it takes images of any size but does not name its stride, which both sides must be "
-            f"multiples of: {detector.stride} is assumed",
-            f"detcli convert --metadata stride={detector.stride}, with the right number",
+            f"multiples of: {contract.stride} is assumed",
+            f"detcli convert --metadata stride={contract.stride}, with the right number",
         )
 
 
-def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
+def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdvice]:
     """Advise on the names in the file itself, whatever names the user gives."""
-    given, count = metadata.get("names", ""), detector.class_count
+    given, count = metadata.get("names", ""), contract.class_count
     names = parse_names(given)
-    if names is None and detector.names_origin == CONFIG:
+    if names is None and contract.names_origin == CONFIG:
         return
     if names is None:
         code: AdviceCode = "names-missing"
@@ -111,7 +171,7 @@ def _on_names(detector: DetectorFacts, metadata: dict[str, str]) -> Iterator[Mod
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
-    """Advise on the file itself, whether or not it is a detector."""
+    """Advise on the file itself, whether or not it is a contract."""
     for node in bare_transposes(model.graph):
         yield ModelAdvice(
             "bare-transpose",

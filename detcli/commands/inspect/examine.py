@@ -2,33 +2,254 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from onnx import ModelProto, ValueInfoProto
+import onnx
+import onnx.inliner
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from detcli.backend import survey
-from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
-from detcli.commands.inspect.network import count_operations, describe_precision
-from detcli.commands.inspect.report import (
+from detcli.backend.runtime.survey import Placement, simplified
+from detcli.commands.inspect.advice import (
     CutPoint,
-    DetectorFacts,
-    DynamicAxis,
-    FedInput,
-    Inspection,
-    ModelProblem,
-    TensorInfo,
+    ModelAdvice,
+    advise_on_detector,
+    advise_on_graph,
 )
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
-from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, parameters, shape
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import (
+    CONVOLUTIONS,
+    MULTIPLYING,
+    PRODUCTS,
+    GraphIndex,
+    attribute,
+    dtype_name,
+    known_size,
+    needed_nodes,
+    parameters,
+    shape,
+)
 from detcli.model.heads.decode import BoxDecode
 from detcli.model.heads.head import SELECTION
-from detcli.model.loading import ModelFile, damage_reported
+from detcli.model.inputs import Role
+from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
+
+TensorShape = tuple[int | str | None, ...]
+"""For each axis a number, a symbol, or None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output of the graph."""
+
+    name: str
+    dtype: str
+    shape: TensorShape
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicAxis:
+    """An axis that may have any size.
+
+    Attributes:
+        name: Its symbol in the graph; "?" where it has none.
+        places: Where it occurs, as tensor and axis number: "images[0]".
+    """
+
+    name: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FedInput:
+    """An input beside the picture, which detcli feeds.
+
+    Attributes:
+        name: Its name.
+        wants: What it is fed.
+    """
+
+    name: str
+    wants: Role
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorFacts:
+    """What a graph promises, and what shows it.
+
+    Attributes:
+        family: The family that it was recognised as.
+        layout: How the graph ends.
+        layout_reason: Which of its nodes show it.
+        head: The tensor of boxes and class scores that detections are selected from; where the
+            graph has none, the one that detcli appends.
+        heads: The tensors of the graph that the head is made of, boxes first.
+        cut: Where the graph would be cut; None if it does not select boxes.
+        other_inputs: Inputs beside the picture.
+        box_format: Format of the head's box rows.
+        box_format_reason: Which of its nodes show it.
+        box_unit: What boxes are measured in: pixels of the input, or fractions of its sides.
+        score_form: Whether the head's scores are final, or logits.
+        score_reason: What they are made of.
+        one_class: Only the best class of each anchor counts.
+        needs_nms: Several boxes are given for an object, so it needs non-maximum suppression.
+        conf: The confidence that the metadata recommends, if any.
+        nms: The IoU that the metadata recommends for that, if any.
+        preprocessing: How pictures become the input, as --preprocess names it.
+        preprocessing_origins: What settled each part of that; others are unsettled.
+        unsettled: Parts of the preprocessing that nothing settles.
+        class_count: C.
+        anchor_count: N, or None where it depends on the input size.
+        batch: B, or None where any batch is accepted.
+        input_size: Height and width, or None where any are accepted.
+        default_size: Height and width that are used in that case.
+        stride: Pixels that height and width must be multiples of.
+        stride_origin: Where the stride comes from.
+        names: Class names by class id.
+        names_origin: Where the names come from.
+    """
+
+    family: str
+    layout: Layout
+    layout_reason: str
+    head: TensorInfo
+    heads: tuple[TensorInfo, ...]
+    cut: CutPoint | None
+    other_inputs: tuple[FedInput, ...]
+    box_format: BoxFormat
+    box_format_reason: str
+    box_unit: Literal["pixels", "fractions"]
+    score_form: ScoreForm
+    score_reason: str
+    one_class: bool
+    needs_nms: bool
+    conf: float | None
+    nms: float | None
+    preprocessing: str
+    preprocessing_origins: dict[str, str]
+    unsettled: tuple[str, ...]
+    class_count: int
+    anchor_count: int | None
+    batch: int | None
+    input_size: tuple[int, int] | None
+    default_size: tuple[int, int]
+    stride: int
+    stride_origin: str
+    names: tuple[str, ...]
+    names_origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How a network is quantised.
+
+    Attributes:
+        form: "QDQ" (float operators between DequantizeLinear and QuantizeLinear), "QOperator"
+            (integer operators), "dynamic" (scales computed at each run) or "weights" (only those).
+        quantised: Convolutions and matrix products that compute in, or from, integers.
+        total: All convolutions and matrix products.
+    """
+
+    form: Literal["QDQ", "QOperator", "dynamic", "weights"]
+    quantised: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPrecision:
+    """The types that a network computes in and stores.
+
+    Attributes:
+        computes: Convolutions and matrix products per type of their result.
+        weights: Parameters per type that they are stored in.
+        quantisation: None for unquantised graphs.
+    """
+
+    computes: dict[str, int]
+    weights: dict[str, int]
+    quantisation: Quantisation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations of one run, counted as in papers on detectors.
+
+    Attributes:
+        flops: Two for each multiplication with its addition in a convolution or matrix product;
+            nothing else is counted.
+        by_operator: The same per operator.
+        input_shape: The shape of the input.
+        uncounted: Nodes per operator that could not be counted, which makes `flops` a lower
+            bound.
+    """
+
+    flops: int
+    by_operator: dict[str, int]
+    input_shape: TensorShape
+    uncounted: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProblem:
+    """Why a model cannot be used, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a model file is.
+
+    Attributes:
+        model: The path as it was given.
+        bytes: Size of the file.
+        sha256: SHA-256 of the file.
+        external: Files beside it that hold its weights.
+        producer: The program that wrote it, from the file.
+        ir_version: Version of the file format.
+        opsets: Version of each operator set by domain; that of ONNX is "ai.onnx".
+        inputs: Inputs that a caller feeds.
+        outputs: Outputs of the graph.
+        dynamic_axes: Axes of the inputs and outputs without a fixed size.
+        nodes: Nodes per operator, the most frequent first.
+        parameters: The number of weights and biases.
+        precision: The types that it computes in.
+        operations: Operations of one run; None if the input size is unknown.
+        metadata: Metadata that the exporter wrote.
+        detector: What it promises; None if it is not a detector that detcli knows.
+        problem: Why it cannot be used; None if it can.
+        placements: Which nodes each provider of this ONNX Runtime takes, and OpenVINO if installed.
+        warnings: What deserves attention.
+    """
+
+    model: str
+    bytes: int
+    sha256: str
+    external: tuple[ExternalFile, ...]
+    producer: str
+    ir_version: int
+    opsets: dict[str, int]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    dynamic_axes: tuple[DynamicAxis, ...]
+    nodes: dict[str, int]
+    parameters: int
+    precision: NetworkPrecision
+    operations: Operations | None
+    metadata: dict[str, str]
+    detector: DetectorFacts | None
+    problem: ModelProblem | None
+    placements: tuple[Placement, ...]
+    warnings: tuple[ModelAdvice, ...]
+
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 
@@ -97,7 +318,7 @@ def examine(  # noqa: PLR0913 - one parameter an option
                 contract = contract.with_names(read_names(names), str(names))
             graph = file.body()  # what detcli runs
             detector = describe(model, replace(file.reading(), contract=contract), box_format)
-            warnings[:0] = advise_on_detector(detector, metadata)
+            warnings[:0] = advise_on_detector(contract, metadata, detector.cut)
         placements = survey(graph.SerializeToString(), path.name)
         if refusal is not None:
             problem = ModelProblem(str(refusal), refusal.hint)
@@ -281,3 +502,162 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
     if not is_dataclass(value) or isinstance(value, type):
         return value
     return replace(value, **{one.name: decoded(getattr(value, one.name)) for one in fields(value)})
+
+
+# These multiply too, but are not counted; a count without them is incomplete.
+NOT_COUNTED = frozenset(
+    "Attention DeformConv Einsum FusedMatMul GRU LSTM MatMulNBits MultiHeadAttention RNN".split()
+)
+KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""Operators of other domains may compute anything."""
+
+INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
+DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
+
+MAX_SHAPE_SIZE = 64  # elements of a constant that shapes may depend on; weights have more
+
+
+def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Operations | None:
+    """Count the operations of one run.
+
+    Args:
+        model: A model with one input.
+        input_shape: The size of each axis of its input.
+
+    Returns:
+        The count; None if the size of an axis is unknown.
+    """
+    sizes = [size for size in input_shape if size]
+    if not sizes or len(sizes) < len(input_shape):
+        return None
+    model = infer_shapes(_without_weights(model, sizes))
+    found = _count(model, sizes)
+    if found.uncounted:
+        # Some exporters compute sizes with arithmetic on shapes that onnx does not fully follow.
+        folded = simplified(model.SerializeToString())
+        if folded is not None:
+            again = _count(infer_shapes(onnx.load_model_from_string(folded)), sizes)
+            found = min(found, again, key=lambda count: sum(count.uncounted.values()))
+    return found
+
+
+def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
+    """A small copy that takes an input of this shape, with the weights as further inputs."""
+    index = GraphIndex(model.graph)
+    inputs = {value.name for value in model.graph.input}
+    small = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    small.functions.extend(model.functions)
+    small.graph.name = model.graph.name
+    small.graph.node.extend(model.graph.node)
+    for value in index.image_inputs():
+        fixed = small.graph.input.add()
+        fixed.CopyFrom(value)
+        for dim, size in zip(fixed.type.tensor_type.shape.dim, sizes, strict=True):
+            dim.dim_value = size
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= MAX_SHAPE_SIZE:
+            small.graph.initializer.append(tensor)
+        if math.prod(tensor.dims) > MAX_SHAPE_SIZE or tensor.name in inputs:
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            small.graph.input.append(value)
+    small.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    for output in model.graph.output:  # its shape may be symbolic, or for another size
+        free = small.graph.output.add(name=output.name)
+        free.type.tensor_type.elem_type = output.type.tensor_type.elem_type
+    return onnx.inliner.inline_local_functions(small) if small.functions else small
+
+
+def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
+    index = GraphIndex(model.graph)
+    counted: Counter[str] = Counter()
+    uncounted: Counter[str] = Counter()
+    for node in model.graph.node:
+        flops = _flops(node, index)
+        counted[node.op_type] += flops or 0
+        uncounted[node.op_type] += flops is None
+        uncounted += _multiplying_inside(node)
+    return Operations(
+        flops=counted.total(),
+        by_operator=dict((+counted).most_common()),
+        input_shape=tuple(sizes),
+        uncounted=dict(+uncounted),
+    )
+
+
+def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
+    """The shape of a tensor; None if a size is unknown."""
+    dims = index.shapes.get(tensor)
+    if dims is None:
+        constant = index.constant_tensor(tensor)
+        return None if constant is None else list(constant.dims)
+    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
+    return sizes if len(sizes) == len(dims) else None
+
+
+def _flops(node: NodeProto, index: GraphIndex) -> int | None:
+    """Operations of a node; None if it multiplies an unknown amount."""
+    if node.op_type in NOT_COUNTED or node.domain not in KNOWN_DOMAINS:
+        return None
+    if node.op_type not in MULTIPLYING:
+        return 0
+    place = {**CONVOLUTIONS, **PRODUCTS, "ConvTranspose": 1}[node.op_type]
+    weight = _shape(index, node.input[place])
+    # A weight [M, ...] is applied at each entry of the output; in a ConvTranspose, of the input.
+    entries = _shape(index, node.input[0] if node.op_type == "ConvTranspose" else node.output[0])
+    if not weight or not entries:
+        return None
+    if node.op_type not in PRODUCTS:
+        return 2 * math.prod(entries) * math.prod(weight[1:])
+    # The sum runs over the last axis but one of the second factor, unless that is transposed.
+    depth = weight[-1] if len(weight) == 1 or attribute(node, "transB", 0) else weight[-2]
+    return 2 * math.prod(entries) * depth
+
+
+def _multiplying_inside(node: NodeProto) -> Counter[str]:
+    """Operators that multiply in the branches of an If or Loop, run an unknown number of times."""
+    inside: Counter[str] = Counter()
+    for entry in node.attribute:
+        for branch in (entry.g, *entry.graphs):
+            for inner in branch.node:
+                inside[inner.op_type] += inner.op_type in MULTIPLYING | NOT_COUNTED
+                inside += _multiplying_inside(inner)
+    return +inside
+
+
+def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> NetworkPrecision:
+    """Describe the types that a network computes in and stores; `weights` are its parameters."""
+    kept: Counter[str] = Counter()
+    for tensor in weights:
+        kept[dtype_name(tensor.data_type)] += math.prod(tensor.dims)
+    values = [*index.graph.value_info, *index.graph.output, *index.graph.input]
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    multiplying = [node for node in index.graph.node if node.op_type in MULTIPLYING]
+    computes = Counter(dtype_name(types.get(node.output[0], 0)) for node in multiplying)
+    return NetworkPrecision(
+        computes=dict(computes.most_common()),
+        weights=dict(kept.most_common()),
+        quantisation=_quantisation(index, multiplying),
+    )
+
+
+def _quantisation(index: GraphIndex, multiplying: list[NodeProto]) -> Quantisation | None:
+    operators = {node.op_type for node in index.graph.node}
+    integer = sum(node.op_type in INTEGER_OPERATORS | DYNAMIC_OPERATORS for node in multiplying)
+    if operators & DYNAMIC_OPERATORS:
+        return Quantisation("dynamic", integer, len(multiplying))
+    if operators & INTEGER_OPERATORS:
+        return Quantisation("QOperator", integer, len(multiplying))
+    # A runtime may multiply integers where both factors come from a DequantizeLinear.
+    if "QuantizeLinear" in operators:
+        both = sum(all(_are_dequantised(index, node)) for node in multiplying)
+        return Quantisation("QDQ", both, len(multiplying))
+    if "DequantizeLinear" in operators:
+        weights = sum(any(_are_dequantised(index, node)) for node in multiplying)
+        return Quantisation("weights", weights, len(multiplying))
+    return None
+
+
+def _are_dequantised(index: GraphIndex, node: NodeProto) -> list[bool]:
+    """For each of the two factors, whether it is dequantised from integers."""
+    makers = [index.producers.get(name) for name in node.input[:2]]
+    return [maker is not None and maker.op_type == "DequantizeLinear" for maker in makers]

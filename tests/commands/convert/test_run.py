@@ -11,8 +11,8 @@ import pytest
 from small_disk import small_disk
 
 from detcli.commands.convert import run as module
-from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import built_in, convert, load_pictures
+from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
 from detcli.model.zoo import find

@@ -11,11 +11,10 @@ import pytest
 from onnx import numpy_helper
 
 from detcli.commands.convert import run
-from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.passes.batch import set_batch
-from detcli.commands.convert.passes.selection import append_selection
-from detcli.commands.convert.passes.size import set_image_size
+from detcli.commands.convert.passes import set_batch, set_image_size
 from detcli.commands.convert.run import built_in, compare_models
+from detcli.commands.convert.selection import append_selection
+from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import DecodeError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes

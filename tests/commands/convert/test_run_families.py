@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 import query_model
 
-from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert
+from detcli.commands.convert.steps import ConversionOptions
 from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture

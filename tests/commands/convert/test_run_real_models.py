@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert, load_pictures
+from detcli.commands.convert.steps import ConversionOptions
 from detcli.detector import Detector
 from detcli.model.zoo import find
 from detcli.record import Origin

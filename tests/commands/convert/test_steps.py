@@ -9,8 +9,7 @@ from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
 from detcli.commands.convert import steps as module
-from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.steps import Steps, serialised
+from detcli.commands.convert.steps import ConversionOptions, Steps, serialised
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.contract import Layout

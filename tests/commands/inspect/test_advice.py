@@ -19,8 +19,9 @@ NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
 def on_detector(*arguments, metadata=NAMES, **options):
     model = infer_shapes(colour_model.build(*arguments, metadata=metadata, **options))
-    detector = describe(model, read_graph(model, "colours"), None)
-    return {found.code: found for found in advise_on_detector(detector, metadata)}
+    reading = read_graph(model, "colours")
+    cut = describe(model, reading, None).cut
+    return {found.code: found for found in advise_on_detector(reading.contract, metadata, cut)}
 
 
 def on_graph(model, external=()):
@@ -196,6 +197,7 @@ def test_real_models(shared):
     for name, codes in expected.items():
         model = infer_shapes(onnx.load(shared(f"models/{name}.onnx")))
         metadata = {entry.key: entry.value for entry in model.metadata_props}
-        detector = describe(model, read_graph(model, name), None)
-        found = {entry.code for entry in advise_on_detector(detector, metadata)}
+        reading = read_graph(model, name)
+        advised = advise_on_detector(reading.contract, metadata, describe(model, reading, None).cut)
+        found = {entry.code for entry in advised}
         assert found | on_graph(model).keys() == codes, name

@@ -10,8 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from detcli.commands.inspect.examine import examine
-from detcli.commands.inspect.report import DynamicAxis, TensorInfo
+from detcli.commands.inspect.examine import DynamicAxis, TensorInfo, examine
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import BoxFormat
 from detcli.model.loading import ExternalFile

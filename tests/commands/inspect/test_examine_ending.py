@@ -6,8 +6,7 @@ import query_model
 from head_graphs import model_of
 from onnx import helper
 
-from detcli.commands.inspect.examine import describe
-from detcli.commands.inspect.report import FedInput, TensorInfo
+from detcli.commands.inspect.examine import FedInput, TensorInfo, describe
 from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.inputs import Role

@@ -1,7 +1,6 @@
 from onnx import TensorProto, helper
 
-from detcli.commands.inspect.examine import describe_tensor, dynamic_axes
-from detcli.commands.inspect.report import DynamicAxis, TensorInfo
+from detcli.commands.inspect.examine import DynamicAxis, TensorInfo, describe_tensor, dynamic_axes
 
 FORMULA = "(((height - 1)//2)) + 1*(((width - 1)//2)) + 1"
 

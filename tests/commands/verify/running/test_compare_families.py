@@ -93,7 +93,7 @@ def test_a_planted_change_is_found(write, tails):
 
 
 def test_a_half_copy_agrees_within_its_tolerance(write, tmp_path):
-    from detcli.commands.convert.passes.half import to_half
+    from detcli.commands.convert.passes import to_half
 
     path = write("model.onnx", "rows")
     half = to_half(onnx.load(path), exact={"moved", "cxcywh", "nothing"})

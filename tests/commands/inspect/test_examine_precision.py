@@ -5,8 +5,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from detcli.commands.inspect.network import describe_precision
-from detcli.commands.inspect.report import Quantisation
+from detcli.commands.inspect.examine import Quantisation, describe_precision
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, parameters
 

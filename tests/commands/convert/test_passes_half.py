@@ -11,7 +11,7 @@ from convolution_model import same_bytes, session_output
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from detcli.commands.convert.passes.half import is_half, to_half
+from detcli.commands.convert.passes import is_half, to_half
 from detcli.model.contract import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from convolution_model import same_bytes, session_output
 
-from detcli.commands.convert.passes.batch import set_batch
+from detcli.commands.convert.passes import set_batch
 from detcli.errors import ModelError
 
 build = functools.partial(grid_model.build, resize=False)

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from convolution_model import CONVOLUTIONS, same_bytes, session_output
 
-from detcli.commands.convert.passes.int8 import SILU_FLOOR, to_int8
+from detcli.commands.convert.passes import SILU_FLOOR, to_int8
 from detcli.errors import ModelError
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, is_quantised

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from detcli.backend.postprocess import SelectionOptions, select
-from detcli.commands.convert.passes.selection import append_selection
+from detcli.commands.convert.selection import append_selection
 from detcli.errors import ModelError
 from detcli.model.contract import (
     BoxFormat,

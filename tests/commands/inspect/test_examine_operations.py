@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from detcli.commands.inspect.network import count_operations
+from detcli.commands.inspect.examine import count_operations
 from detcli.model.loading import load
 
 HEADER = '<ir_version: 8, opset_import: ["": %d, "com.microsoft": 1]>'

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from detcli.commands.convert.calibration import float_tensors, observe, tensor_of
+from detcli.commands.convert.steps import float_tensors, observe, tensor_of
 from detcli.errors import InferenceError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from convolution_model import same_bytes, session_output
 
-from detcli.commands.convert.passes.size import set_image_size
+from detcli.commands.convert.passes import set_image_size
 from detcli.errors import ModelError
 
 

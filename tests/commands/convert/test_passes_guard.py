@@ -8,7 +8,7 @@ import pytest
 from convolution_model import same_bytes, session_output
 from onnx import helper
 
-from detcli.commands.convert.passes.guard import guard_transposes
+from detcli.commands.convert.passes import guard_transposes
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Layout
 from detcli.model.editing import infer_shapes

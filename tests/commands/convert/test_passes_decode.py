@@ -5,7 +5,7 @@ import convolution_model
 import onnx
 import pytest
 
-from detcli.commands.convert.passes.decode import (
+from detcli.commands.convert.passes import (
     decode_nodes,
     first_convolutions,
     score_convolutions,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import UsageError
 
 
