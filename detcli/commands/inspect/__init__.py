@@ -1,8 +1,7 @@
 """The command `detcli inspect`."""
 
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared import options
@@ -75,17 +74,12 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
     yield Text(printable(inspection.model), style="bold")
     yield facts((title, _truncated(value, MAX_CELL)) for title, value in _facts(inspection))
-    if inspection.problem is not None:
-        yield _entry("cannot be used: ", inspection.problem.message, inspection.problem.hint, "red")
-    for advice in inspection.warnings:
-        yield _entry("warning: ", advice.message, advice.fix, "yellow")
-
-
-def _entry(kind: str, message: str, fix: str, style: str) -> "Text":
-    from rich.text import Text
-
-    text = Text.assemble((kind, style), printable(_truncated(message, MAX_CELL)))
-    return text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
+    entries = [("warning: ", one.message, one.fix, "yellow") for one in inspection.warnings]
+    if (problem := inspection.problem) is not None:
+        entries.insert(0, ("cannot be used: ", problem.message, problem.hint, "red"))
+    for kind, message, fix, style in entries:
+        text = Text.assemble((kind, style), printable(_truncated(message, MAX_CELL)))
+        yield text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
@@ -95,34 +89,31 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     yield "sha256", inspection.sha256
     for file in inspection.external:
         yield "external data", f"{file.name}, {decimal(file.bytes)}"
-    opsets = ", ".join(f"{domain} {version}" for domain, version in inspection.opsets.items())
     yield "written by", f"{inspection.producer or 'unknown'} (IR {inspection.ir_version})"
-    yield "operator sets", opsets
+    opsets = (f"{domain} {version}" for domain, version in inspection.opsets.items())
+    yield "operator sets", ", ".join(opsets)
     if inspection.detector is not None:
         yield from _promises(inspection.detector)
-    yield from _rows("input", map(_signature, inspection.inputs))
-    yield from _rows("output", map(_signature, inspection.outputs))
-    axes = (f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes)
-    yield from _rows("dynamic axis", axes)
+    axes = [f"{axis.name}: {', '.join(axis.places)}" for axis in inspection.dynamic_axes]
+    for title, values in (
+        ("input", [_signature(tensor) for tensor in inspection.inputs]),
+        ("output", [_signature(tensor) for tensor in inspection.outputs]),
+        ("dynamic axis", axes),
+    ):
+        yield from ((title, value) for value in values[:MAX_ROWS])
+        if len(values) > MAX_ROWS:
+            yield title, f"{len(values) - MAX_ROWS} more"
     yield "precision", _precision(inspection.precision)
     yield "parameters", f"{inspection.parameters:,}"
     yield "operations", _operations(inspection.operations)
     yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
     for placement in inspection.placements:
         yield f"on {_short(placement.provider)}", _placement(placement)
-    entries = {key: value for key, value in inspection.metadata.items() if key != "names"}
-    for key, value in itertools.islice(entries.items(), MAX_ROWS):
+    entries = [entry for entry in inspection.metadata.items() if entry[0] != "names"]
+    for key, value in entries[:MAX_ROWS]:
         yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
     if len(entries) > MAX_ROWS:
         yield "metadata", f"{len(entries) - MAX_ROWS} more"
-
-
-def _rows(title: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """A row for each value, up to a number that a reader may want."""
-    listed = list(values)
-    yield from ((title, value) for value in listed[:MAX_ROWS])
-    if len(listed) > MAX_ROWS:
-        yield title, f"{len(listed) - MAX_ROWS} more"
 
 
 def _truncated(text: str, length: int) -> str:
@@ -134,13 +125,15 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
     yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
-    yield "head", _head(detector)
+    made = ", ".join(map(_signature, detector.heads))
+    head = _signature(detector.head)
+    yield "head", head if head == made else f"{head}, made of {made}"
     if detector.cut is not None:
         yield "cut", _cut(detector.cut, detector.heads)
     for fed in detector.other_inputs:
         yield "fed", f"{fed.name}: {fed.wants}"
-    unit = "pixels of the input" if detector.box_unit == "pixels" else "fractions of the input"
-    yield "boxes", f"{detector.box_format}: {detector.box_format_reason}; in {unit}"
+    boxes = f"{detector.box_format}: {detector.box_format_reason}"
+    yield "boxes", f"{boxes}; in {detector.box_unit} of the input"
     counted = "the best of each anchor" if detector.one_class else "every class of an anchor"
     yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
     if detector.needs_nms:
@@ -151,11 +144,9 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     if detector.conf is not None:
         yield "confidence", f"{detector.conf:g} is recommended, and used unless --conf is given"
     yield "preprocessing", detector.preprocessing
-    for part in PARTS:
-        yield (
-            f"  {part}",
-            detector.preprocessing_origins.get(part, "unsettled; --preprocess says it"),
-        )
+    origins = dict.fromkeys(PARTS, "unsettled; --preprocess says it")
+    for part, origin in (origins | detector.preprocessing_origins).items():
+        yield f"  {part}", origin
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
@@ -164,13 +155,6 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     names = ", ".join(detector.names[:MAX_NAMES])
     more = ", ..." if len(detector.names) > MAX_NAMES else ""
     yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
-
-
-def _head(detector: "DetectorFacts") -> str:
-    made = _signature(detector.head)
-    if detector.heads == (detector.head,):
-        return made
-    return f"{made}, made of {', '.join(map(_signature, detector.heads))}"
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:

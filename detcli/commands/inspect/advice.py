@@ -3,7 +3,6 @@
 import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -18,65 +17,27 @@ from detcli.model.preprocessing import PARTS
 from detcli.model.recognise import recommended
 from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
-AdviceCode = Literal[
-    "assumed-stride",
-    "bare-transpose",
-    "beside-the-model",
-    "external-data",
-    "invalid",
-    "ir-too-new",
-    "metadata-ignored",
-    "names-fewer",
-    "names-missing",
-    "names-more",
-    "one-to-many",
-    "opset-too-new",
-    "opset-too-old",
-    "preprocessing-unknown",
-    "sparse-weights",
-    "top-k-cap",
-    "weights-as-inputs",
-    "weights-not-finite",
-]
-"""Kinds of advice, for programs."""
+MIN_OPSET = 7  # the oldest that ONNX Runtime supports
+MIN_IR = 3
+SAFE_OPSET, SAFE_IR = 17, 8  # loaded by every version that detcli runs on
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAdvice:
-    """Something about a model that deserves attention.
-
-    Attributes:
-        code: Its kind, for programs.
-        message: What and why.
-        fix: What to do about it.
-    """
-
-    code: AdviceCode
+    code: str  # for programs; docs/output.md lists them
     message: str
     fix: str
 
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """Where detcli cuts a graph that selects boxes, in order to select them itself.
+    """Where detcli cuts a graph that selects boxes, in order to select them itself."""
 
-    Attributes:
-        tensor: The tensor that is the head, or that holds its boxes where scores are apart.
-        kept: The number of nodes that the head depends on.
-        dropped: The other nodes, as a count per operator.
-        most_detections: Detections that the graph's TopK nodes keep per image; None if computed.
-    """
-
-    tensor: str
-    kept: int
-    dropped: dict[str, int]
-    most_detections: int | None
-
-
-MIN_OPSET = 7  # the oldest that ONNX Runtime supports
-MIN_IR = 3
-SAFE_OPSET, SAFE_IR = 17, 8  # loaded by every version that detcli runs on
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+    tensor: str  # the head, or its boxes where scores are apart
+    kept: int  # nodes that the head depends on
+    dropped: dict[str, int]  # the other nodes by operator
+    most_detections: int | None  # that TopK nodes keep of an image; None if computed
 
 
 def newest_opset(own: int) -> int:
@@ -115,12 +76,11 @@ def advise_on_detector(
             f"nothing says how pictures are prepared for it: {', '.join(contract.unsettled)}",
             "--preprocess, and detcli convert to write it into a copy",
         )
-    beside = {*(by for part, by in contract.settled if part in PARTS), contract.names_origin}
-    if beside & {CONFIG, PREPROCESSOR}:
+    origins = {by for part, by in contract.settled if part in PARTS} | {contract.names_origin}
+    if beside := sorted(origins & {CONFIG, PREPROCESSOR}):
         yield ModelAdvice(
             "beside-the-model",
-            "what it promises is partly in "
-            f"{' and '.join(sorted(beside & {CONFIG, PREPROCESSOR}))} beside it",
+            f"what it promises is partly in {' and '.join(beside)} beside it",
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
@@ -133,11 +93,10 @@ def advise_on_detector(
             "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )
     if cut is not None:
-        most = cut.most_detections
         yield ModelAdvice(
             "top-k-cap",
-            f"its own TopK nodes keep at most {most or 'a computed number of'} detections "
-            "an image; detcli cuts the graph before them, other programs do not",
+            f"its own TopK nodes keep at most {cut.most_detections or 'a computed number of'} "
+            "detections an image; detcli cuts the graph before them, other programs do not",
             "for other programs: detcli convert --cut, or --end-to-end with another --max-det",
         )
     if contract.input_size is None and not metadata.get("stride"):
@@ -153,13 +112,11 @@ def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdv
     """Advise on the names in the file itself, whatever names the user gives."""
     given, count = metadata.get("names", ""), contract.class_count
     names = parse_names(given)
-    if names is None and contract.names_origin == CONFIG:
-        return
-    if names is None:
-        code: AdviceCode = "names-missing"
+    if names is None and contract.names_origin != CONFIG:
+        code = "names-missing"
         none = f"it names none of its {count} classes"
         problem = "its class names cannot be read" if given else none
-    elif len(names) != count:
+    elif names is not None and len(names) != count:
         code, than = ("names-fewer", "fewer") if len(names) < count else ("names-more", "more")
         problem = f"its metadata names {len(names)} classes, {than} than the {count} of its graph"
     else:
@@ -171,7 +128,7 @@ def _on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[ModelAdv
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
-    """Advise on the file itself, whether or not it is a contract."""
+    """Advise on the file itself, whether or not it is a detector."""
     for node in bare_transposes(model.graph):
         yield ModelAdvice(
             "bare-transpose",

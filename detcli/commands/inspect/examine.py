@@ -19,7 +19,7 @@ from detcli.commands.inspect.advice import (
     advise_on_detector,
     advise_on_graph,
 )
-from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.contract import BoxFormat, Layout, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import (
     CONVOLUTIONS,
@@ -41,217 +41,8 @@ from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
 
-TensorShape = tuple[int | str | None, ...]
-"""For each axis a number, a symbol, or None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """An input or output of the graph."""
-
-    name: str
-    dtype: str
-    shape: TensorShape
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicAxis:
-    """An axis that may have any size.
-
-    Attributes:
-        name: Its symbol in the graph; "?" where it has none.
-        places: Where it occurs, as tensor and axis number: "images[0]".
-    """
-
-    name: str
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FedInput:
-    """An input beside the picture, which detcli feeds.
-
-    Attributes:
-        name: Its name.
-        wants: What it is fed.
-    """
-
-    name: str
-    wants: Role
-
-
-@dataclass(frozen=True, slots=True)
-class DetectorFacts:
-    """What a graph promises, and what shows it.
-
-    Attributes:
-        family: The family that it was recognised as.
-        layout: How the graph ends.
-        layout_reason: Which of its nodes show it.
-        head: The tensor of boxes and class scores that detections are selected from; where the
-            graph has none, the one that detcli appends.
-        heads: The tensors of the graph that the head is made of, boxes first.
-        cut: Where the graph would be cut; None if it does not select boxes.
-        other_inputs: Inputs beside the picture.
-        box_format: Format of the head's box rows.
-        box_format_reason: Which of its nodes show it.
-        box_unit: What boxes are measured in: pixels of the input, or fractions of its sides.
-        score_form: Whether the head's scores are final, or logits.
-        score_reason: What they are made of.
-        one_class: Only the best class of each anchor counts.
-        needs_nms: Several boxes are given for an object, so it needs non-maximum suppression.
-        conf: The confidence that the metadata recommends, if any.
-        nms: The IoU that the metadata recommends for that, if any.
-        preprocessing: How pictures become the input, as --preprocess names it.
-        preprocessing_origins: What settled each part of that; others are unsettled.
-        unsettled: Parts of the preprocessing that nothing settles.
-        class_count: C.
-        anchor_count: N, or None where it depends on the input size.
-        batch: B, or None where any batch is accepted.
-        input_size: Height and width, or None where any are accepted.
-        default_size: Height and width that are used in that case.
-        stride: Pixels that height and width must be multiples of.
-        stride_origin: Where the stride comes from.
-        names: Class names by class id.
-        names_origin: Where the names come from.
-    """
-
-    family: str
-    layout: Layout
-    layout_reason: str
-    head: TensorInfo
-    heads: tuple[TensorInfo, ...]
-    cut: CutPoint | None
-    other_inputs: tuple[FedInput, ...]
-    box_format: BoxFormat
-    box_format_reason: str
-    box_unit: Literal["pixels", "fractions"]
-    score_form: ScoreForm
-    score_reason: str
-    one_class: bool
-    needs_nms: bool
-    conf: float | None
-    nms: float | None
-    preprocessing: str
-    preprocessing_origins: dict[str, str]
-    unsettled: tuple[str, ...]
-    class_count: int
-    anchor_count: int | None
-    batch: int | None
-    input_size: tuple[int, int] | None
-    default_size: tuple[int, int]
-    stride: int
-    stride_origin: str
-    names: tuple[str, ...]
-    names_origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quantisation:
-    """How a network is quantised.
-
-    Attributes:
-        form: "QDQ" (float operators between DequantizeLinear and QuantizeLinear), "QOperator"
-            (integer operators), "dynamic" (scales computed at each run) or "weights" (only those).
-        quantised: Convolutions and matrix products that compute in, or from, integers.
-        total: All convolutions and matrix products.
-    """
-
-    form: Literal["QDQ", "QOperator", "dynamic", "weights"]
-    quantised: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkPrecision:
-    """The types that a network computes in and stores.
-
-    Attributes:
-        computes: Convolutions and matrix products per type of their result.
-        weights: Parameters per type that they are stored in.
-        quantisation: None for unquantised graphs.
-    """
-
-    computes: dict[str, int]
-    weights: dict[str, int]
-    quantisation: Quantisation | None
-
-
-@dataclass(frozen=True, slots=True)
-class Operations:
-    """Operations of one run, counted as in papers on detectors.
-
-    Attributes:
-        flops: Two for each multiplication with its addition in a convolution or matrix product;
-            nothing else is counted.
-        by_operator: The same per operator.
-        input_shape: The shape of the input.
-        uncounted: Nodes per operator that could not be counted, which makes `flops` a lower
-            bound.
-    """
-
-    flops: int
-    by_operator: dict[str, int]
-    input_shape: TensorShape
-    uncounted: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProblem:
-    """Why a model cannot be used, and what to do about it."""
-
-    message: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """What a model file is.
-
-    Attributes:
-        model: The path as it was given.
-        bytes: Size of the file.
-        sha256: SHA-256 of the file.
-        external: Files beside it that hold its weights.
-        producer: The program that wrote it, from the file.
-        ir_version: Version of the file format.
-        opsets: Version of each operator set by domain; that of ONNX is "ai.onnx".
-        inputs: Inputs that a caller feeds.
-        outputs: Outputs of the graph.
-        dynamic_axes: Axes of the inputs and outputs without a fixed size.
-        nodes: Nodes per operator, the most frequent first.
-        parameters: The number of weights and biases.
-        precision: The types that it computes in.
-        operations: Operations of one run; None if the input size is unknown.
-        metadata: Metadata that the exporter wrote.
-        detector: What it promises; None if it is not a detector that detcli knows.
-        problem: Why it cannot be used; None if it can.
-        placements: Which nodes each provider of this ONNX Runtime takes, and OpenVINO if installed.
-        warnings: What deserves attention.
-    """
-
-    model: str
-    bytes: int
-    sha256: str
-    external: tuple[ExternalFile, ...]
-    producer: str
-    ir_version: int
-    opsets: dict[str, int]
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    dynamic_axes: tuple[DynamicAxis, ...]
-    nodes: dict[str, int]
-    parameters: int
-    precision: NetworkPrecision
-    operations: Operations | None
-    metadata: dict[str, str]
-    detector: DetectorFacts | None
-    problem: ModelProblem | None
-    placements: tuple[Placement, ...]
-    warnings: tuple[ModelAdvice, ...]
-
-
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
+MAX_SHAPE_SIZE = 64  # elements of a constant that shapes may depend on; weights have more
 
 JOINED = "its output joins four box rows and the class scores"
 LAYOUTS = {
@@ -276,7 +67,130 @@ CENTRES = {
     BoxDecode.GRID: "the decode adds a grid and scales by strides: centre and size",
     BoxDecode.LINEAR: "a layer's output, which detcli adds to a grid: centre and size",
 }
-"""Of boxes as centre and size, by how they are decoded."""
+
+# These multiply too, but are not counted; a count without them is incomplete.
+NOT_COUNTED = frozenset(
+    "Attention DeformConv Einsum FusedMatMul GRU LSTM MatMulNBits MultiHeadAttention RNN".split()
+)
+KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})  # others do anything
+INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
+DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]  # a number, a symbol, or None if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicAxis:
+    name: str  # its symbol in the graph; "?" where it has none
+    places: tuple[str, ...]  # tensors and axis numbers: "images[0]"
+
+
+@dataclass(frozen=True, slots=True)
+class FedInput:
+    """An input beside the picture, which detcli feeds."""
+
+    name: str
+    wants: Role
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorFacts:
+    """What a graph promises (see `Contract`), and what shows it."""
+
+    family: str
+    layout: Layout
+    layout_reason: str
+    head: TensorInfo  # what is selected from; where the graph has none, the one that is appended
+    heads: tuple[TensorInfo, ...]  # the tensors of the graph that it is made of, boxes first
+    cut: CutPoint | None  # None if the graph does not select boxes
+    other_inputs: tuple[FedInput, ...]
+    box_format: BoxFormat
+    box_format_reason: str
+    box_unit: Literal["pixels", "fractions"]  # of the input
+    score_form: ScoreForm
+    score_reason: str
+    one_class: bool
+    needs_nms: bool
+    conf: float | None
+    nms: float | None
+    preprocessing: str  # as --preprocess names it
+    preprocessing_origins: dict[str, str]  # what settled each part
+    unsettled: tuple[str, ...]
+    class_count: int
+    anchor_count: int | None
+    batch: int | None
+    input_size: tuple[int, int] | None
+    default_size: tuple[int, int]
+    stride: int
+    stride_origin: str
+    names: tuple[str, ...]
+    names_origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    # Float operators between DequantizeLinear and QuantizeLinear, integer operators, scales
+    # computed at each run, or only the weights.
+    form: Literal["QDQ", "QOperator", "dynamic", "weights"]
+    quantised: int  # convolutions and matrix products that compute in, or from, integers
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPrecision:
+    computes: dict[str, int]  # convolutions and matrix products by type of their result
+    weights: dict[str, int]  # parameters by type that they are stored in
+    quantisation: Quantisation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations of one run, counted as in papers on detectors.
+
+    Each multiplication of a convolution or matrix product counts as two, with its addition;
+    activations, biases and the selection of boxes are left out.
+    """
+
+    flops: int
+    by_operator: dict[str, int]
+    input_shape: tuple[int, ...]
+    uncounted: dict[str, int]  # nodes by operator; with any, `flops` is a lower bound
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProblem:
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a model file is."""
+
+    model: str  # the path as it was given
+    bytes: int
+    sha256: str
+    external: tuple[ExternalFile, ...]
+    producer: str
+    ir_version: int
+    opsets: dict[str, int]  # by domain; that of ONNX is "ai.onnx"
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    dynamic_axes: tuple[DynamicAxis, ...]
+    nodes: dict[str, int]  # by operator, the most frequent first
+    parameters: int
+    precision: NetworkPrecision
+    operations: Operations | None  # None if the input size is unknown
+    metadata: dict[str, str]
+    detector: DetectorFacts | None  # None if it is not a detector that detcli knows
+    problem: ModelProblem | None  # why it cannot be used
+    placements: tuple[Placement, ...]
+    warnings: tuple[ModelAdvice, ...]
 
 
 def examine(  # noqa: PLR0913 - one parameter an option
@@ -288,37 +202,28 @@ def examine(  # noqa: PLR0913 - one parameter an option
     imgsz: int | None = None,
     names: Path | None = None,
 ) -> Inspection:
-    """Examine a model file.
-
-    Args:
-        path: An ONNX file, with any external data beside it.
-        box_format: The format of the box rows, where the graph does not show it.
-        preprocess: Parts of the preprocessing, where the file does not say them.
-        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
-        imgsz: Side length of the input to count operations for, for graphs with dynamic axes.
-        names: A file with class names, to use instead of the model's own.
-
-    Raises:
-        ModelError: The file cannot be read at all. One that cannot be used is reported.
-        UsageError: The image size or the names do not fit the model.
-    """
+    """Examine a model file; one that cannot be used is reported, one that cannot be read raises."""
     file = ModelFile.read(path, box_format, preprocess, boxes_only=boxes_only)
     with damage_reported(path):
         model, contract, refusal = file.model, file.contract, file.refusal
         index = GraphIndex(model.graph)
         weights = parameters(index)
-        inputs = tuple(map(describe_tensor, index.image_inputs()))
-        outputs = tuple(map(describe_tensor, model.graph.output))
+        images = index.image_inputs()
+        inputs, outputs = (tuple(map(describe_tensor, one)) for one in (images, model.graph.output))
         metadata = {entry.key: entry.value for entry in model.metadata_props}
         warnings = [*advise_on_graph(model, file.external, weights)]
         graph = model
         detector = problem = None
+        canvas: tuple[int | None, ...] = ()  # to count operations for
         if contract is not None:
             if names is not None:
                 contract = contract.with_names(read_names(names), str(names))
             graph = file.body()  # what detcli runs
             detector = describe(model, replace(file.reading(), contract=contract), box_format)
             warnings[:0] = advise_on_detector(contract, metadata, detector.cut)
+            canvas = (contract.batch or 1, 3, *contract.canvas(imgsz))
+        elif len(images) == 1:
+            canvas = tuple(map(known_size, shape(images[0])))
         placements = survey(graph.SerializeToString(), path.name)
         if refusal is not None:
             problem = ModelProblem(str(refusal), refusal.hint)
@@ -339,7 +244,7 @@ def examine(  # noqa: PLR0913 - one parameter an option
                 nodes=dict(Counter(node.op_type for node in model.graph.node).most_common()),
                 parameters=sum(math.prod(tensor.dims) for tensor in weights),
                 precision=describe_precision(index, weights),
-                operations=count_operations(graph, _input_shape(index, contract, imgsz)),
+                operations=count_operations(graph, canvas),
                 metadata=metadata,
                 detector=detector,
                 problem=problem,
@@ -350,18 +255,7 @@ def examine(  # noqa: PLR0913 - one parameter an option
         return inspection
 
 
-def _input_shape(
-    index: GraphIndex, contract: Contract | None, imgsz: int | None
-) -> tuple[int | None, ...]:
-    """The input shape to count operations for: one image, unless the graph takes more."""
-    if contract is not None:
-        return (contract.batch or 1, 3, *contract.canvas(imgsz))
-    inputs = index.image_inputs()
-    return tuple(map(known_size, shape(inputs[0]))) if len(inputs) == 1 else ()
-
-
 def describe_tensor(value: ValueInfoProto) -> TensorInfo:
-    """Name, type and shape of a tensor."""
     dims = (None if isinstance(dim, str) and len(dim) > MAX_SYMBOL else dim for dim in shape(value))
     return TensorInfo(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
 
@@ -378,19 +272,26 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
 
 
 def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> DetectorFacts:
-    """Describe what a detector promises, and which of its nodes show it.
-
-    The model has the shapes of its tensors; `asked` is the box format that the user gave, if any.
-    """
+    """Describe a detector; the model has the shapes of its tensors, `asked` comes from the user."""
     index, contract = GraphIndex(model.graph), reading.contract
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     own = contract.heads or (contract.head,)
+    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
+    values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    known = {name: describe_tensor(values[name]) for name in own if name in values}
+    heads = tuple(known.get(name, TensorInfo(name, "unknown", ())) for name in own)
+    head = heads[0]
+    if not head.shape or contract.heads:
+        channels = 6 if contract.layout is Layout.ROWS else contract.class_count + 4
+        axes = (channels, contract.anchor_count)
+        axes = axes[::-1] if contract.anchors_first else axes
+        head = TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
     return DetectorFacts(
         family=contract.family,
         layout=contract.layout,
         layout_reason=_layout_reason(index, reading, metadata),
-        head=_head(index, contract),
-        heads=tuple(_tensor(index, name) for name in own),
+        head=head,
+        heads=heads,
         cut=_cut(index, own),
         other_inputs=tuple(FedInput(o.name, o.role) for o in reading.adaptation.others),
         box_format=contract.box_format,
@@ -420,55 +321,36 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
 
 
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
-    contract, head = reading.contract, reading.adaptation.head
-    if contract.layout is Layout.ONE_TO_MANY:
-        if head.objectness:
+    layout = reading.contract.layout
+    if layout is Layout.ONE_TO_MANY:
+        if reading.adaptation.head.objectness:
             return "its output joins four box rows, an objectness and the class scores"
         if metadata.get("end2end") == "False":
             return f"{JOINED}; its metadata says it is not end-to-end"
     top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
-    return LAYOUTS[contract.layout].format(" and ".join(top_k))
+    return LAYOUTS[layout].format(" and ".join(top_k))
 
 
 def _box_reason(reading: Reading) -> str:
-    decoded = reading.adaptation.head.decoded
+    decoded, form = reading.adaptation.head.decoded, reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
-        corners = reading.contract.box_format is BoxFormat.XYXY
-        return f"{'corners' if corners else 'centre and size'} of what the graph selects"
+        corners = "corners" if form is BoxFormat.XYXY else "centre and size"
+        return f"{corners} of what the graph selects"
     if decoded is not None and decoded.box_format is BoxFormat.CXCYWH and decoded.how in CENTRES:
         return CENTRES[decoded.how]
-    return BOX_FORMATS[reading.contract.box_format]
+    return BOX_FORMATS[form]
 
 
 def _score_reason(reading: Reading) -> str:
-    head, contract = reading.adaptation.head, reading.contract
-    if contract.layout is Layout.ROWS:
+    if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
-    if head.objectness:
+    if reading.adaptation.head.objectness:
         return "objectness times the class's score"
     if reading.adaptation.no_object is not None:
         return "softmax over the classes and no object, which is left out"
-    if contract.score_form is ScoreForm.LOGITS:
+    if reading.contract.score_form is ScoreForm.LOGITS:
         return "a layer's output; detcli takes the sigmoid of what it selects"
     return "of each class"
-
-
-def _tensor(index: GraphIndex, name: str) -> TensorInfo:
-    """Describe a tensor of the graph, which may lack a shape."""
-    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    values = {value.name: value for value in (*index.graph.value_info, *index.graph.output)}
-    value = values.get(name)
-    return TensorInfo(name, "unknown", ()) if value is None else describe_tensor(value)
-
-
-def _head(index: GraphIndex, contract: Contract) -> TensorInfo:
-    found = _tensor(index, contract.head)
-    if found.shape and not contract.heads:
-        return found
-    channels = 6 if contract.layout is Layout.ROWS else contract.class_count + 4
-    anchors = contract.anchor_count
-    axes = (anchors, channels) if contract.anchors_first else (channels, anchors)
-    return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
 
 
 def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
@@ -485,9 +367,8 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     dims = index.shapes.get(index.graph.output[0].name, [])
     rows = known_size(dims[1]) if len(dims) == 3 else None
     most = rows or (min(known) if 0 < len(known) == len(top_k) else None)
-    return CutPoint(
-        heads[0], len(index.graph.node) - len(dropped), dict(operators.most_common()), most
-    )
+    count = len(index.graph.node) - len(dropped)
+    return CutPoint(heads[0], count, dict(operators.most_common()), most)
 
 
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
@@ -504,29 +385,8 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
     return replace(value, **{one.name: decoded(getattr(value, one.name)) for one in fields(value)})
 
 
-# These multiply too, but are not counted; a count without them is incomplete.
-NOT_COUNTED = frozenset(
-    "Attention DeformConv Einsum FusedMatMul GRU LSTM MatMulNBits MultiHeadAttention RNN".split()
-)
-KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
-"""Operators of other domains may compute anything."""
-
-INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
-DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
-
-MAX_SHAPE_SIZE = 64  # elements of a constant that shapes may depend on; weights have more
-
-
 def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Operations | None:
-    """Count the operations of one run.
-
-    Args:
-        model: A model with one input.
-        input_shape: The size of each axis of its input.
-
-    Returns:
-        The count; None if the size of an axis is unknown.
-    """
+    """Count the operations of one run for an input; None if the size of an axis is unknown."""
     sizes = [size for size in input_shape if size]
     if not sizes or len(sizes) < len(input_shape):
         return None
@@ -543,21 +403,21 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
 
 def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
     """A small copy that takes an input of this shape, with the weights as further inputs."""
-    index = GraphIndex(model.graph)
     inputs = {value.name for value in model.graph.input}
     small = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     small.functions.extend(model.functions)
     small.graph.name = model.graph.name
     small.graph.node.extend(model.graph.node)
-    for value in index.image_inputs():
+    for value in GraphIndex(model.graph).image_inputs():
         fixed = small.graph.input.add()
         fixed.CopyFrom(value)
         for dim, size in zip(fixed.type.tensor_type.shape.dim, sizes, strict=True):
             dim.dim_value = size
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= MAX_SHAPE_SIZE:
+        large = math.prod(tensor.dims) > MAX_SHAPE_SIZE
+        if not large:
             small.graph.initializer.append(tensor)
-        if math.prod(tensor.dims) > MAX_SHAPE_SIZE or tensor.name in inputs:
+        if large or tensor.name in inputs:
             value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             small.graph.input.append(value)
     small.graph.sparse_initializer.extend(model.graph.sparse_initializer)
@@ -576,22 +436,8 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
         counted[node.op_type] += flops or 0
         uncounted[node.op_type] += flops is None
         uncounted += _multiplying_inside(node)
-    return Operations(
-        flops=counted.total(),
-        by_operator=dict((+counted).most_common()),
-        input_shape=tuple(sizes),
-        uncounted=dict(+uncounted),
-    )
-
-
-def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
-    """The shape of a tensor; None if a size is unknown."""
-    dims = index.shapes.get(tensor)
-    if dims is None:
-        constant = index.constant_tensor(tensor)
-        return None if constant is None else list(constant.dims)
-    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
-    return sizes if len(sizes) == len(dims) else None
+    by_operator = dict((+counted).most_common())
+    return Operations(counted.total(), by_operator, tuple(sizes), dict(+uncounted))
 
 
 def _flops(node: NodeProto, index: GraphIndex) -> int | None:
@@ -613,6 +459,16 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
     return 2 * math.prod(entries) * depth
 
 
+def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
+    """The shape of a tensor; None if a size is unknown."""
+    dims = index.shapes.get(tensor)
+    if dims is None:
+        constant = index.constant_tensor(tensor)
+        return None if constant is None else list(constant.dims)
+    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
+    return sizes if len(sizes) == len(dims) else None
+
+
 def _multiplying_inside(node: NodeProto) -> Counter[str]:
     """Operators that multiply in the branches of an If or Loop, run an unknown number of times."""
     inside: Counter[str] = Counter()
@@ -629,15 +485,10 @@ def describe_precision(index: GraphIndex, weights: list[TensorProto]) -> Network
     kept: Counter[str] = Counter()
     for tensor in weights:
         kept[dtype_name(tensor.data_type)] += math.prod(tensor.dims)
-    values = [*index.graph.value_info, *index.graph.output, *index.graph.input]
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
     multiplying = [node for node in index.graph.node if node.op_type in MULTIPLYING]
-    computes = Counter(dtype_name(types.get(node.output[0], 0)) for node in multiplying)
-    return NetworkPrecision(
-        computes=dict(computes.most_common()),
-        weights=dict(kept.most_common()),
-        quantisation=_quantisation(index, multiplying),
-    )
+    computes = Counter(dtype_name(index.types.get(node.output[0], 0)) for node in multiplying)
+    quantisation = _quantisation(index, multiplying)
+    return NetworkPrecision(dict(computes.most_common()), dict(kept.most_common()), quantisation)
 
 
 def _quantisation(index: GraphIndex, multiplying: list[NodeProto]) -> Quantisation | None:
@@ -647,17 +498,14 @@ def _quantisation(index: GraphIndex, multiplying: list[NodeProto]) -> Quantisati
         return Quantisation("dynamic", integer, len(multiplying))
     if operators & INTEGER_OPERATORS:
         return Quantisation("QOperator", integer, len(multiplying))
+    makers = [[index.producers.get(name) for name in node.input[:2]] for node in multiplying]
+    dequantised = [
+        [maker is not None and maker.op_type == "DequantizeLinear" for maker in pair]
+        for pair in makers
+    ]
     # A runtime may multiply integers where both factors come from a DequantizeLinear.
     if "QuantizeLinear" in operators:
-        both = sum(all(_are_dequantised(index, node)) for node in multiplying)
-        return Quantisation("QDQ", both, len(multiplying))
+        return Quantisation("QDQ", sum(map(all, dequantised)), len(multiplying))
     if "DequantizeLinear" in operators:
-        weights = sum(any(_are_dequantised(index, node)) for node in multiplying)
-        return Quantisation("weights", weights, len(multiplying))
+        return Quantisation("weights", sum(map(any, dequantised)), len(multiplying))
     return None
-
-
-def _are_dequantised(index: GraphIndex, node: NodeProto) -> list[bool]:
-    """For each of the two factors, whether it is dequantised from integers."""
-    makers = [index.producers.get(name) for name in node.input[:2]]
-    return [maker is not None and maker.op_type == "DequantizeLinear" for maker in makers]
