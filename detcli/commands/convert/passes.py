@@ -1,4 +1,8 @@
-"""Change the batch size of a graph."""
+"""Graph passes: each takes a model and returns a new one.
+
+`cut` and `set_metadata`, which are passes too, are in `detcli.model.editing`. A pass done twice
+gives what it gives once; `steps.py` leaves out --half and --int8 where they are done.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -26,37 +30,41 @@ from detcli.model.graph import (
     GraphIndex,
     attribute,
     bare_transposes,
-    is_quantised,
     known_size,
     model_tensors,
+    shape,
 )
 from detcli.model.heads.single_tensor import box_rows, score_rows
 from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
-BATCH_HINT = "export the model again with that batch, or with dynamic axes"
+HINT = "export the model again with that {}, or with dynamic axes"
+
+# Operators at which the network proper ends, seen from the head.
+NETWORK = frozenset(
+    {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
+)
+SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
+MIN_OPSET = 13  # a scale for each channel
+
+SILU_FLOOR = -8.0
+"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve."""
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
-    """Make a graph take batches of another size.
+    """Make a graph take batches of another size, or with None of any.
 
     Exporters write the batch into the target shapes of Reshape. There it becomes 0, which means
     "as in the input" and so holds for any batch.
-
-    Args:
-        model: A graph that takes pictures, and possibly something for each of them.
-        size: Pictures in a batch; None for any number.
-
-    Raises:
-        ModelError: The graph does not take `[B, 3, H, W]`, or depends on its batch size in another
-            way too.
     """
+    hint = HINT.format("batch")
     changed = copied(model)
     graph = changed.graph
-    image = picture_input(graph, "--batch")
-    dim = image.type.tensor_type.shape.dim[0]
-    old = known_size(dim.dim_value) if dim.HasField("dim_value") else None
+    image = _picture_input(graph, "batch")
+    old = known_size(shape(image)[0])
     if old == size:
         return changed
     if old is not None:
@@ -70,24 +78,20 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     try:
         changed = renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(f"the graph cannot take another batch: {error}", BATCH_HINT) from error
+        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
     for output in changed.graph.output:
-        found = output.type.tensor_type.shape.dim[0]
-        if (found.dim_value if found.HasField("dim_value") else None) != size:
-            raise ModelError(f"the graph keeps a batch of {found.dim_value} at its end", BATCH_HINT)
+        if (found := known_size(shape(output)[0])) != size:
+            raise ModelError(f"the graph keeps a batch of {found} at its end", hint)
     return changed
 
 
-def picture_input(graph: GraphProto, option: str) -> ValueInfoProto:
-    """The input for pictures, `[B, 3, H, W]`.
-
-    Raises:
-        ModelError: It has other axes.
-    """
+def _picture_input(graph: GraphProto, option: str) -> ValueInfoProto:
+    """The input for pictures, which must be `[B, 3, H, W]`."""
     image, _ = find_inputs(GraphIndex(graph))
     if image.channels_last or image.single:
         axes = "[H, W, 3]" if image.channels_last else "[3, H, W]"
-        raise ModelError(f"{option}: the graph takes {axes}, not [B, 3, H, W]", BATCH_HINT)
+        problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
+        raise ModelError(problem, HINT.format(option))
     found: ValueInfoProto = next(value for value in graph.input if value.name == image.name)
     return found
 
@@ -100,7 +104,7 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, old: int) -
         target = index.constant(node.input[1]) if node.op_type == "Reshape" else None
         if not target or target[0] != old or node.input[0] not in moved:
             continue
-        source = known_size(index.shapes.get(node.input[0], [None])[0])  # None if unknown
+        source = known_size(index.shapes.get(node.input[0], [None])[0])
         flags = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
         if source not in {None, old} or (flags and 0 in target):
             continue
@@ -110,49 +114,29 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, old: int) -
         node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
 
 
-SIZE_HINT = "export the model again with that imgsz, or with dynamic axes"
-
-
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
-    """Make a graph that takes pictures of any size take square ones of one size.
-
-    Args:
-        model: A graph that takes pictures.
-        size: Height and width in pixels; a multiple of the model's stride.
-
-    Raises:
-        ModelError: The graph does not take `[B, 3, H, W]`, is for another size, or depends on its
-            input size in another way.
-    """
+    """Make a graph that takes pictures of any size take square ones of one size."""
+    hint = HINT.format("imgsz")
     changed = copied(model)
-    height, width = picture_input(changed.graph, "--imgsz").type.tensor_type.shape.dim[2:]
-    old = known_size(height.dim_value), known_size(width.dim_value)
-    if old == (size, size):
+    image = _picture_input(changed.graph, "imgsz")
+    height, width = (known_size(side) for side in shape(image)[2:])
+    if height == width == size:
         return changed
-    if None not in old:
-        raise ModelError(f"--imgsz: the graph only takes {old[1]}x{old[0]} pictures", SIZE_HINT)
-    height.dim_value = width.dim_value = size
+    if None not in (height, width):
+        raise ModelError(f"--imgsz: the graph only takes {width}x{height} pictures", hint)
+    for dim in image.type.tensor_type.shape.dim[2:]:
+        dim.dim_value = size
     try:
         return renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(
-            f"the graph cannot take {size}x{size} pictures: {error}", SIZE_HINT
-        ) from error
-
-
-# Operators at which the network proper ends, seen from the head.
-NETWORK = frozenset(
-    {"AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool"}
-)
-SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+        raise ModelError(f"the graph cannot take {size}x{size} pictures: {error}", hint) from error
 
 
 def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
-    """First outputs of the nodes that decode boxes.
+    """First outputs of the nodes that decode boxes, which may be joined to scores.
 
-    The boxes are tensors of their own, or joined to scores. The nodes reach from them back to the
-    last convolutions and products. The convolution after a Softmax that takes the mean of a
-    distribution of distances (distribution focal loss) is one of them.
+    The nodes reach from them back to the last convolutions and products. The convolution after a
+    Softmax that takes the mean of a distribution of distances (distribution focal loss) is one.
     """
     index = GraphIndex(graph)
     found, _ = _up_to_network(index, {box_rows(index, tensor) for tensor in boxes})
@@ -161,8 +145,6 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
 
 def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> set[str]:
     """First outputs of the last `depth` convolutions of each branch of class scores.
-
-    The scores are tensors of their own, or joined to boxes.
 
     Where boxes and scores of a stride share a tensor before they are split, the convolutions of the
     boxes are included.
@@ -180,10 +162,7 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
 def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     """First outputs of the convolutions that the image reaches through fewer than `depth` others.
 
-    Args:
-        graph: Its nodes are sorted.
-        image: The input that takes pictures.
-        depth: At least 1.
+    The nodes must be sorted.
     """
     passed, found = {image: 0}, set[str]()
     for node in graph.node:
@@ -205,20 +184,14 @@ def _up_to_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str],
         node = index.producers.get(waiting.pop())
         if node is None or node.output[0] in decoding or node.op_type == "Shape":
             continue
-        if node.op_type in NETWORK and not _follows_softmax(index, node.input[0]):
-            network.add(node.output[0])
-            continue
+        if node.op_type in NETWORK:
+            before = index.producer(index.behind(node.input[0], SHAPE_ONLY))
+            if before is None or before.op_type != "Softmax":
+                network.add(node.output[0])
+                continue
         decoding.add(node.output[0])
         waiting.extend(node.input)
     return decoding, network
-
-
-def _follows_softmax(index: GraphIndex, tensor: str) -> bool:
-    node = index.producer(index.behind(tensor, SHAPE_ONLY))
-    return node is not None and node.op_type == "Softmax"
-
-
-SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 
 
 def guard_transposes(model: ModelProto) -> ModelProto:
@@ -229,9 +202,6 @@ def guard_transposes(model: ModelProto) -> ModelProto:
     it like an Identity (both onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose
     through it where that pays. So a Split divides the last axis (into its first entry and the rest)
     and the Concat joins the two again, which all of them leave alone.
-
-    Raises:
-        ModelError: The size of the last axis of such an output is unknown, or below 2.
     """
     guarded = copied(model)
     graph = guarded.graph
@@ -243,20 +213,20 @@ def guard_transposes(model: ModelProto) -> ModelProto:
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes.append(node)
-        if node.output[0] not in bare:
-            continue
         output = node.output[0]
+        if output not in bare:
+            continue
         size = known_size((shapes.get(output) or [None])[-1])
         if size is None or size < 2:
             raise ModelError(
                 f"--guard-transpose: the last axis of {output} has no known size above 1",
                 "export the model with a fixed number of classes",
             )
-        moved, first, rest = (
+        moved, *parts = (
             unused_name(names, f"{output}/{part}") for part in ("transposed", "first", "rest")
         )
         node.output[0] = moved
-        sizes, parts = [1, size - 1], [first, rest]
+        sizes = [1, size - 1]
         if opset(model) < SIZES_ARE_AN_INPUT:
             nodes.append(helper.make_node("Split", [moved], parts, axis=-1, split=sizes))
         else:
@@ -269,7 +239,7 @@ def guard_transposes(model: ModelProto) -> ModelProto:
 
 
 def is_half(model: ModelProto) -> bool:
-    """Whether a model computes in float16 already, judged by its weights."""
+    """Whether a model computes in float16, judged by its weights."""
     return any(
         tensor.data_type == TensorProto.FLOAT16 and len(tensor.dims) > 1
         for tensor in model_tensors(model)
@@ -279,19 +249,12 @@ def is_half(model: ModelProto) -> bool:
 def to_half(
     model: ModelProto, exact: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
 ) -> ModelProto:
-    """Compute in float16, except for some nodes. A float16 model is returned unchanged.
+    """Compute a float32 graph in float16, except for the nodes with these first outputs.
 
     ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
     float32 tensor between two exact nodes does not pass through float16, where it would become
     infinite after all, and no tensor is cast twice.
-
-    Args:
-        model: A float32 graph.
-        exact: First outputs of the nodes that stay in float32.
-        keep_inputs_and_outputs: Whether inputs and outputs stay in float32.
     """
-    if is_half(model):
-        return copied(model)
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
     half: ModelProto = infer_shapes(model)
@@ -315,14 +278,15 @@ def to_half(
 def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
     """Bypass casts to float16 and back, and keep one of equal casts.
 
-    The converter renames the output of an exact node and gives the original name to its cast to
-    float16; each exact reader gets a cast back, again under a new name.
-
-    Args:
-        graph: The converted graph.
-        known: The names of the tensors that the model had before.
+    The converter renames the output of an exact node and gives the original name, which is among
+    the `known`, to its cast to float16; each exact reader gets a cast back, under a new name.
     """
-    _keep_first(graph)
+    nodes, made = list[NodeProto](), set[str]()
+    for node in graph.node:
+        if node.op_type != "Cast" or node.output[0] not in made:
+            made.update(node.output)
+            nodes.append(node)
+    replace_nodes(graph, nodes)
     narrowed = {
         node.output[0]: node.input[0]
         for node in graph.node
@@ -333,31 +297,19 @@ def _tidy_casts(graph: GraphProto, known: set[str]) -> None:
     for node in graph.node:
         if not _casts_to(node, TensorProto.FLOAT):
             continue
-        source, made = node.input[0], node.output[0]
+        source, wide = node.input[0], node.output[0]
         if source in narrowed:
-            instead[made] = narrowed[source]
-        elif made not in known:  # not a cast of the model itself
-            instead[made] = cast.setdefault(source, made)
+            instead[wide] = narrowed[source]
+        elif wide not in known:  # not a cast of the model itself
+            instead[wide] = cast.setdefault(source, wide)
     for node in graph.node:
         node.input[:] = [instead.get(name, name) for name in node.input]
     outputs = {output.name for output in graph.output}
     _rename(graph, {instead[name]: name for name in outputs & instead.keys()})
     drop_unused(graph)
-    made_now = tensor_names(graph)
+    left = tensor_names(graph)
     # Where no float16 reader is left, a tensor gets its name back.
-    _rename(graph, {wide: name for name, wide in narrowed.items() if name not in made_now})
-
-
-def _keep_first(graph: GraphProto) -> None:
-    """Keep the first of the casts that make the same tensor."""
-    nodes: list[NodeProto] = []
-    made: set[str] = set()
-    for node in graph.node:
-        if node.op_type == "Cast" and node.output[0] in made:
-            continue
-        made.update(node.output)
-        nodes.append(node)
-    replace_nodes(graph, nodes)
+    _rename(graph, {wide: name for name, wide in narrowed.items() if name not in left})
 
 
 def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
@@ -374,32 +326,15 @@ def _casts_to(node: NodeProto, dtype: int) -> bool:
     return node.op_type == "Cast" and attribute(node, "to", 0) == dtype
 
 
-MIN_OPSET = 13  # a scale for each channel
-SILU_FLOOR = -8.0
-"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve."""
-
-
 def to_int8(
-    model: ModelProto,
-    ranges: Mapping[str, tuple[float, float]],
-    exact: Collection[str] = (),
+    model: ModelProto, ranges: Mapping[str, tuple[float, float]], exact: Collection[str] = ()
 ) -> ModelProto:
-    """Compute convolutions in 8 bits. A quantised model is returned unchanged.
+    """Compute the convolutions of a float32 graph in 8 bits, but for those with these outputs.
 
     ONNX Runtime quantises: QuantizeLinear and DequantizeLinear around each convolution, weights
     with a scale for each channel, activations with one for the whole tensor (uint8, as suits
-    CPUs). Everything else stays in float32.
-
-    Args:
-        model: A float32 graph.
-        ranges: The lowest and highest value of each tensor that a convolution reads or makes.
-        exact: First outputs of the convolutions that stay in float32.
-
-    Raises:
-        ModelError: The opset is too old, or there is no convolution to quantise.
+    CPUs). `ranges` has the lowest and highest value of each tensor that they read or make.
     """
-    if is_quantised(model.graph):
-        return copied(model)
     if opset(model) < MIN_OPSET:
         raise ModelError(
             f"--int8: the graph is of opset {opset(model)}, and scales for each channel need "
@@ -412,21 +347,18 @@ def to_int8(
 
     given = copied(model)
     names = number_nodes(given.graph)
-    chosen = [
-        node.name
-        for node in given.graph.node
-        if node.op_type == "Conv" and node.output[0] not in exact
-    ]
+    convolutions = [node for node in given.graph.node if node.op_type == "Conv"]
+    chosen = [node.name for node in convolutions if node.output[0] not in exact]
     if not chosen:
         raise ModelError("--int8: the graph has no convolution in front of its head")
     readers = defaultdict(set)
     for node in given.graph.node:
         for name in node.input:
             readers[name].add(node.op_type)
-    values = {
-        name: tuple(np.array(limit, np.float32) for limit in _useful(readers[name], limits))
-        for name, limits in ranges.items()
-    }
+    values = {}
+    for name, (low, high) in ranges.items():
+        least = max(low, SILU_FLOOR) if readers[name] == {"Sigmoid", "Mul"} else low
+        values[name] = (np.array(least, np.float32), np.array(high, np.float32))
     quantizer = QDQQuantizer(
         given,
         per_channel=True,
@@ -445,9 +377,3 @@ def to_int8(
         node.name = names.get(node.name, node.name)
     sort_nodes(quantised.graph)
     return quantised
-
-
-def _useful(readers: set[str], limits: tuple[float, float]) -> tuple[float, float]:
-    """The part of a tensor's range that the operators that read it depend on."""
-    low, high = limits
-    return (max(low, SILU_FLOOR), high) if readers == {"Sigmoid", "Mul"} else limits

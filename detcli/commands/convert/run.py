@@ -1,6 +1,5 @@
 """Converts a model file, and writes the result if its detections stay the same."""
 
-import contextlib
 import itertools
 import tempfile
 import warnings
@@ -46,48 +45,36 @@ from detcli.source.decode import BUILT_IN, load_file
 from detcli.source.item import Item
 from detcli.source.loading import load_in_time
 
+MAX_PICTURES = 512
+"""Pictures used for calibration; more would hardly widen the ranges."""
+
+CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
+"""Detections above the first are compared, or above the next where neither model finds any."""
+
+LEAST_IOU = 0.5
+"""Boxes that overlap less do not match, as in `detcli verify`."""
+
+NMS = 0.45
+"""For one-to-many heads: an IoU that suits most pictures."""
+
+MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
+
+# Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
+INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
+
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A model file.
-
-    Attributes:
-        path: Its path, as the user named it.
-        sha256: SHA-256 of the file.
-        bytes: Its size, including external data.
-        size: Height and width of the input; None for a dynamic graph.
-        batch: Number of pictures in a batch; None for a dynamic batch.
-    """
-
     path: str
     sha256: str
-    bytes: int
-    size: tuple[int, int] | None
-    batch: int | None
+    bytes: int  # external data included
+    size: tuple[int, int] | None  # height and width of the input; None for a dynamic graph
+    batch: int | None  # None for a dynamic batch
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the detections of the old and the new model differ.
-
-    Attributes:
-        source: The picture that both models ran on.
-        conf: Detections above this score were compared.
-        old: Number of detections of the old model.
-        new: Of the new model.
-        pairs: Detections of both models that match.
-        over: Pairs that differ by more than the tolerance.
-        borderline: Found by one model only, or with one score below `conf`, since it is near it.
-        missing: Found by the old model only.
-        extra: Found by the new model only.
-        largest_score: Largest difference of the scores of a pair.
-        largest_corner: Largest difference of the corners of a pair, in pixels.
-        score_tolerance: Allowed difference of scores.
-        corner_tolerance: Allowed difference of corners, in pixels.
-        boxes_tolerance: Allowed share of boxes that are missing, extra or over.
-        batch: Largest difference of the new model's output for a picture in a batch with others
-            and without, as a share of the largest value; None if the batch was not converted.
-    """
+    """How the detections of the old and the new model differ; docs/convert.md explains each."""
 
     source: str
     conf: float
@@ -108,41 +95,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The result of a conversion.
-
-    Attributes:
-        model: The file that was converted.
-        output: The result, written or not.
-        written: Whether the result was written.
-        steps: The passes, in their order.
-        difference: How both models differ.
-        failures: Why nothing was written, one sentence each.
-    """
-
     model: File
-    output: File
+    output: File  # the result, written or not
     written: bool
     steps: tuple[Step, ...]
     difference: Difference
-    failures: tuple[str, ...]
-
-
-MAX_PICTURES = 512
-"""Pictures used for calibration; more would hardly widen the ranges."""
-
-CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
-"""Detections above the first are compared, or above the next where neither model finds any."""
-
-LEAST_IOU = 0.5
-"""Boxes that overlap less do not match, as in `detcli verify`."""
-
-NMS = 0.45
-"""For one-to-many heads: an IoU that suits most pictures."""
-
-MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
-
-# Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
-INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
+    failures: tuple[str, ...]  # why nothing was written
 
 
 def built_in() -> Item:
@@ -173,25 +131,16 @@ def convert(
 ) -> Conversion:
     """Convert a model; the file is written if the detections on a picture stay the same.
 
-    Args:
-        model: The model to convert.
-        output: The file to write.
-        options: How to convert the model.
-        item: The picture to compare the old and the new model on.
-        pictures: Pictures to calibrate half and int8 on; None for that picture.
-
-    Raises:
-        InputError: A picture cannot be read.
-        InferenceError: A network failed.
-        ModelError: The model cannot be used or converted.
-        OutputError: The output cannot be written, or there is no space for a temporary copy.
-        UsageError: The output exists; or names, size or tolerance do not fit the model.
+    `pictures` are for the calibration of half and int8, in place of that one.
     """
-    picture = _load(item)
+    source = item.origin.source
+    try:
+        picture = load_in_time(item)
+    except InputError as error:
+        raise error.about(source) from error
     item = Item(item.origin, lambda: picture)
-    with contextlib.ExitStack() as stack:
-        target = _open_output(model.path, output, force=options.force)
-        stack.callback(target.discard)
+    target = _open_output(model.path, output, force=options.force)
+    try:
         old = ModelFile.read(model.path, options.box_format, options.preprocess)
         known = old.detector().warnings
         for warning in known:
@@ -202,39 +151,27 @@ def convert(
         with damage_reported(model.path):  # converters raise anything
             steps.run()
         converted = serialised(steps.model)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="detcli-"))
-        path = Path(folder, output.name)
-        write_output(path, converted)
-        new = ModelFile(path, converted, options.box_format)
-        for warning in new.detector().warnings:
-            if warning not in known:
-                _warn(f"{output.name}: {warning}")
-        difference, failures = compare_models(old, new, options, item)
+        with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
+            path = Path(folder, output.name)
+            write_output(path, converted)
+            new = ModelFile(path, converted, options.box_format)
+            for warning in new.detector().warnings:
+                if warning not in known:
+                    _warn(f"{output.name}: {warning}")
+            difference, failures = compare_models(old, new, options, item)
+            before, after = _report(old, model.path), _report(new, output)
         if difference.conf != CONFIDENCES[0]:
             _warn(
-                f"neither model finds anything above {CONFIDENCES[0]:g} in {item.origin.source}; "
+                f"neither model finds anything above {CONFIDENCES[0]:g} in {source}; "
                 f"{max(difference.old, difference.new)} boxes above {difference.conf:g} were "
                 "compared, which is weak evidence: use --image FILE with objects the model knows"
             )
         if not failures:
             target.write(converted)
             target.commit()
-    return Conversion(
-        model=_file_report(old, model.path),
-        output=_file_report(new, output),
-        written=not failures,
-        steps=tuple(steps.done),
-        difference=difference,
-        failures=failures,
-    )
-
-
-def _load(item: Item) -> Picture:
-    """The picture to compare on; an error names it."""
-    try:
-        return load_in_time(item)
-    except InputError as error:
-        raise error.about(item.origin.source) from error
+    finally:
+        target.discard()
+    return Conversion(before, after, not failures, tuple(steps.done), difference, failures)
 
 
 def _warn(text: str) -> None:
@@ -254,15 +191,10 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
     return open_output(output)
 
 
-def _file_report(file: ModelFile, path: Path) -> File:
+def _report(file: ModelFile, path: Path) -> File:
+    size = len(file.content) + sum(external.bytes for external in file.external)
     contract = file.detector()
-    return File(
-        path=str(path),
-        sha256=file.sha256,
-        bytes=len(file.content) + sum(external.bytes for external in file.external),
-        size=contract.input_size,
-        batch=contract.batch,
-    )
+    return File(str(path), file.sha256, size, contract.input_size, contract.batch)
 
 
 def _with_contract(file: ModelFile) -> ModelProto:
@@ -283,19 +215,8 @@ def _with_contract(file: ModelFile) -> ModelProto:
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
 ) -> tuple[Difference, tuple[str, ...]]:
-    """Run the old and the new model on a picture, on the CPU.
-
-    Returns:
-        The difference, and why it is too large; no reasons if it is not.
-
-    Raises:
-        InputError: The picture cannot be read.
-        InferenceError: A network failed.
-        ModelError: The runtime refuses a model.
-        UsageError: A tolerance is out of range.
-    """
-    picture = item.load()
-    contract = old.detector()
+    """Run the old and the new model on a picture; what differs, and why that is too much."""
+    picture, contract = item.load(), old.detector()
     allowed = INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
     tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
@@ -344,12 +265,12 @@ def compare_models(
 def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
+    picture = item.load()
     ends = new.selection is not None
     most = (rows_of(new) if ends else None) or settings.max_det
     max_det = min(most, old.detector().most or most)
     rules = Rules(settings.confidence(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    picture = item.load()
     with Detector(old.path, "cpu", settings) as detector:
         [left] = DetectorSide(detector).detect([picture])
     if ends:  # the selection is part of the new file; a detector would cut it off
@@ -357,8 +278,7 @@ def _compare_detections(
     else:
         with Detector(new.path, "cpu", settings) as detector:
             [right] = DetectorSide(detector).detect([picture])
-    report = picture_report(item.origin, compare(left, right, rules), rules)
-    return summarise([report], rules)
+    return summarise([picture_report(item.origin, compare(left, right, rules), rules)], rules)
 
 
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:
@@ -397,10 +317,10 @@ def _scaled_difference(found: Tensor, wanted: Tensor) -> float:
     Channels are the shorter of the two axes, since pixels would hide the scores. Of the rows of a
     selection, `(K, 6)`, only confident ones count: others may change places.
     """
+    anchors = int(np.argmax(wanted.shape))
     if wanted.shape[1] == COLUMNS:
         rows = np.maximum(found[:, 4], wanted[:, 4]) > USUAL_CONF
-        found, wanted = found[rows], wanted[rows]
+        found, wanted, anchors = found[rows], wanted[rows], 0
     wanted = wanted.astype(np.float64)
-    anchors = 0 if wanted.shape[1] == COLUMNS else int(np.argmax(wanted.shape))
     scale = np.abs(wanted).max(axis=anchors, keepdims=True, initial=MIN_SCALE)
     return float((np.abs(found - wanted) / scale).max(initial=0))

@@ -1,6 +1,6 @@
-"""How to convert a model."""
+"""Converts a graph pass by pass, in a fixed order."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from detcli.commands.convert.passes import (
     to_int8,
 )
 from detcli.commands.convert.selection import append_selection
+from detcli.commands.shared.progress import count
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.contract import BoxFormat, Contract, Layout
@@ -36,63 +37,60 @@ from detcli.model.names import read_names
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 
-StepName = Literal[
-    "names", "metadata", "imgsz", "batch", "cut", "half", "int8", "end-to-end", "guard-transpose"
-]
-"""The option that asks for a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One pass over the graph.
-
-    Attributes:
-        name: The option that asked for it.
-        changed: Whether it changed the graph.
-        finding: What it did, or why it changed nothing.
-        nodes: Number of nodes in the graph after it.
-    """
-
-    name: StepName
-    changed: bool
-    finding: str
-    nodes: int
-
-
-BatchSize = int | Literal["dynamic"]
-"""Number of pictures that a graph takes at a time."""
-
 MAX_SIDE = 16384
 """Largest input side, in pixels: its anchor grid alone has 5 million cells."""
 
 MAX_ROWS = 300
 TWICE = "convert twice, into two files"
+MAX_LISTED = 3
+
+MAX_HALF = 65504.0
+MARGIN = 4.0
+"""Factor by which the values of other pictures may be larger."""
+
+SQUARING = frozenset(
+    "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
+    "ReduceSumSquare RMSNormalization SimplifiedLayerNormalization".split()
+)
+"""Operators that square their input internally, where no tensor shows an overflow."""
+
+MAX_SQUARED = (MAX_HALF / MARGIN) ** 0.5
+
+OUTLYING = 0.1
+"""Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the
+sake of few, the steps between all values would widen (see docs/convert.md)."""
+
+FLOAT_DEPTH = 3
+"""Number of convolutions that stay in float32 at the end of each branch of class scores in an int8
+model: they are little work and cause most of the error of the scores (see docs/convert.md)."""
+
+FLOAT_START = 2
+"""Number of convolutions that stay in float32 at its beginning: their values range furthest, and
+all others inherit their errors."""
+
+Tensor = npt.NDArray[Any]
+Ranges = dict[str, tuple[float, float]]  # the lowest and the highest value of tensors
+Pictures = Callable[[], Iterable[Picture]]  # the pictures to calibrate on, from the start
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """How to convert a model.
-
-    Raises:
-        UsageError: Options contradict one another, or there are none.
-    """
-
-    cut: bool = False  # drop everything after the network body
-    guard_transpose: bool = False  # add a Concat after each Transpose that feeds an output
-    half: bool = False  # compute in float16
+    cut: bool = False
+    guard_transpose: bool = False
+    half: bool = False
     keep_io: bool = False  # with `half`: inputs and outputs stay float32
-    int8: bool = False  # compute convolutions in 8 bits
-    batch: BatchSize | None = None  # pictures in a batch; None to keep it
-    imgsz: int | None = None  # height and width of the input; None to keep them
-    names: Path | None = None  # a file with class names
+    int8: bool = False
+    batch: int | Literal["dynamic"] | None = None
+    imgsz: int | None = None
+    names: Path | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry
     contract: bool = False  # nothing but what neighbours and options say, which is always written
-    end_to_end: bool = False  # append the selection
-    max_det: int | None = None  # with `end_to_end`: number of rows it keeps; None for 300
-    box_format: BoxFormat | None = None  # of the box rows, where the graph does not show it
-    preprocess: str | None = None  # parts of it, where the model does not say
+    end_to_end: bool = False
+    max_det: int | None = None
+    box_format: BoxFormat | None = None
+    preprocess: str | None = None
     tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
-    force: bool = False  # overwrite the output, which may be the model itself
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.cut and self.end_to_end:
@@ -123,137 +121,33 @@ class ConversionOptions:
         """Number of rows that the selection keeps."""
         return MAX_ROWS if self.max_det is None else self.max_det
 
-    @property
-    def batch_size(self) -> int | None:
-        """The batch size; None for a dynamic batch."""
-        return self.batch if isinstance(self.batch, int) else None
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass over the graph."""
 
-Pictures = Callable[[], Iterable[Picture]]
-"""Returns the pictures to calibrate on, at each call from the start."""
-
-Tensor = npt.NDArray[Any]
-
-Ranges = dict[str, tuple[float, float]]
-"""The lowest and the highest value of tensors, by name."""
-
-OUTLYING = 0.1
-"""Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the
-sake of few, the steps between all values would widen (see docs/convert.md)."""
-
-
-def tensor_of(picture: Picture, contract: Contract) -> Tensor:
-    """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
-    preprocessing = contract.preprocessing
-    letterbox = place(picture.size, contract.canvas(), preprocessing)
-    batch = contract.batch or 1
-    return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
-
-
-def float_tensors(model: ModelProto) -> list[str]:
-    """Names of the float32 tensors that a graph computes, in order; shapes must be inferred."""
-    values = (*model.graph.value_info, *model.graph.output)
-    floats = {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}
-    return [name for node in model.graph.node for name in node.output if name in floats]
-
-
-def observe(
-    model: ModelProto,
-    tensors: Collection[str],
-    batches: Iterable[Tensor],
-    title: str,
-    outlying: float = 0.0,
-) -> Ranges:
-    """Run a network and return the range of each tensor.
-
-    The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
-    would fill the memory.
-
-    Args:
-        model: A network with one image input.
-        tensors: Names of its float tensors, possibly with the input.
-        batches: What to feed it.
-        title: Its name in errors.
-        outlying: Share of the batches that may go below a range, and above it.
-
-    Returns:
-        The ranges; none without a batch.
-
-    Raises:
-        InferenceError: The network failed on a batch.
-        ModelError: The runtime refuses the graph.
-    """
-    wanted = list(tensors)
-    session = open_tensors("cpu", _reduced(model, wanted).SerializeToString(), title)
-    image, _ = find_inputs(GraphIndex(model.graph))
-    found = [[*session.run_watched(image.name, batch).values()] for batch in batches]
-    if not found:
-        return {}
-    lows, highs = np.split(np.array(found, np.float64), 2, axis=1)  # (batches, tensors) each
-    # Of the values themselves: between infinite ones nothing can be interpolated.
-    lowest = np.quantile(lows, outlying, axis=0, method="lower")
-    highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
-    return dict(zip(wanted, zip(lowest.tolist(), highest.tolist(), strict=True), strict=True))
-
-
-def _reduced(model: ModelProto, tensors: list[str]) -> ModelProto:
-    """The model with the lowest values of tensors as outputs, then the highest."""
-    reduced = copied(model)
-    graph = reduced.graph
-    del graph.output[:]
-    for operator in ("ReduceMin", "ReduceMax"):
-        for name in tensors:
-            output = f"{name}/{operator}"
-            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
-            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
-    return reduced
-
-
-MAX_HALF = 65504.0
-MARGIN = 4.0
-"""Factor by which the values of other pictures may be larger."""
-
-SQUARING = frozenset(
-    "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
-    "ReduceSumSquare RMSNormalization SimplifiedLayerNormalization".split()
-)
-"""Operators that square their input internally, where no tensor shows an overflow."""
-
-MAX_SQUARED = (MAX_HALF / MARGIN) ** 0.5
-
-MAX_LISTED = 3
-
-FLOAT_DEPTH = 3
-"""Number of convolutions that stay in float32 at the end of each branch of class scores in an int8
-model: they are little work and cause most of the error of the scores (see docs/convert.md)."""
-
-FLOAT_START = 2
-"""Number of convolutions that stay in float32 at its beginning: their values range furthest, and
-all others inherit their errors."""
+    name: str  # the option that asked for it
+    changed: bool
+    finding: str  # what it did, or why it changed nothing
+    nodes: int  # in the graph after it
 
 
 class Steps:
     """Converts a model, pass by pass."""
 
+    _known: ModelProto  # the model with its shapes, and what it is, before the pass that runs
+    _reading: Reading
+
     def __init__(
         self, model: ModelProto, title: str, options: ConversionOptions, pictures: Pictures
     ) -> None:
-        """Prepare to convert the model, which stays unchanged; errors name its title."""
         self.model, self.done = model, list[Step]()  # after the passes so far, and these
-        self._seen = 0
         self._title, self._options, self._pictures = title, options, pictures
 
     def run(self) -> None:
-        """Run the passes that the options ask for.
-
-        Raises:
-            InferenceError: The network failed on a picture.
-            ModelError: The model cannot be converted with these options.
-            SourceError: No picture can be read.
-            UsageError: The names or the size do not fit the model.
-        """
+        """Run the passes that the options ask for."""
         wanted = self._options
-        steps: list[tuple[bool, StepName, _Step]] = [
+        steps = [
             (wanted.names is not None, "names", self._names),
             (bool(wanted.metadata), "metadata", self._metadata),
             (wanted.cut, "cut", self._cut),
@@ -265,10 +159,10 @@ class Steps:
             (wanted.guard_transpose, "guard-transpose", self._guard),
         ]
         for name, step in ((name, step) for asked_for, name, step in steps if asked_for):
-            known = infer_shapes(self.model)
-            reading = read_graph(known, self._title, wanted.box_format)
-            converted, finding = step(known, reading)
-            heads = reading.adaptation.head.tensors
+            self._known = infer_shapes(self.model)
+            self._reading = read_graph(self._known, self._title, wanted.box_format)
+            converted, finding = step()
+            heads = self._reading.adaptation.head.tensors
             kept = {*heads, *(value.name for value in self.model.graph.value_info)}
             _forget_shapes(converted, kept)
             changed = _essence(converted) != _essence(self.model)
@@ -276,63 +170,69 @@ class Steps:
                 self.model = converted
             self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
-    def _names(self, _: ModelProto, reading: Reading) -> "_Converted":
+    def _names(self) -> tuple[ModelProto, str]:
         path = self._options.names or Path()
-        names = reading.contract.with_names(read_names(path), str(path)).names
+        names = self._reading.contract.with_names(read_names(path), str(path)).names
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
-    def _metadata(self, _: ModelProto, reading: Reading) -> "_Converted":  # noqa: ARG002 - as all
+    def _metadata(self) -> tuple[ModelProto, str]:
         entries = self._options.metadata
         return set_metadata(self.model, entries), ", ".join(entries)
 
-    def _image_size(self, _: ModelProto, reading: Reading) -> "_Converted":
-        size, contract = self._options.imgsz or 0, reading.contract
+    def _image_size(self) -> tuple[ModelProto, str]:
+        size, contract = self._options.imgsz or 0, self._reading.contract
         replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
-        resized = set_image_size(self.model, size)
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
-        return self._update_metadata(resized, "imgsz", str([size, size])), finding
+        return self._updated(set_image_size(self.model, size), "imgsz", str([size, size])), finding
 
-    def _batch(self, _: ModelProto, reading: Reading) -> "_Converted":
-        size, contract = self._options.batch_size, reading.contract
+    def _batch(self) -> tuple[ModelProto, str]:
+        contract = self._reading.contract
+        size = self._options.batch if isinstance(self._options.batch, int) else None
         if contract.layout is Layout.ROWS:
             raise ModelError(
                 "--batch: the graph selects its detections itself, for the batch it was exported "
                 "with",
                 "export the model again with that batch",
             )
-        changed = set_batch(self.model, size)
         finding = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
-        return self._update_metadata(changed, "batch", str(size or 1)), finding
+        return self._updated(set_batch(self.model, size), "batch", str(size or 1)), finding
 
-    def _update_metadata(self, model: ModelProto, key: str, value: str) -> ModelProto:
-        """Update an entry of the metadata that exists."""
+    def _updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
+        """A model with another value of an entry of the metadata, if there is one."""
         known = {entry.key for entry in self.model.metadata_props}
         return set_metadata(model, {key: value}) if key in known else model
 
-    def _cut(self, known: ModelProto, reading: Reading) -> "_Converted":
-        if reading.contract.layout is Layout.ROWS:
+    def _cut(self) -> tuple[ModelProto, str]:
+        if self._reading.contract.layout is Layout.ROWS:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
                 "clear",
                 "leave it out",
             )
-        heads = reading.adaptation.head.tensors
-        body = cut(known, *heads)
-        dropped = len(known.graph.node) - len(body.graph.node)
+        heads = self._reading.adaptation.head.tensors
+        body = cut(self._known, *heads)
+        dropped = len(self._known.graph.node) - len(body.graph.node)
         return body, f"{dropped} nodes after {' and '.join(heads)} dropped"
 
-    def _half(self, known: ModelProto, reading: Reading) -> "_Converted":
+    def _half(self) -> tuple[ModelProto, str]:
+        known = self._known
         if is_half(known):
             return self.model, "already in float16"
         if is_quantised(known.graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        ranges = self._float_ranges(known, reading)
-        near = {name for name, limits in ranges.items() if not _within(limits, MAX_HALF / MARGIN)}
-        squared = {name for name, limits in ranges.items() if not _within(limits, MAX_SQUARED)}
-        head = reading.adaptation.head
+        ranges, seen = self._observed(float_tensors(known))
+        for tensor in known.graph.initializer:
+            if tensor.data_type == TensorProto.FLOAT and 0 not in tensor.dims:
+                values = onnx.numpy_helper.to_array(tensor)
+                ranges[tensor.name] = float(values.min()), float(values.max())
+        near, squared = (
+            {name for name, (low, high) in ranges.items() if not -most <= low <= high <= most}
+            for most in (MAX_HALF / MARGIN, MAX_SQUARED)
+        )
+        head = self._reading.adaptation.head
         decode = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
         index = GraphIndex(known.graph)
         behind = set().union(*(index.moved_from(tensor) for tensor in head.tensors))
@@ -351,84 +251,105 @@ class Steps:
         if overflowing:
             some = ", ".join(sorted(overflowing)[:MAX_LISTED])
             finding += f"; {len(overflowing)} that might overflow, such as {some}"
-        return half, f"{finding} (calibrated on {self._seen_pictures})"
+        return half, f"{finding} (calibrated on {seen})"
 
-    def _float_ranges(self, known: ModelProto, reading: Reading) -> Ranges:
-        """The ranges of all float32 tensors and constants."""
-        return self._observed(known, reading, float_tensors(known)) | {
-            tensor.name: (float(values.min()), float(values.max()))
-            for tensor in known.graph.initializer
-            if tensor.data_type == TensorProto.FLOAT
-            and (values := onnx.numpy_helper.to_array(tensor)).size
-        }
-
-    def _int8(self, known: ModelProto, reading: Reading) -> "_Converted":
-        if is_quantised(known.graph):
+    def _int8(self) -> tuple[ModelProto, str]:
+        graph, head = self._known.graph, self._reading.adaptation.head
+        if is_quantised(graph):
             return self.model, "already quantised"
-        if is_half(known):
+        if is_half(self._known):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        head = reading.adaptation.head
-        exact = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
-        scores = (piece.tensor for piece in head.scores)
-        exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
-        convolutions = [node for node in known.graph.node if node.op_type == "Conv"]
-        image, _ = find_inputs(GraphIndex(known.graph))
-        first = first_convolutions(known.graph, image.name, FLOAT_START)
+        exact = decode_nodes(graph, (piece.tensor for piece in head.boxes))
+        exact |= score_convolutions(graph, (piece.tensor for piece in head.scores), FLOAT_DEPTH)
+        convolutions = [node for node in graph.node if node.op_type == "Conv"]
+        image, _ = find_inputs(GraphIndex(graph))
+        first = first_convolutions(graph, image.name, FLOAT_START)
         if not {node.output[0] for node in convolutions} <= exact | first:  # a tiny network
             exact |= first
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
-        ranges = self._observed(known, reading, sorted(tensors), OUTLYING)
+        ranges, seen = self._observed(sorted(tensors), OUTLYING)
         run = partial(to_int8, self.model, ranges, exact)
         quantised = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
-        share = f"{len(chosen)} of {len(convolutions)} convolutions"
-        return quantised, f"{share}, calibrated on {self._seen_pictures}"
+        return quantised, f"{len(chosen)} of {len(convolutions)} convolutions, calibrated on {seen}"
 
-    @property
-    def _seen_pictures(self) -> str:
-        return "1 picture" if self._seen == 1 else f"{self._seen} pictures"
-
-    def _observed(
-        self, known: ModelProto, reading: Reading, tensors: list[str], outlying: float = 0.0
-    ) -> Ranges:
-        """The ranges of tensors over the pictures, see `observe`."""
-        self._seen = 0
+    def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
+        """The ranges of tensors over the pictures, and how many these are."""
         if not tensors:
-            return {}  # a network that returns nothing cannot run
-
-        def batches() -> Iterator[Tensor]:
-            for picture in self._pictures():
-                self._seen += 1
-                yield tensor_of(picture, reading.contract)
-
-        ranges = observe(reading.fed(known), tensors, batches(), self._title, outlying)
-        if not self._seen:
+            return {}, count(0, "picture")  # a network that returns nothing cannot run
+        batches = (tensor_of(one, self._reading.contract) for one in self._pictures())
+        network = self._reading.fed(self._known)
+        ranges, seen = observe(network, tensors, batches, self._title, outlying)
+        if not seen:
             raise SourceError(
                 "no picture to calibrate on", "name a folder of pictures with --calibrate"
             )
-        return ranges
+        return ranges, count(seen, "picture")
 
-    def _selection(self, known: ModelProto, reading: Reading) -> "_Converted":
+    def _selection(self) -> tuple[ModelProto, str]:
+        reading, rows = self._reading, self._options.rows
         contract, adapted = reading.contract, reading.adaptation.is_needed
-        body = reading.body(known) if adapted and contract.layout is not Layout.ROWS else known
-        rows = self._options.rows
+        whole = not adapted or contract.layout is Layout.ROWS
+        body = self._known if whole else reading.body(self._known)
         ended = append_selection(body, contract, min(rows, contract.most or rows))
         if adapted:  # the rows show neither the family nor how pictures are prepared
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             ended = set_metadata(ended, entries)
-        dims = shape(ended.graph.output[0])
-        return ended, f"ends in [{', '.join(map(str, dims))}]"
+        return ended, f"ends in [{', '.join(map(str, shape(ended.graph.output[0])))}]"
 
-    def _guard(self, _: ModelProto, reading: Reading) -> "_Converted":  # noqa: ARG002 - as all
-        count = len(bare_transposes(self.model.graph))
-        return guard_transposes(self.model), f"{count} outputs come directly from a Transpose"
+    def _guard(self) -> tuple[ModelProto, str]:
+        bare = len(bare_transposes(self.model.graph))
+        return guard_transposes(self.model), f"{bare} outputs come directly from a Transpose"
 
 
-_Converted = tuple[ModelProto, str]
-"""A model, and a sentence on what was done."""
-_Step = Callable[[ModelProto, Reading], _Converted]
+def tensor_of(picture: Picture, contract: Contract) -> Tensor:
+    """A picture as an input of the network, repeated to fill the batch: `(B, 3, H, W)`."""
+    preprocessing = contract.preprocessing
+    letterbox = place(picture.size, contract.canvas(), preprocessing)
+    batch = contract.batch or 1
+    return to_batch(picture, letterbox, preprocessing, contract.input_dtype, batch)
+
+
+def float_tensors(model: ModelProto) -> list[str]:
+    """The float32 tensors that a graph computes, in order; shapes must be inferred."""
+    types = GraphIndex(model.graph).types
+    made = [name for node in model.graph.node for name in node.output]
+    return [name for name in made if types.get(name) == TensorProto.FLOAT]
+
+
+def observe(
+    model: ModelProto,
+    tensors: Collection[str],
+    batches: Iterable[Tensor],
+    title: str,
+    outlying: float = 0.0,
+) -> tuple[Ranges, int]:
+    """Run a network and return the range of each tensor, and the number of batches.
+
+    The graph itself reduces each tensor to its lowest and highest value, since all tensors at once
+    would fill the memory. A share of the batches, `outlying`, may go below a range, and above it.
+    """
+    reduced = copied(model)
+    graph = reduced.graph
+    del graph.output[:]
+    for operator in ("ReduceMin", "ReduceMax"):
+        for name in tensors:
+            output = f"{name}/{operator}"
+            graph.node.append(helper.make_node(operator, [name], [output], keepdims=0))
+            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, []))
+    session = open_tensors("cpu", reduced.SerializeToString(), title)
+    image, _ = find_inputs(GraphIndex(model.graph))
+    found = [[*session.run_watched(image.name, batch).values()] for batch in batches]
+    if not found:
+        return {}, 0
+    lows, highs = np.split(np.array(found, np.float64), 2, axis=1)  # (batches, tensors) each
+    # Of the values themselves: between infinite ones nothing can be interpolated.
+    lowest = np.quantile(lows, outlying, axis=0, method="lower")
+    highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+    limits = zip(lowest.tolist(), highest.tolist(), strict=True)
+    return dict(zip(tensors, limits, strict=True)), len(found)
 
 
 def serialised(model: ModelProto) -> bytes:
@@ -448,7 +369,3 @@ def _forget_shapes(model: ModelProto, kept: set[str]) -> None:
     values = [value for value in model.graph.value_info if value.name in kept]
     del model.graph.value_info[:]
     model.graph.value_info.extend(values)
-
-
-def _within(limits: tuple[float, float], most: float) -> bool:
-    return -most <= limits[0] <= limits[1] <= most

@@ -22,7 +22,7 @@ def model():
 
 def test_ranges_are_those_of_all_batches(model):
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
-    ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")
+    ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
     np.testing.assert_allclose(ranges["images"], (0.25, 0.75))
     np.testing.assert_allclose(ranges["layer1"], (0.25, 0.75), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (2.5, 7.5), rtol=1e-5)
@@ -31,17 +31,18 @@ def test_ranges_are_those_of_all_batches(model):
 
 def test_a_share_of_the_pictures_may_go_beyond_a_range(model):
     batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
-    ranges = observe(model, ["images", "layer3"], batches, "m", outlying=0.1)
+    ranges = observe(model, ["images", "layer3"], batches, "m", outlying=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
-    few = observe(model, ["images"], batches[3:6], "m", outlying=0.1)
+    few, seen = observe(model, ["images"], batches[3:6], "m", outlying=0.1)
+    assert seen == 3
     np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
-    assert observe(model, ["images"], [], "m") == {}
+    assert observe(model, ["images"], [], "m") == ({}, 0)
 
 
 def test_infinite_values_are_in_no_way_averaged(model):
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (1, np.inf, np.inf)]
-    assert observe(model, ["images"], batches, "m") == {"images": (1, np.inf)}
+    assert observe(model, ["images"], batches, "m") == ({"images": (1, np.inf)}, 3)
 
 
 def test_the_model_stays_unchanged(model):

@@ -45,8 +45,3 @@ def test_options_that_combine(wanted):
 @pytest.mark.parametrize(("max_det", "rows"), [(None, 300), (5, 5)])
 def test_rows(max_det, rows):
     assert ConversionOptions(end_to_end=True, max_det=max_det).rows == rows
-
-
-@pytest.mark.parametrize(("batch", "size"), [(None, None), ("dynamic", None), (4, 4)])
-def test_batch_size(batch, size):
-    assert ConversionOptions(cut=True, batch=batch).batch_size == size
