@@ -1,8 +1,8 @@
-"""`detcli convert`: converts a model file and compares the result with the original."""
+"""The command `detcli convert`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from detcli.commands.shared import options
 from detcli.commands.shared.layout import INPUT, OUTPUT
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from detcli.commands.convert.run import Conversion, Difference, File
-    from detcli.commands.convert.steps import BatchSize, Step
-
 
 CONTRACT = "contract"
 """The value of --metadata that asks for what a model's neighbours and the options say."""
@@ -43,10 +41,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = False,
     half: Annotated[
         bool,
-        flag(
-            "Compute in float16, except box decoding and nodes that would overflow.",
-            "--half",
-        ),
+        flag("Compute in float16, except box decoding and nodes that would overflow.", "--half"),
     ] = False,
     keep_io: Annotated[
         bool, flag("With --half: inputs and outputs stay float32.", "--keep-io")
@@ -66,7 +61,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     ] = None,
     recursive: options.RecursiveOption = False,
     batch: Annotated[str | None, option("N|dynamic", "Pictures in a batch.")] = None,
-    imgsz: Annotated[int | None, option("N", "Input side length in pixels.")] = None,
+    imgsz: options.ImageSizeOption = None,
     names: options.NamesOption = None,
     metadata: Annotated[
         list[str] | None,
@@ -80,8 +75,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     end_to_end: Annotated[
         bool,
         flag(
-            "Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
-            "--end-to-end",
+            "Append detcli's selection to the graph, for other runtimes: [B, K, 6].", "--end-to-end"
         ),
     ] = False,
     max_det: Annotated[
@@ -148,7 +142,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         batch=_batch(batch),
         imgsz=imgsz,
         names=names,
-        metadata=_entries(entry for entry in metadata or [] if entry != CONTRACT),
+        metadata=_entries(metadata or []),
         contract=CONTRACT in (metadata or []),
         end_to_end=end_to_end,
         max_det=max_det,
@@ -173,7 +167,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         )
 
 
-def _batch(text: str | None) -> "BatchSize | None":
+def _batch(text: str | None) -> int | Literal["dynamic"] | None:
     if text == "dynamic":
         return "dynamic"
     try:
@@ -184,11 +178,13 @@ def _batch(text: str | None) -> "BatchSize | None":
         ) from None
 
 
-def _entries(texts: Iterable[str]) -> dict[str, str]:
+def _entries(texts: Sequence[str]) -> dict[str, str]:
     """Parse the KEY=VALUE texts of --metadata."""
     entries = {}
     for text in texts:
         key, equals, value = text.partition("=")
+        if text == CONTRACT:
+            continue
         if not key or not equals:
             raise UsageError(
                 f"--metadata '{text}' is not KEY=VALUE",
@@ -200,9 +196,19 @@ def _entries(texts: Iterable[str]) -> dict[str, str]:
 
 def render(report: "Conversion") -> "Iterator[Table | Text]":
     """Lay out a report: the model, the passes, the difference, and what was written."""
-    yield facts([("model", _file(report.model)), *map(_step, report.steps)])
+    from rich.text import Text
+
+    rows = [("model", _file(report.model))]
+    for step in report.steps:
+        nothing = "" if step.changed else " (nothing to do)"
+        rows.append((step.name, f"{step.finding}{nothing}; {step.nodes} nodes"))
+    yield facts(rows)
     yield facts(_differences(report.difference))
-    yield _verdict(report)
+    if report.written:
+        yield Text.assemble(("written: ", "green"), printable(_file(report.output)))
+    else:
+        reasons = "".join(f"\n  {printable(failure)}" for failure in report.failures)
+        yield Text.assemble(("not written: ", "red"), printable(report.output.path), reasons)
 
 
 def _file(file: "File") -> str:
@@ -213,38 +219,15 @@ def _file(file: "File") -> str:
     return f"{file.path}, {decimal(file.bytes)}, {size}, {batch} ({file.sha256[:12]})"
 
 
-def _step(step: "Step") -> tuple[str, str]:
-    nothing = "" if step.changed else " (nothing to do)"
-    return step.name, f"{step.finding}{nothing}; {step.nodes} nodes"
-
-
-def _differences(found: "Difference") -> list[tuple[str, str]]:
-    rows = [
-        ("compared on", found.source),
-        (
-            f"above {found.conf:g}",
-            f"{found.old} boxes before, {found.new} after, {found.pairs} pairs",
-        ),
-        (
-            "disagree",
-            f"{found.missing} missing, {found.extra} extra, {found.over} beyond the tolerance"
-            + (f"; {found.borderline} at the confidence threshold" if found.borderline else ""),
-        ),
-        ("score", f"differs by {found.largest_score:.3g} (allowed {found.score_tolerance:g})"),
-        (
-            "corners",
-            f"differ by {found.largest_corner:.3g} pixels (allowed {found.corner_tolerance:g})",
-        ),
-    ]
+def _differences(found: "Difference") -> Iterator[tuple[str, str]]:
+    yield "compared on", found.source
+    boxes = f"{found.old} boxes before, {found.new} after, {found.pairs} pairs"
+    yield f"above {found.conf:g}", boxes
+    near = f"; {found.borderline} at the confidence threshold" if found.borderline else ""
+    disagree = f"{found.missing} missing, {found.extra} extra, {found.over} beyond the tolerance"
+    yield "disagree", disagree + near
+    yield "score", f"differs by {found.largest_score:.3g} (allowed {found.score_tolerance:g})"
+    corners = f"{found.largest_corner:.3g} pixels (allowed {found.corner_tolerance:g})"
+    yield "corners", f"differ by {corners}"
     if found.batch is not None:
-        rows.append(("in a batch", f"the output differs by {found.batch:.3g} of its largest value"))
-    return rows
-
-
-def _verdict(report: "Conversion") -> "Text":
-    from rich.text import Text
-
-    if report.written:
-        return Text.assemble(("written: ", "green"), printable(_file(report.output)))
-    reasons = "".join(f"\n  {printable(failure)}" for failure in report.failures)
-    return Text.assemble(("not written: ", "red"), printable(report.output.path), reasons)
+        yield "in a batch", f"the output differs by {found.batch:.3g} of its largest value"

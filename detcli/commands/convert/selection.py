@@ -32,15 +32,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     K is `max_det`, or the number of scores if that is less. No confidence is applied, so a picture
     with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
-    Args:
-        model: A graph with one input for pictures, and the head among its tensors.
-        contract: Its contract.
-        max_det: How many rows to keep.
-
-    Raises:
-        ModelError: The head needs non-maximum suppression, which this selection lacks, the graph
-            selects for itself already, its boxes are fractions of an unknown size, or the opset is
-            too old.
+    The model has one input for pictures, and the head among its tensors.
     """
     _check(model, contract)
     tensor, anchors_first = contract.head, contract.anchors_first
@@ -111,14 +103,8 @@ def _selection(
 
     B pictures, N anchors and C classes; A anchors and K rows are kept.
 
-    Args:
-        contract: What the head means.
-        max_det: How many rows to keep.
-        version: The opset.
-        anchors_first: Whether the head is (B, N, 4 + C) instead of (B, 4 + C, N).
-
-    Returns:
-        The nodes, and the constants that they may read.
+    The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N). Returns the nodes, and the
+    constants that they may read.
     """
     classes, length = contract.class_count, contract.anchor_count
     logits = contract.score_form is ScoreForm.LOGITS

@@ -283,8 +283,8 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
     head = heads[0]
     if not head.shape or contract.heads:
         channels = 6 if contract.layout is Layout.ROWS else contract.class_count + 4
-        axes = (channels, contract.anchor_count)
-        axes = axes[::-1] if contract.anchors_first else axes
+        anchors = contract.anchor_count
+        axes = (anchors, channels) if contract.anchors_first else (channels, anchors)
         head = TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
     return DetectorFacts(
         family=contract.family,
