@@ -121,17 +121,23 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
 
     silence_opencv()
     require_disk({"--output": output})
-    if recursive and not calibrate:
-        raise UsageError("--recursive needs --calibrate", "name the folder of pictures")
-    if int8 and not calibrate:
-        raise UsageError(
+    calibrate, pictured = calibrate or [], [image] if image else []
+    for wrong, problem, hint in (
+        (recursive and not calibrate, "--recursive needs --calibrate", "name a folder of pictures"),
+        (
+            int8 and not calibrate,
             "--int8 needs pictures to calibrate on",
             "name a folder of about a hundred typical pictures with --calibrate",
-        )
-    if calibrate and not int8 and not half:
-        raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
-    inputs = [*([image] if image else []), *(calibrate or [])]
-    InputGuard(inputs, SourceOptions(recursive=recursive)).refuse([output])
+        ),
+        (
+            calibrate and not int8 and not half,
+            "--calibrate needs --int8 or --half",
+            "leave it out, or add one",
+        ),
+    ):
+        if wrong:
+            raise UsageError(problem, hint)
+    InputGuard([*pictured, *calibrate], SourceOptions(recursive=recursive)).refuse([output])
     located = find_model(model)
     conversion = ConversionOptions(
         cut=cut,
@@ -152,8 +158,8 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
         force=force,
     )
     with (
-        Sources([image] if image else []) as picture,
-        Sources(calibrate or [], SourceOptions(recursive=recursive)) as sources,
+        Sources(pictured) as picture,
+        Sources(calibrate, SourceOptions(recursive=recursive)) as sources,
         progress(lambda: sources.progress.total, wanted=bool(calibrate) and not quiet) as advance,
     ):
         compared_on = next(iter(picture)) if image else built_in()
