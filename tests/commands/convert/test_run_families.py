@@ -1,7 +1,5 @@
 """Conversions of detectors other than YOLO: detections stay the same, or the reason is given."""
 
-import json
-
 import colour_model
 import numpy as np
 import onnx
@@ -66,11 +64,11 @@ def same(one, other, within=0.01):
     return all(np.allclose(*pair, atol=within) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("tail", query_model.TAILS)
-@pytest.mark.parametrize("no_object", [False, True])
+@pytest.mark.parametrize(
+    ("tail", "no_object"),
+    [("pair", False), ("deploy", False), ("rows", False), ("pair", True), ("rows", True)],
+)
 def test_an_appended_selection_gives_the_same_detections(write, tail, no_object):
-    if (tail, no_object) == ("deploy", True):
-        pytest.skip("no exporter of DETR selects inside")
     path = write(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
     assert same(detected(path), detected(output))
@@ -102,11 +100,10 @@ def test_a_selection_is_cut_off(write, tail):
     assert same(detected(write(tail)), detected(output))
 
 
-@pytest.mark.parametrize("tail", query_model.TAILS)
-@pytest.mark.parametrize("options", [{"half": True}, {"half": True, "keep_io": True}])
-def test_attention_that_overflows_float16_stays_in_float32(write, tail, options):
+@pytest.mark.parametrize(("tail", "keep_io"), [("pair", True), ("deploy", False), ("rows", False)])
+def test_attention_that_overflows_float16_stays_in_float32(write, tail, keep_io):
     path = write(tail, attention=3e5)
-    output = converted(path, **options)
+    output = converted(path, half=True, keep_io=keep_io)
     assert same(detected(path), detected(output), within=0.05)
     types = types_of(output)
     assert types["MatMul", "products"] == onnx.TensorProto.FLOAT
@@ -114,8 +111,9 @@ def test_attention_that_overflows_float16_stays_in_float32(write, tail, options)
     assert types["Conv", "early"] == onnx.TensorProto.FLOAT16
 
 
-@pytest.mark.parametrize("tail", query_model.TAILS)
-@pytest.mark.parametrize("option", ["half", "int8", "end_to_end"])
+@pytest.mark.parametrize(
+    ("tail", "option"), [("pair", "int8"), ("deploy", "half"), ("rows", "end_to_end")]
+)
 def test_boxes_joined_of_centre_and_size_are_converted(write, tail, option):
     path = write(tail, grown=True)
     assert ModelFile.read(path).detector().family == "RF-DETR"
@@ -147,11 +145,6 @@ def test_a_norm_that_squares_large_values_stays_in_float32(write):
     assert types == {onnx.TensorProto.FLOAT}
 
 
-def test_convolutions_are_quantised(write):
-    output = converted(write(), int8=True, tolerance={"score": 0.25, "corner": 1})
-    assert "QuantizeLinear" in {node.op_type for node in onnx.load(output).graph.node}
-
-
 def test_queries_keep_their_size(write, tmp_path):
     with pytest.raises(ModelError, match="only takes 64x64 pictures"):
         converted(write(), imgsz=96)
@@ -163,31 +156,8 @@ def test_a_batch_of_queries(write, batch):
     assert same(detected(write()), detected(converted(write(), batch=batch)))
 
 
-def test_a_copy_needs_neither_options_nor_neighbours(write, tmp_path):
-    """What preprocessor_config.json, config.json and --preprocess say is in the copy."""
-    path = write()
-    model = onnx.load(path)
-    del model.metadata_props[:]
-    folder = tmp_path / "hub"
-    folder.mkdir()
-    path = folder / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    (folder / "config.json").write_text(json.dumps({"id2label": {0: "r", 1: "g", 2: "b"}}))
-    processor = {"do_resize": True, "size": {"height": 64, "width": 64}, "do_normalize": False}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, "do_rescale": True}))
-    output = tmp_path / "alone.onnx"
-    options = ConversionOptions(contract=True, preprocess="bicubic,pad=7")
-    assert convert(find(path), output, options, ITEM).written
-    before = ModelFile.read(path, preprocess="bicubic,pad=7").detector()
-    after = ModelFile.read(output).detector()
-    assert after.names == before.names == ("r", "g", "b")
-    assert after.preprocessing == before.preprocessing
-    assert after.default_size == before.default_size
-
-
 def test_a_family_that_the_graph_is_not_is_refused(write):
-    path = write()
-    model = onnx.load(path)
+    model = onnx.load(path := write())
     model.metadata_props.add(key="detcli.family", value="YOLOX")
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="family says 'YOLOX', which does not fit it"):

@@ -9,7 +9,14 @@ from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
 from detcli.commands.convert import steps as module
-from detcli.commands.convert.steps import ConversionOptions, Steps, serialised
+from detcli.commands.convert.steps import (
+    ConversionOptions,
+    Steps,
+    float_tensors,
+    observe,
+    serialised,
+    tensor_of,
+)
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
@@ -25,6 +32,26 @@ def converted(model, pictures=(PICTURE,), **options):
     steps = Steps(model, "m.onnx", ConversionOptions(**options), lambda: pictures)
     steps.run()
     return steps
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ({}, "nothing to do"),
+        ({"keep_io": True}, "--keep-io needs --half"),
+        ({"cut": True, "end_to_end": True}, "--cut and --end-to-end are mutually exclusive"),
+        ({"half": True, "int8": True}, "--half and --int8 are mutually exclusive"),
+        ({"imgsz": 0}, "--imgsz is 0"),
+        ({"imgsz": 16385}, "--imgsz is 16385"),
+        ({"half": True, "max_det": 5}, "--max-det needs --end-to-end"),
+        ({"batch": 0}, "--batch is 0"),
+        ({"end_to_end": True, "max_det": 0}, "--max-det is 0"),
+    ],
+)
+def test_options_that_are_refused(wanted, why):
+    with pytest.raises(UsageError, match=why) as caught:
+        ConversionOptions(**wanted)
+    assert caught.value.hint
 
 
 def contract_of(model):
@@ -74,11 +101,8 @@ def test_a_model_that_needs_no_change_stays_byte_for_byte():
     model = convolution_model.build("body")
     steps = converted(model, cut=True, guard_transpose=True, batch=1)
     assert same_bytes(steps.model, model)
-    assert [(step.name, step.changed) for step in steps.done] == [
-        ("cut", False),
-        ("batch", False),
-        ("guard-transpose", False),
-    ]
+    done = [(step.name, step.changed) for step in steps.done]
+    assert done == [("cut", False), ("batch", False), ("guard-transpose", False)]
 
 
 def test_cut_reports_what_it_drops():
@@ -113,18 +137,13 @@ def test_metadata_is_updated():
     contract = contract_of(steps.model)
     assert (contract.input_size, contract.batch) == ((96, 96), 4)
 
-
-def test_metadata_entries_are_not_added():
     steps = converted(convolution_model.build(size=None), imgsz=96, batch=4)
-    assert entries(steps.model) == {}
+    assert entries(steps.model) == {}  # none is added
 
 
-def test_a_size_that_the_stride_does_not_divide_is_refused():
+def test_sizes_that_do_not_fit():
     with pytest.raises(UsageError, match="stride, 8"):
         converted(convolution_model.build(size=None, metadata=METADATA), imgsz=100)
-
-
-def test_a_static_size_stays():
     model = convolution_model.build(metadata=METADATA)
     with pytest.raises(ModelError, match="only takes 64x64 pictures"):
         converted(model, imgsz=96)
@@ -165,20 +184,21 @@ def test_half_keeps_float32_where_it_would_overflow(scale):
     assert "cells, layer3, layer4" in steps.done[0].finding
 
 
+def quantised(steps):
+    names = {tensor.name for tensor in steps.model.graph.initializer}
+    return [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
+
+
 def test_int8_leaves_the_last_convolutions_in_float32():
     steps = converted(convolution_model.build(), int8=True, pictures=[PICTURE] * 2)
-    names = {tensor.name for tensor in steps.model.graph.initializer}
-    quantised = [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
-    assert quantised == ["layer1", "layer2"]
+    assert quantised(steps) == ["layer1", "layer2"]
     assert steps.done[0].finding == "2 of 5 convolutions, calibrated on 2 pictures"
 
 
 def test_int8_leaves_the_first_convolutions_in_float32_where_others_remain(monkeypatch):
     monkeypatch.setattr(module, "FLOAT_DEPTH", 1)
     steps = converted(convolution_model.build(), int8=True)
-    names = {tensor.name for tensor in steps.model.graph.initializer}
-    quantised = [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
-    assert quantised == ["layer3", "layer4"]
+    assert quantised(steps) == ["layer3", "layer4"]
 
 
 def test_int8_cuts_off_the_outlying_pictures():
@@ -191,23 +211,17 @@ def test_int8_cuts_off_the_outlying_pictures():
         np.testing.assert_allclose(scale, most / 255, rtol=0.01)
 
 
-def test_a_network_without_convolutions_is_not_quantised():
+def test_precisions_that_are_refused():
     with pytest.raises(ModelError, match="no convolution"):
         converted(colour_model.build(), int8=True)
-
-
-def test_without_pictures_there_are_no_ranges():
     with pytest.raises(SourceError, match="no picture"):
         converted(convolution_model.build(), int8=True, pictures=[])
-
-
-def test_one_reduced_precision_is_not_converted_to_another():
     half = convolution_model.build(dtype=np.float16)
     with pytest.raises(ModelError, match="is in float16"):
         converted(half, int8=True)
-    quantised = converted(convolution_model.build(), int8=True).model
+    whole = converted(convolution_model.build(), int8=True).model
     with pytest.raises(ModelError, match="is quantised"):
-        converted(quantised, half=True)
+        converted(whole, half=True)
 
 
 def test_end_to_end_reports_its_shape():
@@ -215,5 +229,61 @@ def test_end_to_end_reports_its_shape():
     assert step.finding == "ends in [1, 20, 6]"
     [step] = converted(colour_model.build(size=128), end_to_end=True, max_det=500).done
     assert step.finding == "ends in [1, 500, 6]"
+    [step] = converted(colour_model.build(size=128), end_to_end=True).done
+    assert step.finding == "ends in [1, 300, 6]"
     [step] = converted(colour_model.build(size=None, batch=None), end_to_end=True).done
     assert step.finding == "ends in [batch, detections, 6]"
+
+
+RED = Picture.whole(colour_model.picture(("red", 0, 0)))
+
+
+@pytest.fixture
+def model():
+    return infer_shapes(convolution_model.build(scale=10))
+
+
+def test_ranges_are_those_of_all_batches(model):
+    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
+    ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
+    np.testing.assert_allclose(ranges["images"], (0.25, 0.75))
+    np.testing.assert_allclose(ranges["layer1"], (0.25, 0.75), rtol=1e-5)
+    np.testing.assert_allclose(ranges["layer3"], (2.5, 7.5), rtol=1e-5)
+    np.testing.assert_allclose(ranges["scores"], (0.25, 0.75), rtol=1e-5)
+
+
+def test_a_share_of_the_pictures_may_go_beyond_a_range(model):
+    batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
+    ranges = observe(model, ["images", "layer3"], batches, "m", outlying=0.1)[0]
+    np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
+    np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
+    few, seen = observe(model, ["images"], batches[3:6], "m", outlying=0.1)
+    assert seen == 3
+    np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
+    assert observe(model, ["images"], [], "m") == ({}, 0)
+
+
+def test_infinite_values_are_in_no_way_averaged(model):
+    before = model.SerializeToString(deterministic=True)
+    batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (1, np.inf, np.inf)]
+    assert observe(model, ["images"], batches, "m") == ({"images": (1, np.inf)}, 3)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_float_tensors_are_those_with_ranges(model):
+    names = float_tensors(model)
+    assert {"layer1", "cells", "scores", "boxes", "head"} <= set(names)
+    assert len(names) == len(model.graph.node)
+    body = onnx.helper.make_node("Shape", ["cells"], ["size"])
+    model.graph.node.append(body)
+    assert float_tensors(infer_shapes(model)) == names
+
+
+@pytest.mark.parametrize(("batch", "places"), [(1, 1), (3, 3), (None, 1)])
+def test_a_picture_is_at_each_place_of_a_batch(batch, places):
+    model = colour_model.build(batch=batch, dtype=np.float16)
+    tensor = tensor_of(RED, recognise(infer_shapes(model), "m"))
+    assert tensor.shape == (places, 3, 64, 64)
+    assert tensor.dtype == np.float16
+    for place in tensor:
+        assert place[:, 0, 0].tolist() == [1, 0, 0]

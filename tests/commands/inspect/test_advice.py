@@ -3,11 +3,17 @@
 import colour_model
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 from detcli.commands.inspect import advice
-from detcli.commands.inspect.advice import advise_on_detector, advise_on_graph
+from detcli.commands.inspect.advice import (
+    advise_on_detector,
+    advise_on_graph,
+    newest_ir,
+    newest_opset,
+)
 from detcli.commands.inspect.examine import describe
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, parameters
@@ -98,6 +104,7 @@ def test_a_one_to_many_head_needs_nms():
     found = on_detector("one-to-many")
     assert found.keys() == {"one-to-many"}
     assert "--nms" in found["one-to-many"].fix
+    assert on_detector("one-to-many", metadata={**NAMES, "detcli.nms": "0.7"}) == {}
 
 
 def test_an_assumed_stride_matters_for_dynamic_sizes():
@@ -123,26 +130,56 @@ def test_a_transpose_that_feeds_the_output():
     assert found["bare-transpose"].fix == "detcli convert --guard-transpose"
 
 
-def test_an_opset_that_the_runtime_does_not_load():
+def test_versions_that_the_runtime_does_not_load():
     model = colour_model.build()
     model.opset_import[0].version = 999
+    model.ir_version = 999
     found = on_graph(model)
-    newest = advice.newest_opset(999)
+    newest = newest_opset(999)
     assert found["opset-too-new"].message == f"opset 999: this ONNX Runtime supports up to {newest}"
     assert f"opset {newest} or lower" in found["opset-too-new"].fix
-
-
-def test_an_opset_that_is_too_old():
-    model = colour_model.build()
+    assert found["ir-too-new"].message.startswith("file format (IR) 999")
     model.opset_import[0].version = 6
     assert "opset-too-old" in on_graph(model)
 
 
-def test_a_format_that_the_runtime_does_not_load():
+def loads(opset, ir):
     model = colour_model.build()
-    model.ir_version = 999
-    found = on_graph(model)
-    assert found["ir-too-new"].message.startswith("file format (IR) 999")
+    model.opset_import[0].version = opset
+    model.ir_version = ir
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # noqa: BLE001 - ONNX Runtime has many of its own
+        return False
+    return True
+
+
+def test_the_newest_version_loads_and_the_next_does_not():
+    opset, ir = newest_opset(1 << 40), newest_ir(1 << 40)
+    assert opset >= 17
+    assert ir >= 8
+    assert loads(opset, 8)
+    assert loads(17, ir)
+    assert not loads(opset + 1, 8)
+    assert not loads(17, ir + 1)
+
+
+@pytest.mark.parametrize("newest", [newest_opset, newest_ir])
+@pytest.mark.parametrize("own", [-5, 1, 8])
+def test_a_version_that_loads_or_is_too_old_is_returned(newest, own):
+    assert newest(own) == own
+
+
+def test_the_search_is_short(monkeypatch):
+    asked = []
+    monkeypatch.setattr(advice, "_takes", lambda _, opset: asked.append(opset) or opset <= 26)
+    assert newest_opset(27) == 26
+    assert newest_opset(10**12) == 26
+    assert len(asked) < 60
 
 
 def test_external_data_is_named():

@@ -10,6 +10,7 @@ from dataclasses import replace
 import colour_model
 import onnx
 import pytest
+import query_model
 from onnx import TensorProto, helper
 from rich.console import Console
 
@@ -60,22 +61,6 @@ def test_a_pipe_gets_json_and_nothing_else(detcli, make_model):
     assert report(done)["problem"] is None
 
 
-def test_a_recommended_confidence_is_shown(invoke, make_model):
-    model = make_model(metadata={"detcli.conf": "0.4"})
-    assert report(invoke("inspect", model))["detector"]["conf"] == 0.4
-    table = invoke("inspect", model, "--format", "table").stdout
-    assert "0.4 is recommended, and used unless --conf is given" in table
-
-
-def test_a_recommended_suppression_is_shown(detcli, make_model):
-    model = make_model(tail="one-to-many", metadata={"detcli.nms": "0.7"})
-    found = report(detcli("inspect", model))
-    assert (found["detector"]["nms"], found["detector"]["needs_nms"]) == (0.7, True)
-    assert "one-to-many" not in {advice["code"] for advice in found["warnings"]}
-    table = " ".join(detcli("inspect", model, "--format", "table").stdout.split())
-    assert "an IoU of 0.7 is recommended, and used unless --nms is given" in table
-
-
 @pytest.mark.slow
 def test_a_real_model(invoke, shared):
     """test_examine.py reads others."""
@@ -85,14 +70,6 @@ def test_a_real_model(invoke, shared):
     assert found["parameters"] > 2_000_000
     assert (found["detector"]["layout"], found["inputs"][0]["dtype"]) == ("one-to-many", "float32")
     assert found["detector"]["names"][5] == "bus"
-
-
-def test_a_table_on_request(detcli, make_model):
-    done = detcli("inspect", make_model(tail="authors"), "--format", "table")
-    assert done.returncode == 0, done.stderr
-    assert "end-to-end" in done.stdout
-    assert "warning: its own TopK nodes keep at most 16" in done.stdout
-    assert "  fix: " in done.stdout
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
@@ -209,46 +186,120 @@ def test_missing_external_data_is_named(detcli, tmp_path):
 
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+LEFT = (LeftNode("/odd", "Odd", CPU), LeftNode("/odd2", "Odd", CPU))
+PLACEMENTS = (
+    Placement(CUDA, usable=True, taken={"Conv": 3}, left=LEFT),
+    Placement("OtherExecutionProvider", usable=False, reason="it is broken", hint="mend it"),
+    Placement("OldExecutionProvider", usable=True),
+    Placement(CPU, usable=True, taken={"Conv": 4}, left=()),
+)
+SHOWN = """\
+m.onnx
+file                               2.4 kB
+sha256                             ababababababababababababababababababababababababababababababa
+                                   bab
+written by                         unknown (IR 8)
+operator sets                      ai.onnx 17
+family                             YOLO
+layout                             end-to-end: first_value and second_value (TopK) pick boxes by
+                                   the maxima of the class scores (ReduceMax)
+head                               head float32 [1, 7, 64]
+cut                                at head: the 20 of 41 nodes after it select boxes, which
+                                   detcli does itself (4 Unsqueeze, 3 Tile, 3 GatherElements, 2
+                                   TopK, 1 Transpose, 1 Split, 6 other operators)
+boxes                              xyxy: the decode joins a difference and a sum (Sub, Add): two
+                                   corners; in pixels of the input
+scores                             final: of each class; every class of an anchor counts
+preprocessing                      letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std
+                                   =1:1:1,pad=114
+  resize                           the family's rule
+  interpolation                    the family's rule
+  values                           the family's rule
+  channels                         the family's rule
+anchors                            64
+stride                             8, the model's metadata
+classes                            3 (numbers, since the model names none): class_0, class_1,
+                                   class_2
+input                              images float32 [1, 3, 64, 64]
+output                             detections float32 [1, 16, 6]
+precision                          computes in float16 and float32, weights in int8, quantised
+                                   (QDQ): 2 of 4 multiplying nodes
+parameters                         0
+operations                         at least 6.70 GFLOPs for an input of 1x3x64x64; not counted:
+                                   2 Einsum
+nodes                              41: 5 Cast, 4 Concat, 4 Unsqueeze, 3 Mul, 3 Add, 3 Tile, 13
+                                   other operators
+on cuda                            takes 3 of 5 nodes, leaves 2 Odd (cpu), such as /odd
+on other                           no: it is broken (mend it)
+on old                             takes it; this ONNX Runtime does not report which nodes
+on cpu                             takes 4 of 4 nodes
+metadata stride                    8
+metadata note                      xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+                                   xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...
+metadata kkkkkkkkkkkkkkkkkkkkk...  value
+cannot be used: it is odd
+  fix: make it even
+warning: it names none of its 3 classes
+  fix: --names FILE, or detcli convert --names FILE to write them into a copy
+warning: its own TopK nodes keep at most 16 detections an image; detcli cuts the graph before
+them, other programs do not
+  fix: for other programs: detcli convert --cut, or --end-to-end with another --max-det
+"""
 
 
 def shown(inspection, width=200):
     console = Console(file=io.StringIO(), width=width)
     for part in render(inspection):
         console.print(part)
-    return console.file.getvalue()
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
 def lines(inspection):
     """The printed values by their titles."""
-    rows = [line.rstrip().partition("  ") for line in shown(inspection).splitlines()]
+    rows = [line.partition("  ") for line in shown(inspection).splitlines()]
     return {title: value.strip() for title, _, value in rows}
 
 
-@pytest.fixture
-def inspection(make_model):
-    return examine(make_model(tail="authors", metadata={"stride": "8", "note": "x" * 300}))
+def test_what_people_see(make_model):
+    metadata = {"stride": "8", "note": "x" * 300, "k" * 300: "value"}
+    found = replace(
+        examine(make_model(tail="authors", metadata=metadata)),
+        model="m.onnx",
+        bytes=2401,
+        sha256="ab" * 32,
+        placements=PLACEMENTS,
+        precision=NetworkPrecision(
+            {"float16": 3, "float32": 1}, {"int8": 9}, Quantisation("QDQ", 2, 4)
+        ),
+        operations=Operations(6_700_000_000, {}, (1, 3, 64, 64), {"Einsum": 2}),
+        problem=ModelProblem("it is odd", "make it even"),
+    )
+    assert shown(found, 96) == SHOWN
 
 
-def test_a_detector(inspection):
-    table = lines(inspection)
-    assert table["layout"].startswith("end-to-end: ")
-    assert table["cut"].startswith("at head: the ")
-    assert table["input"] == "images float32 [1, 3, 64, 64]"
-    assert table["output"] == "detections float32 [1, 16, 6]"
-    assert table["boxes"].startswith("xyxy: ")
-    assert table["anchors"] == "64"
-    assert table["stride"] == "8, the model's metadata"
-    assert table["classes"].startswith("3 (numbers, since the model names none): class_0, class_1")
-    assert table["sha256"] == inspection.sha256
-    assert table["operator sets"] == "ai.onnx 17"
-    assert table["metadata note"] == "x" * 117 + "..."
-
-
-def test_a_long_key_is_truncated(make_model):
-    inspection = examine(make_model(metadata={"k" * 300: "value"}))
-    table = shown(inspection, width=80).splitlines()
-    assert f"metadata {'k' * 21}...  value" in [line.rstrip() for line in table]
-    assert any("images float32 [1, 3, 64, 64]" in line for line in table)
+def test_what_people_see_of_other_detectors(make_model, tmp_path):
+    metadata = {"detcli.conf": "0.4", "names": str(["b"] * 3)}
+    found = examine(make_model(tail="one-to-many", size=None, batch=None, metadata=metadata))
+    table = lines(found)
+    assert table["duplicates"] == "several boxes for each object; needs --nms"
+    assert table["confidence"] == "0.4 is recommended, and used unless --conf is given"
+    assert table["anchors"] == "unknown; depends on the input size"
+    assert table["stride"] == "32, as in all YOLO detectors with three scales; the model gives none"
+    assert table["input size"] == "any; 640x640 unless --imgsz says otherwise"
+    assert table["dynamic axis"] == "axis3: images[3]"  # the last of three
+    assert table["precision"] == "nothing is multiplied"
+    assert "metadata names" not in table
+    named = lines(examine(make_model(metadata={"names": str([*"abc"]), "detcli.nms": "0.7"})))
+    assert named["classes"] == "3 (the model's metadata): a, b, c"
+    many = make_model(tail="one-to-many", metadata={"detcli.nms": "0.7"})
+    assert lines(examine(many))["duplicates"] == "several boxes for each object"
+    assert lines(examine(many))["NMS"].startswith("an IoU of 0.7 is recommended, and used unless")
+    (tmp_path / "q.onnx").write_bytes(query_model.build("deploy").SerializeToString())
+    table = lines(replace(examine(tmp_path / "q.onnx"), operations=None))
+    assert table["head"].endswith("made of corners float32 [1, 64, 4], logits float32 [1, 64, 3]")
+    assert table["cut"].startswith("at corners and logits: the ")
+    assert table["fed"] == "orig_target_sizes: width and height of the input"
+    assert table["operations"] == "not counted: the input size is unknown"
 
 
 def test_only_so_many_rows_and_characters_are_shown(make_model):
@@ -259,89 +310,6 @@ def test_only_so_many_rows_and_characters_are_shown(make_model):
     assert text.count("metadata key") == text.count("images float32") == 20
     assert text.count("480 more") == 2
     assert len(text) < 30_000
-
-
-def test_dynamic_sizes(make_model):
-    table = lines(examine(make_model(size=None, batch=None)))
-    assert table["dynamic axis"].startswith("axis")
-    assert table["input size"] == "any; 640x640 unless --imgsz says otherwise"
-    assert table["anchors"] == "unknown; depends on the input size"
-
-
-def test_placements(inspection):
-    left = (LeftNode("/odd", "Odd", CPU), LeftNode("/odd2", "Odd", CPU))
-    placements = (
-        Placement(CUDA, usable=True, taken={"Conv": 3}, left=left),
-        Placement("OtherExecutionProvider", usable=False, reason="it is broken", hint="mend it"),
-        Placement("OldExecutionProvider", usable=True),
-        Placement(CPU, usable=True, taken={"Conv": 4}, left=()),
-    )
-    table = lines(replace(inspection, placements=placements))
-    assert table["on cuda"] == "takes 3 of 5 nodes, leaves 2 Odd (cpu), such as /odd"
-    assert table["on other"] == "no: it is broken (mend it)"
-    assert table["on old"] == "takes it; this ONNX Runtime does not report which nodes"
-    assert table["on cpu"] == "takes 4 of 4 nodes"
-
-
-@pytest.mark.parametrize(
-    ("operations", "text"),
-    [
-        (None, "not counted: the input size is unknown"),
-        (
-            Operations(6_700_000_000, {}, (1, 3, 640, 640), {}),
-            "6.70 GFLOPs for an input of 1x3x640x640",
-        ),
-        (
-            Operations(5, {}, (1, 3, 8, 8), {"Einsum": 2}),
-            "at least 0.00 GFLOPs for an input of 1x3x8x8; not counted: 2 Einsum",
-        ),
-    ],
-)
-def test_operations(inspection, operations, text):
-    assert lines(replace(inspection, operations=operations))["operations"] == text
-
-
-@pytest.mark.parametrize(
-    ("precision", "text"),
-    [
-        (NetworkPrecision({}, {}, None), "nothing is multiplied"),
-        (
-            NetworkPrecision({"float16": 3, "float32": 1}, {"float16": 9}, None),
-            "computes in float16 and float32, weights in float16",
-        ),
-        (
-            NetworkPrecision({"float32": 3}, {"int8": 9}, Quantisation("QDQ", 2, 3)),
-            "computes in float32, weights in int8, quantised (QDQ): 2 of 3 multiplying nodes",
-        ),
-    ],
-)
-def test_precision(inspection, precision, text):
-    assert lines(replace(inspection, precision=precision))["precision"] == text
-
-
-def test_warnings_come_with_their_fix_and_problems_with_their_hint(inspection):
-    text = shown(replace(inspection, problem=ModelProblem("it is odd", "make it even")))
-    assert "cannot be used: it is odd\n  fix: make it even\n" in text
-    for advice in inspection.warnings:
-        assert f"warning: {advice.message}\n  fix: {advice.fix}\n" in text
-
-
-def test_another_kind_of_model(tmp_path):
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Identity", ["x"], ["y"])],
-            "g",
-            [helper.make_tensor_value_info("x", onnx.TensorProto.INT8, ["n"])],
-            [helper.make_tensor_value_info("y", onnx.TensorProto.INT8, None)],
-        ),
-        ir_version=8,
-        opset_imports=[helper.make_opsetid("", 17)],
-    )
-    (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
-    table = lines(examine(tmp_path / "other.onnx"))
-    assert table["input"] == "x int8 [n]"
-    assert "layout" not in table
-    assert table["nodes"] == "1: 1 Identity"
 
 
 def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
@@ -355,9 +323,3 @@ def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
     assert "\x1b" not in text
     assert "\r" not in text
     assert text.count("[bold]\\x1b[31m") == 4
-
-
-def test_a_narrow_terminal_loses_nothing(inspection):
-    text = shown(inspection, width=60)
-    assert max(map(len, text.splitlines())) <= 60
-    assert inspection.sha256 in "".join(line[15:].strip() for line in text.splitlines())
