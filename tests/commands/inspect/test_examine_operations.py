@@ -73,24 +73,29 @@ def test_sizes_computed_by_arithmetic_are_followed():
     assert (found.flops, found.uncounted) == (2 * 8 * 16 * 3, {})
 
 
-def test_nodes_of_unknown_size_are_reported():
-    nodes = "a = Conv(x, w) n = NonZero(a) f = Cast<to = 1>(n) y = MatMul(v, f)"
-    found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
-    assert found.by_operator == {"Conv": 2 * 128 * 3}
-    assert found.uncounted == {"MatMul": 1}
+CONVOLUTION = 2 * 128 * 3
+UNCOUNTED = {
+    "of unknown size": (
+        "a = Conv(x, w) n = NonZero(a) f = Cast<to = 1>(n) y = MatMul(v, f)",
+        {"MatMul": 1},
+        CONVOLUTION,
+    ),
+    "operators": (
+        'e = Einsum<equation = "bchw->bwhc">(x) a = Conv(x, w) y = Identity(e)',
+        {"Einsum": 1},
+        CONVOLUTION,
+    ),
+    "domains": ("a = Conv(x, w) y = com.acme.Magic(a)", {"Magic": 1}, CONVOLUTION),
+}
 
 
-def test_operators_that_are_not_counted_are_reported():
-    nodes = 'e = Einsum<equation = "bchw->bwhc">(x) a = Conv(x, w) y = Identity(e)'
-    found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
-    assert found.uncounted == {"Einsum": 1}
-    assert found.flops == 2 * 128 * 3
-
-
-def test_operators_of_other_domains_are_reported():
-    model = parsed("a = Relu(x) y = com.acme.Magic(a)", "float[1, 3, 4, 4] x")
+@pytest.mark.parametrize(("nodes", "uncounted", "flops"), UNCOUNTED.values(), ids=UNCOUNTED)
+def test_what_is_not_counted_is_reported(nodes, uncounted, flops):
+    model = parsed(nodes, "float[1, 3, 4, 4] x")
     model.opset_import.append(helper.make_opsetid("com.acme", 1))
-    assert counted(model, 1, 3, 4, 4).uncounted == {"Magic": 1}
+    found = counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
+    assert (found.uncounted, found.flops) == (uncounted, flops)
+    assert found.by_operator == {"Conv": CONVOLUTION}
 
 
 def test_branches_of_an_if_are_reported():
@@ -126,22 +131,14 @@ def test_counting_leaves_the_model_unchanged():
     assert model.SerializeToString(deterministic=True) == before
 
 
-REAL = [
-    *(f"yolov10n-{name}.onnx" for name in ("thu", "ultralytics", "ultralytics-dynamic")),
-    *(f"yolov10n-{name}.onnx" for name in ("raw", "raw-dynamic", "raw-fp16")),
-]
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_yolov10n_has_the_published_6_7_gflops(shared, name):
-    path = shared(f"models/{name}")
+@pytest.mark.parametrize(
+    ("name", "size", "published"),
+    [("yolov10n-ultralytics-dynamic", 640, 6.7), ("yolov8n-320-int8", 320, 8.7 / 4)],
+)
+def test_real_models_have_the_published_gflops(shared, name, size, published):
+    """test_examine.py counts others."""
+    path = shared(f"models/{name}.onnx")
     model, _ = load(path, path.read_bytes())
-    found = count_operations(model, (1, 3, 640, 640))
-    assert found.flops / 1e9 == pytest.approx(6.7, rel=0.02)
+    found = count_operations(model, (1, 3, size, size))
+    assert found.flops / 1e9 == pytest.approx(published, rel=0.02)
     assert found.uncounted == {}
-
-
-def test_yolov8n_has_a_quarter_of_the_published_8_7_gflops_at_half_the_size(shared):
-    path = shared("models/yolov8n-320-int8.onnx")
-    model, _ = load(path, path.read_bytes())
-    assert count_operations(model, (1, 3, 320, 320)).flops / 1e9 == pytest.approx(8.7 / 4, rel=0.02)
